@@ -1,0 +1,153 @@
+"""The exception tree. Every error says which component, which message, and what to try.
+
+`RequestError` is both raised to answer a request and raised when a request was answered with an
+error, so a handler that does not catch it passes the error on unchanged. Exceptions become wire
+errors in `conductor.messages.error_of`, exit codes in `conductor.cli`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from conductor.chainfile import Problem
+
+__all__ = [
+    "ChainFileError",
+    "ComponentError",
+    "ComponentExited",
+    "ConductorError",
+    "ConnectionClosed",
+    "LocalProtocolError",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestCancelled",
+    "RequestError",
+    "StartError",
+]
+
+
+class ConductorError(Exception):
+    """Base of every error that the conductor raises on purpose."""
+
+
+class ChainFileError(ConductorError):
+    """A chain file has mistakes; `problems` holds all of them, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class ComponentError(ConductorError):
+    """Something went wrong with one component of the chain."""
+
+    def __init__(self, component: str, message: str) -> None:
+        super().__init__(message)
+        self.component = component
+
+    def data(self) -> dict[str, Any]:
+        """What the `data` member of a JSON-RPC error says about this failure."""
+        return {"component": self.component}
+
+
+class StartError(ComponentError):
+    """A component could not be started, or did not finish its handshake."""
+
+    def __init__(
+        self,
+        component: str,
+        reason: str,
+        *,
+        command: Sequence[str] = (),
+        status: str | None = None,
+        stderr_tail: Sequence[str] = (),
+        place: str | None = None,
+    ) -> None:
+        super().__init__(component, f"component {component!r} did not start: {reason}")
+        self.reason = reason
+        self.command = tuple(command)
+        self.status = status
+        self.stderr_tail = tuple(stderr_tail)
+        self.place = place
+
+    def data(self) -> dict[str, Any]:
+        return _without_none(
+            component=self.component,
+            reason=self.reason,
+            command=list(self.command) or None,
+            exitStatus=self.status,
+            stderr=list(self.stderr_tail) or None,
+            place=self.place,
+        )
+
+
+class ComponentExited(ComponentError):
+    """A component ended, or closed its output, while the chain still needed it."""
+
+    def __init__(
+        self,
+        component: str,
+        status: str,
+        *,
+        stderr_tail: Sequence[str] = (),
+        place: str | None = None,
+    ) -> None:
+        super().__init__(component, f"component {component!r} {status}")
+        self.status = status
+        self.stderr_tail = tuple(stderr_tail)
+        self.place = place
+
+    def data(self) -> dict[str, Any]:
+        return _without_none(
+            component=self.component,
+            exitStatus=self.status,
+            stderr=list(self.stderr_tail) or None,
+            place=self.place,
+        )
+
+
+class ProtocolError(ConductorError):
+    """A rule of JSON-RPC or ACP was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We, or the author of a proxy, asked for something that the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """A peer broke the protocol."""
+
+    def __init__(self, component: str, message: str) -> None:
+        super().__init__(f"{component}: {message}")
+        self.component = component
+
+
+class ConnectionClosed(ConductorError):
+    """The peer is gone; nothing more can be sent to it."""
+
+
+class RequestError(ConductorError):
+    """A JSON-RPC error answer: raise it to give one, catch it when a request of yours got one."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+
+class RequestCancelled(RequestError):
+    """The request was cancelled by whoever sent it (code -32800)."""
+
+    def __init__(self, message: str = "Request cancelled", data: Any = None) -> None:
+        super().__init__(-32800, message, data)
+
+
+def _without_none(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,5 @@
+"""`python -m conductor` is `acp-conductor`."""
+
+from conductor.cli import main
+
+main()

@@ -1,0 +1,28 @@
+"""`acp-conductor agent PROXY… AGENT`"""
+
+from __future__ import annotations
+
+import click
+
+from conductor.cli.arguments import parse_components
+
+__all__ = ["command"]
+
+
+@click.command("agent")
+@click.argument("components", nargs=-1, required=True, metavar="[PROXY]... AGENT")
+@click.option("-n", "--name", default="conductor", help="A name for logs and traces.")
+def command(components: tuple[str, ...], name: str) -> None:
+    """Serve a chain to the editor that started this, on stdin and stdout.
+
+    Each component is one argument: a command as a shell would split it, with NAME=value in front
+    for its environment, or JSON: {"command": "…", "args": […], "env": {…}}. The last is the agent.
+
+    \b
+    Examples:
+      acp-conductor agent claude-agent-acp
+      acp-conductor agent "uvx notes-proxy --db notes.sqlite" "DEBUG=1 gemini --acp"
+    """
+    from conductor.cli.serve_chain import serve
+
+    serve(parse_components(components), mode="agent")

@@ -1,0 +1,77 @@
+"""The group of commands, and what all of them share: logging and error reports."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+import click
+
+from conductor import __version__
+from conductor.log import LEVELS, configure
+
+__all__ = ["acp_conductor"]
+
+_COMMANDS: Final = {
+    "run": "Serve the chain of a chain file to the editor that started this.",
+    "agent": "Serve a chain given as commands: proxies, then the agent.",
+    "proxy": "Be a chain of proxies inside another conductor.",
+    "check": "Report every mistake in chain files; with --start, try them.",
+    "show": "Show what a chain file comes to.",
+    "prompt": "Send one prompt through a chain and print the answer.",
+}
+"""What there is, with the line that `--help` prints: nothing is imported to print it."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"conductor.cli.{name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option(
+    "--log",
+    "level",
+    type=click.Choice(list(LEVELS)),
+    default="info",
+    show_default=True,
+    envvar="ACP_CONDUCTOR_LOG",
+    help="What to log on stderr; components' own stderr is logged as info.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+def acp_conductor(level: str, log_json: bool, **_: Any) -> None:
+    """Extend any coding agent from any editor.
+
+    An editor starts acp-conductor instead of the agent; it starts a chain of proxies and the agent,
+    and carries the Agent Client Protocol between them.
+
+    \b
+    Examples:
+      acp-conductor prompt chains/hello.yaml "say hello"
+      acp-conductor run review.yaml
+      acp-conductor agent "uvx my-proxy" "claude-agent-acp"
+    """
+    configure(level, as_json=log_json)

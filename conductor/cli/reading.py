@@ -1,0 +1,38 @@
+"""Reading chain files for a command: what is wrong with them goes to stderr, with exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+from conductor.chainfile import ChainFile, load
+from conductor.errors import ChainFileError
+
+__all__ = ["read_chain", "report"]
+
+
+def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either") -> ChainFile:
+    """The chain of a file; exits with 2, and every problem on stderr, if it has any."""
+    try:
+        chain = load(path)
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+    if need == "agent" and chain.agent is None:
+        print(
+            f"{path}: error: this chain has no `agent:`; it can be part of another", file=sys.stderr
+        )
+        sys.exit(2)
+    if need == "proxies" and chain.agent is not None:
+        place = chain.agent.place or path
+        print(f"{place}: error: a chain of proxies must not have an `agent:`", file=sys.stderr)
+        sys.exit(2)
+    return chain
+
+
+def report(error: ChainFileError) -> None:
+    """Print every problem of a chain file, and how many there are."""
+    for problem in error.problems:
+        print(problem, end="\n\n", file=sys.stderr)
+    count = len(error.problems)
+    print(f"{count} problem{'s' if count != 1 else ''}", file=sys.stderr)

@@ -1,0 +1,62 @@
+"""What every component of a chain has in common, and what it may ask of its chain."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from conductor.connection.pump import Flusher, Gate
+from conductor.errors import ComponentError
+from conductor.routing.sides import Side
+
+__all__ = ["Component", "Host"]
+
+
+class Host(Protocol):
+    """The chain, as its components see it."""
+
+    flusher: Flusher
+    limit: int
+    """The largest message, in bytes."""
+
+    def gate(self, component: Component) -> Gate | None:
+        """The gate that a component's reader obeys: the agent has one, a proxy has none."""
+
+    def component_failed(self, component: Component, error: ComponentError) -> None:
+        """A component could not start, or ended although nobody asked it to."""
+
+
+class Component(Protocol):
+    """A proxy or the agent: two sides (an agent has one), and a life."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def client_side(self) -> Side: ...
+
+    @property
+    def agent_side(self) -> Side | None: ...
+
+    def prepare(self, host: Host) -> None:
+        """Begin to start, without waiting. Raises `StartError` if that is hopeless."""
+
+    async def run(self) -> None:
+        """Live: returns when the component has ended and nothing of it is left."""
+
+    def close_input(self) -> None:
+        """There is nothing more to come: the component should finish and end."""
+
+    async def wait_finished(self) -> None:
+        """Return when, after `close_input`, the component has sent all that it will send."""
+
+    def terminate(self) -> None:
+        """Ask it to end at once (SIGTERM)."""
+
+    def kill(self) -> None:
+        """End it (SIGKILL)."""
+
+    def backlog(self) -> int:
+        """Bytes that wait for it."""
+
+    async def wait_ended(self) -> None:
+        """Return when `run` is done."""

@@ -1,0 +1,108 @@
+"""Finds the plugin class that `use:` names, and makes the instance, with its options."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from types import ModuleType
+
+from conductor.chainfile import structure_options
+from conductor.chainfile.model import Component as Spec
+from conductor.errors import ChainFileError, StartError
+from conductor.proxy.base import Plugin
+
+__all__ = ["GROUP", "entry_points", "load_class", "make_plugin"]
+
+GROUP = "conductor.components"
+"""The entry-point group in which packages announce their components."""
+
+
+def make_plugin(spec: Spec) -> Plugin:
+    """The instance for a component. Raises `StartError`, or `ChainFileError` for its options."""
+    cls = load_class(spec)
+    try:
+        return structure_options(spec, cls)
+    except ChainFileError:
+        raise
+    except TypeError as exc:
+        raise _error(spec, f"{cls.__name__} cannot be made: {exc}") from exc
+
+
+def load_class(spec: Spec) -> type[Plugin]:
+    """The class that `use:` names: an entry point, or `file.py:Class`. Raises `StartError`."""
+    assert spec.use is not None
+    path, colon, class_name = spec.use.rpartition(":")
+    found = _from_file(spec, path, class_name) if colon else _from_entry_point(spec, spec.use)
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        raise _error(spec, f"{spec.use} is no Proxy or Agent class, but {found!r}")
+    return found
+
+
+def entry_points() -> dict[str, metadata.EntryPoint]:
+    """Everything that installed packages announce, by name."""
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+def _from_entry_point(spec: Spec, name: str) -> object:
+    points = entry_points()
+    if name not in points:
+        raise _error(
+            spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
+        )
+    try:
+        return points[name].load()
+    except Exception as exc:
+        raise _error(spec, f"{points[name].value} cannot be imported: {_described(exc)}") from exc
+
+
+def _from_file(spec: Spec, path: str, class_name: str) -> object:
+    module = _module(spec, path)
+    try:
+        return getattr(module, class_name)
+    except AttributeError:
+        classes = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type)
+            and issubclass(value, Plugin)
+            and value.__module__ == module.__name__
+        ]
+        hint = _hint(class_name, classes) or (f"; it has {', '.join(classes)}" if classes else "")
+        raise _error(spec, f"{path} has no class {class_name!r}{hint}") from None
+
+
+def _module(spec: Spec, path: str) -> ModuleType:
+    name = f"acp_component_{abs(hash(path)):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise _error(spec, f"{path} is no Python file")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except FileNotFoundError as exc:
+        del sys.modules[name]
+        raise _error(spec, f"no such file: {path}") from exc
+    except Exception as exc:
+        del sys.modules[name]
+        raise _error(spec, f"{path} cannot be imported: {_described(exc)}") from exc
+    return module
+
+
+def _described(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}"
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _error(spec: Spec, reason: str) -> StartError:
+    place = spec.places.get(("use",)) or spec.place
+    return StartError(spec.name, reason, place=None if place is None else str(place))

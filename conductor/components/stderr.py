@@ -1,0 +1,84 @@
+"""A component's stderr: always drained, its end kept for error messages, its lines logged. Pure.
+
+A component may write any amount there. What is logged is limited to so many bytes a second; what is
+over is counted, not kept, so a gigabyte costs its reading and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+import attrs
+
+__all__ = ["StderrTail"]
+
+_KEPT_BYTES: Final = 64 * 1024
+_SHOWN_LINES: Final = 20
+_LINE_LIMIT: Final = 4096
+_LOG_RATE: Final = 64 * 1024
+_ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
+
+
+@attrs.define(eq=False)
+class StderrTail:
+    """The last 64 KiB of a component's stderr."""
+
+    _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
+    _size: int = attrs.field(default=0, init=False)
+    _partial: bytes = attrs.field(default=b"", init=False)
+    _allowance: float = attrs.field(default=_LOG_RATE, init=False)
+    _refilled_at: float = attrs.field(default=0.0, init=False)
+    skipped: int = attrs.field(default=0, init=False)
+    """Bytes that were not given to the log, since `take_skipped`."""
+
+    def feed(self, chunk: bytes, now: float) -> list[str]:
+        """Keep a chunk; returns the lines to log, if the rate allows. `now` is in seconds."""
+        self._keep(chunk)
+        if not self._may_log(len(chunk), now):
+            self._partial = b""
+            self.skipped += len(chunk)
+            return []
+        *lines, rest = (self._partial + chunk).split(b"\n")
+        if len(rest) > _LINE_LIMIT:
+            lines.append(rest)
+            rest = b""
+        self._partial = rest
+        return [text for line in lines if (text := _readable(line))]
+
+    def end(self) -> list[str]:
+        """The last line, where it had no newline."""
+        text = _readable(self._partial)
+        self._partial = b""
+        return [text] if text else []
+
+    def take_skipped(self) -> int:
+        skipped, self.skipped = self.skipped, 0
+        return skipped
+
+    def last_lines(self) -> tuple[str, ...]:
+        """What a person is shown of it in an error: the last lines, without terminal escapes."""
+        lines = [_readable(line) for line in b"".join(self._chunks).split(b"\n")]
+        return tuple(line for line in lines if line)[-_SHOWN_LINES:]
+
+    def _keep(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        while self._size - len(self._chunks[0]) >= _KEPT_BYTES:
+            self._size -= len(self._chunks.popleft())
+
+    def _may_log(self, size: int, now: float) -> bool:
+        self._allowance = min(
+            float(_LOG_RATE), self._allowance + (now - self._refilled_at) * _LOG_RATE
+        )
+        self._refilled_at = now
+        if self._allowance <= 0:
+            return False
+        self._allowance -= size
+        return True
+
+
+def _readable(line: bytes) -> str:
+    text = _ANSI.sub(b"", line).decode(errors="backslashreplace").rstrip()
+    return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "… [cut]"

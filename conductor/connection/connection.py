@@ -1,0 +1,255 @@
+"""One JSON-RPC peer: bytes in become requests, notifications and answers; answers find their call.
+
+Everything here is synchronous: a chunk that was read is split, decoded and routed in one go, and
+what it causes to be written is flushed once at its end (`pump`). Rules kept here: one answer per
+id, batches answered as one array and never sent on, ids per connection, a malformed answer settles
+the request that it names.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import attrs
+from msgspec import UNSET
+
+from conductor.connection.calls import BatchAnswer, Call
+from conductor.connection.outbox import Outbox
+from conductor.errors import ConnectionClosed
+from conductor.frames import Batch, Frame, Malformed, decode, oversized, without_ansi
+from conductor.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Id,
+    Message,
+    Payload,
+    Pieces,
+    encode_error,
+    error_pieces,
+    result_pieces,
+)
+from conductor.transport.base import Transport
+from conductor.transport.lines import DEFAULT_LIMIT, LineSplitter, OverlongLine
+
+__all__ = ["Connection", "Flusher", "Receiver"]
+
+_INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
+
+
+class Receiver(Protocol):
+    """What a connection calls with what its peer sent."""
+
+    def on_request(self, call: Call, method: str, params: Payload | None) -> None: ...
+
+    def on_notification(self, method: str, params: Payload | None) -> None: ...
+
+    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None: ...
+
+    def on_malformed(self, frame: Malformed) -> None: ...
+
+
+class Flusher(Protocol):
+    """Knows which connections have something to write."""
+
+    def mark(self, connection: Connection) -> None: ...
+
+
+@attrs.define(eq=False)
+class Connection:
+    """The state of one peer.
+
+    `answers_malformed`: a client is told what it did wrong, a component's noise is not answered.
+    """
+
+    transport: Transport
+    receiver: Receiver
+    flusher: Flusher
+    answers_malformed: bool = False
+    limit: int = DEFAULT_LIMIT
+
+    outbox: Outbox = attrs.field(factory=Outbox, init=False)
+    sent: dict[Id, Call] = attrs.field(factory=dict, init=False)
+    """Requests that the peer has not answered yet, by the ids that we gave them."""
+    received: dict[Id, Call] = attrs.field(factory=dict, init=False)
+    """Requests of the peer that we have not answered yet, by its ids; of equal ids the newest."""
+    dirty: bool = attrs.field(default=False, init=False)
+    closed: bool = attrs.field(default=False, init=False)
+    """Nothing can be written any more."""
+    closing: bool = attrs.field(default=False, init=False)
+    """Writing ends as soon as what waits is written."""
+    noise: int = attrs.field(default=0, init=False)
+    """Lines that were no message."""
+    _splitter: LineSplitter = attrs.field(init=False)
+    _last_id: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._splitter = LineSplitter(self.limit)
+
+    # -- what the peer sends ------------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> None:
+        """Route everything that this chunk completes."""
+        for line in self._splitter.feed(chunk):
+            if type(line) is bytes:
+                self._take(decode(line), line)
+            else:
+                self._take_overlong(line)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """The stream ended: route a last line that had no newline."""
+        line = self._splitter.end()
+        if isinstance(line, OverlongLine):
+            self._take_overlong(line)
+        elif line is not None:
+            self._take(decode(line), line)
+
+    def _take(self, frame: Frame, line: bytes) -> None:
+        if type(frame) is Message:
+            self._dispatch(frame)
+        elif type(frame) is Batch:
+            self._take_batch(frame)
+        else:
+            stripped = line if self.answers_malformed else without_ansi(line)
+            if stripped != line:
+                self.noise += 1
+                self._take(decode(stripped), stripped)
+            else:
+                self._take_malformed(frame, line)  # type: ignore[arg-type]
+
+    def _dispatch(self, message: Message, batch: BatchAnswer | None = None, slot: int = 0) -> None:
+        method, params = message.method, message.params
+        if method is not UNSET:
+            payload = None if params is UNSET else params
+            if message.id is UNSET:
+                self.receiver.on_notification(method, payload)
+                return
+            call = Call(method, self, message.id, batch, slot)
+            self.received[message.id] = call
+            self.receiver.on_request(call, method, payload)
+            return
+        call_or_none = self.sent.pop(message.id, None)  # type: ignore[arg-type]
+        if call_or_none is None:
+            self.receiver.on_malformed(
+                Malformed(INVALID_REQUEST, f"an answer to no request (id {message.id!r})", "")
+            )
+            return
+        result, error = message.result, message.error
+        self.receiver.on_answer(
+            call_or_none,
+            None if result is UNSET else result,
+            None if error is UNSET else error,
+        )
+
+    def _take_batch(self, frame: Batch) -> None:
+        batch = BatchAnswer()
+        for member in frame.members:
+            if type(member) is Message:
+                asked = member.method is not UNSET and member.id is not UNSET
+                self._dispatch(member, batch, batch.reserve() if asked else 0)
+            elif isinstance(member, Malformed):
+                if self.answers_malformed and not member.response:
+                    slot = batch.reserve()
+                    batch.fill(slot, _line(error_pieces(None, _INVALID)))
+                self._note_malformed(member)
+        batch.sealed = True
+        self._finish_batch(batch)
+
+    def _take_overlong(self, line: OverlongLine) -> None:
+        frame = oversized(line.head, line.tail, line.size, self.limit)
+        if self.answers_malformed and not frame.response:
+            id = None if frame.id is UNSET else frame.id
+            self.write(error_pieces(id, encode_error(frame.code, frame.reason)))
+        elif not frame.response and frame.id is not UNSET:
+            # A component's request that is too large is answered, too: it waits for that.
+            self.write(error_pieces(frame.id, encode_error(frame.code, frame.reason)))
+        self._note_malformed(frame)
+
+    def _take_malformed(self, frame: Malformed, line: bytes) -> None:
+        if self.answers_malformed and not frame.response:
+            if frame.code == INVALID_REQUEST:
+                error = _INVALID
+            else:
+                text = line[:1000].decode(errors="backslashreplace")
+                error = encode_error(frame.code, "Parse error", {"line": text})
+            self.write(error_pieces(None, error))
+        self._note_malformed(frame)
+
+    def _note_malformed(self, frame: Malformed) -> None:
+        """Count it, tell the receiver, and settle the request that a malformed answer names."""
+        self.noise += 1
+        self.receiver.on_malformed(frame)
+        if not frame.response or frame.id is UNSET:
+            return
+        call = self.sent.pop(frame.id, None)
+        if call is not None:
+            data = {"reason": frame.reason}
+            error = encode_error(INTERNAL_ERROR, "The answer to this request was malformed", data)
+            self.receiver.on_answer(call, None, error)
+
+    # -- what is sent to the peer -------------------------------------------------------------
+
+    def open(self, call: Call) -> int:
+        """The id under which a call is to be sent on; its answer comes to the receiver."""
+        self._last_id = id = self._last_id + 1
+        call.target_id = id
+        self.sent[id] = call
+        return id
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        """Answer a request of the peer's; a second answer is ignored."""
+        if call.answered:
+            return
+        call.answered = True
+        if self.received.get(call.source_id) is call:
+            del self.received[call.source_id]
+        if result is not None:
+            pieces = result_pieces(call.source_id, result)
+        else:
+            assert error is not None
+            pieces = error_pieces(call.source_id, error)
+        if call.batch is None:
+            self.write(pieces)
+        else:
+            call.batch.fill(call.slot, _line(pieces))
+            self._finish_batch(call.batch)
+
+    def write(self, pieces: Pieces) -> None:
+        if self.closed:
+            return
+        self.outbox.put(pieces)
+        if not self.dirty:
+            self.dirty = True
+            self.flusher.mark(self)
+
+    def flush(self) -> bool:
+        """Write what the peer takes now. True unless something is left for later."""
+        self.dirty = False
+        if self.closed:
+            return True
+        try:
+            empty = self.outbox.flush(self.transport.write_now)
+        except ConnectionClosed:
+            self.lose_writing()
+            return True
+        if empty and self.closing:
+            self.lose_writing()
+        return empty
+
+    def close_writing(self) -> None:
+        """End the outgoing stream once everything is written."""
+        self.closing = True
+        self.flush()
+
+    def lose_writing(self) -> None:
+        """The peer takes nothing any more: drop what waits."""
+        self.closed = True
+        self.outbox.clear()
+        self.transport.close_writing()
+
+    def _finish_batch(self, batch: BatchAnswer) -> None:
+        if (line := batch.complete()) is not None:
+            self.write((line,))
+
+
+def _line(pieces: Pieces) -> bytes:
+    return b"".join(pieces)[:-1]

@@ -1,0 +1,81 @@
+"""Lanes: how an in-process hop delivers the messages of one direction, in order, one at a time.
+
+A lane is held while a message of it is dealt with. Whoever holds it may let go of it (a handler
+that starts waiting for an answer does), and then somebody else goes on with the next message. An
+answer gives the lane that it came on to the handler that waits for it. The rules are the author's
+API's (design §5); this module only keeps the books, `components.plugin` has the tasks.
+
+A lane that nobody holds is empty: what needs no handler passes it without stopping.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TypeAlias
+
+import attrs
+
+from conductor.connection.calls import Call
+
+__all__ = ["Answer", "Item", "Lane", "Notification", "Request"]
+
+
+@attrs.define(eq=False)
+class Request:
+    call: Call
+    method: str
+    params: bytes | None
+
+
+@attrs.define(eq=False)
+class Notification:
+    method: str
+    params: bytes | None
+
+
+@attrs.define(eq=False)
+class Answer:
+    call: Call
+    result: bytes | None
+    error: bytes | None
+
+
+Item: TypeAlias = Request | Notification | Answer
+
+
+@attrs.define(eq=False)
+class Lane:
+    """The messages of one direction that wait for their turn."""
+
+    direction: str
+    held: bool = False
+    size: int = 0
+    """Bytes of the payloads that wait."""
+    turns: int = 0
+    """How many messages had their turn so far."""
+    _queue: deque[Item] = attrs.field(factory=deque, init=False)
+
+    def put(self, item: Item) -> bool:
+        """Queue a message. True when nobody holds the lane, so that somebody has to take it."""
+        self._queue.append(item)
+        self.size += _size(item)
+        if self.held:
+            return False
+        self.held = True
+        return True
+
+    def take(self) -> Item | None:
+        """The next message, for whoever holds the lane; without one, the lane is let go."""
+        if not self._queue:
+            self.held = False
+            return None
+        item = self._queue.popleft()
+        self.size -= _size(item)
+        self.turns += 1
+        return item
+
+
+def _size(item: Item) -> int:
+    if type(item) is Answer:
+        return len(item.result or item.error or b"")
+    return len(item.params or b"")  # type: ignore[union-attr]

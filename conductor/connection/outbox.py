@@ -1,0 +1,80 @@
+"""What waits to be written to one peer. Pure: the caller brings the `write_now`.
+
+Messages are put as pieces and joined once, when they are flushed; what the peer did not take stays
+in line as it is, so no byte is copied twice however slowly the peer reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+
+from conductor.messages import Pieces
+
+__all__ = ["Outbox"]
+
+_LARGE: Final = 4096
+_MAX_PIECES: Final = 60
+
+WriteNow = Callable[[Sequence[bytes | memoryview]], int]
+
+
+@attrs.define(eq=False)
+class Outbox:
+    """`size` is the number of bytes that the peer has not taken, as of the last `flush`."""
+
+    size: int = 0
+    _fresh: list[bytes | memoryview] = attrs.field(factory=list)
+    _backlog: deque[memoryview] = attrs.field(factory=deque)
+
+    def put(self, pieces: Pieces) -> None:
+        """Queue one line; nothing is written yet."""
+        self._fresh += pieces
+
+    def flush(self, write_now: WriteNow) -> bool:
+        """Write what the peer takes. True when nothing is left."""
+        if self._fresh:
+            self._take_fresh()
+        while self._backlog:
+            written = write_now(tuple(self._backlog)[:_MAX_PIECES])
+            if not written:
+                return False
+            self._drop(written)
+        return True
+
+    def clear(self) -> None:
+        """Forget everything: the peer is gone."""
+        self._fresh.clear()
+        self._backlog.clear()
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._fresh or self._backlog)
+
+    def _take_fresh(self) -> None:
+        fresh = self._fresh
+        self._fresh = []
+        if len(fresh) <= _MAX_PIECES:
+            views = [memoryview(piece) for piece in fresh]
+            total = sum(view.nbytes for view in views)
+            if total > _LARGE * len(views):
+                self._backlog.extend(view for view in views if view.nbytes)
+                self.size += total
+                return
+        joined = b"".join(fresh)
+        self._backlog.append(memoryview(joined))
+        self.size += len(joined)
+
+    def _drop(self, written: int) -> None:
+        self.size -= written
+        backlog = self._backlog
+        while written:
+            first = backlog[0]
+            if written < first.nbytes:
+                backlog[0] = first[written:]
+                return
+            written -= first.nbytes
+            backlog.popleft()

@@ -1,0 +1,112 @@
+"""The tasks that move a connection's bytes, and the back-pressure that they obey.
+
+One chunk is read, routed and flushed in one step, without a task switch. A writer sleeps until its
+peer's pipe was full, then waits for room. Only the two edges of a chain, the client and the agent,
+are ever left unread (`Gate`): a proxy's one pipe carries both directions, and stopping it would
+stop the other direction with it (perf: deadlocks met).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from conductor.connection.connection import Connection
+
+__all__ = ["HIGH_WATER", "Flusher", "Gate", "pump", "write_backlog"]
+
+HIGH_WATER: Final = 2 * 1024 * 1024
+"""Bytes that may wait for one peer before its sources are left unread."""
+
+
+@attrs.define(eq=False)
+class Flusher:
+    """Flushes what was written outside of a pump, and remembers who still has a backlog."""
+
+    _dirty: list[Connection] = attrs.field(factory=list, init=False)
+    _holding: bool = attrs.field(default=False, init=False)
+    _work: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _blocked: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def mark(self, connection: Connection) -> None:
+        self._dirty.append(connection)
+        if not self._holding:
+            self._work.set()
+
+    def feed(self, connection: Connection, chunk: bytes) -> None:
+        """Route a chunk, then flush once everything that it caused to be written."""
+        self._holding = True
+        try:
+            connection.feed(chunk)
+        finally:
+            self._holding = False
+            self.flush()
+
+    def flush(self) -> None:
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for connection in dirty:
+                if not connection.flush():
+                    self._blocked.unpark_all()
+
+    async def run(self) -> None:
+        """Flush whatever is written while nothing is being read."""
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            self.flush()
+
+    async def wait_blocked(self) -> None:
+        await self._blocked.park()
+
+    def made_room(self) -> None:
+        self._room.unpark_all()
+
+    async def wait_room(self) -> None:
+        await self._room.park()
+
+
+@attrs.define(eq=False)
+class Gate:
+    """Whether an edge may be read: not while what it feeds is over the high-water mark.
+
+    `backlog` tells how many bytes wait for whoever has most to read.
+    """
+
+    flusher: Flusher
+    backlog: Callable[[], int]
+    high_water: int = HIGH_WATER
+
+    @property
+    def open(self) -> bool:
+        return self.backlog() <= self.high_water
+
+    async def wait(self) -> None:
+        while not self.open:
+            await self.flusher.wait_room()
+
+
+async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> None:
+    """Read and route until the peer ends its stream."""
+    receive = connection.transport.receive
+    while chunk := await receive():
+        flusher.feed(connection, chunk)
+        if gate is not None and not gate.open:
+            await gate.wait()
+    connection.end()
+    flusher.flush()
+
+
+async def write_backlog(connection: Connection, flusher: Flusher) -> None:
+    """Write what the peer did not take at once, whenever it takes more."""
+    while not connection.closed:
+        if not connection.outbox.size:
+            await flusher.wait_blocked()
+            continue
+        await connection.transport.wait_writable()
+        connection.flush()
+        flusher.made_room()

@@ -1,0 +1,328 @@
+"""A line becomes a message, a batch, or something malformed that still says what it was.
+
+In: one line without its newline. Out: exactly one frame, never an exception. What a peer wrote
+wrongly is kept as `Malformed`, because a client is told so while a component is only logged
+(interop: what the Rust reference answers; JSON-RPC 2.0 §5.1, §6).
+
+msgspec decodes the envelope and checks the syntax of the whole line. Two things it does otherwise
+than its users need, and are mended here, off the fast path: it does not check UTF-8 inside what it
+leaves raw, and it refuses escaped lone surrogates, which JavaScript agents do send (half an emoji
+at the end of a chunk) and which every JSON grammar allows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, TypeAlias
+
+import attrs
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message
+
+__all__ = ["Batch", "Frame", "Malformed", "decode", "oversized", "without_ansi"]
+
+
+@attrs.frozen
+class Malformed:
+    """A line, or a member of a batch, that is no JSON-RPC message.
+
+    `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
+    where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
+    as an answer: it must never be answered, but settles the request that it names.
+    """
+
+    code: int
+    reason: str
+    excerpt: str
+    id: Id | UnsetType = UNSET
+    response: bool = False
+
+
+@attrs.frozen
+class Batch:
+    """A JSON-RPC batch (§6): its members in order, at least one."""
+
+    members: tuple[Message | Malformed, ...]
+
+
+Frame: TypeAlias = Message | Malformed | Batch
+
+
+_EXCERPT: Final = 200
+_MAX_ID: Final = 2**63
+_decode = msgspec.json.Decoder(Message).decode
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
+_containers = frozenset(b"{[")
+_surrogate = re.compile(rb"\\u[dD][89a-fA-F]")
+_ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
+_reject_constant = "JSON has no NaN or Infinity"
+
+
+def decode(line: bytes) -> Frame:
+    """The frame that a line holds."""
+    try:
+        message = _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        return _decode_unusual(line, exc)
+    if not line.isascii() and (problem := _utf8_problem(line)):
+        return Malformed(PARSE_ERROR, problem, _excerpt(line), *_salvage(message))
+    return _checked(message, line)
+
+
+def without_ansi(line: bytes) -> bytes:
+    """The line without the terminal escapes (or byte order mark) that some programs print first."""
+    return _ansi.sub(b"", line)
+
+
+def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
+    """What is known of a line over the limit: its id, where the ends of the line show it."""
+
+    reason = f"message of {size} bytes is over the limit of {limit} bytes (max_message_bytes)"
+    simple = dict(_simple_members(head))
+    id: Id | UnsetType = simple.get("id", UNSET)
+    if id is UNSET and (match := _last_id.search(tail)):
+        id = json.loads(match[1])
+    response = "method" not in simple and bool(_result_first.match(head))
+    return Malformed(INVALID_REQUEST, reason, _excerpt(head), id, response)
+
+
+def _checked(message: Message, line: bytes | Raw) -> Message | Malformed:
+    if message.method is not UNSET:
+        if message.result is not UNSET or message.error is not UNSET:
+            return _invalid(message, line, "a message has either a method or a result or error")
+        if message.params is not UNSET and memoryview(message.params)[0] not in _containers:
+            if bytes(message.params) == b"null":
+                return msgspec.structs.replace(message, params=UNSET)
+            return _invalid(message, line, "params must be an object or an array")
+        id = message.id
+        if type(id) is int and not -_MAX_ID <= id < _MAX_ID:
+            return _invalid(message, line, "an id must fit 64 bits")
+        return message
+    if message.error is not UNSET:
+        if message.result is not UNSET:
+            return _invalid(message, line, "a response has either a result or an error")
+        try:
+            _decode_error(message.error)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return _invalid(message, line, "an error needs an integer code and a string message")
+    elif message.result is UNSET:
+        return _invalid(message, line, "neither a method nor a result nor an error")
+    if message.id is UNSET:
+        return _invalid(message, line, "a response without an id")
+    return message
+
+
+def _invalid(message: Message, line: bytes | Raw, reason: str) -> Malformed:
+    id, response = _salvage(message)
+    return Malformed(INVALID_REQUEST, reason, _excerpt(line), id, response)
+
+
+def _salvage(message: Message) -> tuple[Id | UnsetType, bool]:
+    answers = message.result is not UNSET or message.error is not UNSET
+    return message.id, answers and message.method is UNSET
+
+
+def _decode_unusual(line: bytes, exc: Exception) -> Frame:
+    """Everything but a plain message: batches, lone surrogates, other JSON, no JSON."""
+    text = line.lstrip(b" \t\r")
+    if text[:1] == b"[":
+        return _decode_batch(line)
+    if _utf8_problem(line) is None and _surrogate.search(line):
+        return _decode_with_surrogates(line)
+    return _explain(line, exc)
+
+
+def _decode_batch(line: bytes) -> Frame:
+    try:
+        members = _decode_members(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        if _utf8_problem(line) is None and _surrogate.search(line):
+            return _decode_with_surrogates(line)
+        return _explain(line, exc)
+    if not members:
+        return Malformed(INVALID_REQUEST, "an empty batch", "[]")
+    return Batch(tuple(_member(bytes(member)) for member in members))
+
+
+def _member(raw: bytes) -> Message | Malformed:
+    frame = decode(raw)
+    if isinstance(frame, Batch):
+        return Malformed(INVALID_REQUEST, "a batch inside a batch", _excerpt(raw))
+    if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
+        return attrs.evolve(frame, code=INVALID_REQUEST)
+    return frame
+
+
+def _explain(line: bytes, exc: Exception) -> Malformed:
+    """Why a line is no message, with what it was meant to be as far as that can be read."""
+    excerpt = _excerpt(line)
+    problem = _utf8_problem(line)
+    if problem is None and isinstance(exc, RecursionError):
+        return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, *_loose_fields(line))
+    if problem is None and isinstance(exc, msgspec.ValidationError):
+        return Malformed(INVALID_REQUEST, str(exc), excerpt, *_loose_fields(line))
+    return Malformed(PARSE_ERROR, problem or str(exc), excerpt)
+
+
+class _Loose(msgspec.Struct, gc=False):
+    """An envelope whose members may have any type."""
+
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_loose = msgspec.json.Decoder(_Loose).decode
+_decode_id = msgspec.json.Decoder(int | str | None).decode
+
+
+def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
+    try:
+        loose = _decode_loose(line)
+    except (msgspec.MsgspecError, RecursionError):
+        simple = dict(_simple_members(line[:4096]))
+        return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(line))
+    answers = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
+    try:
+        return (UNSET if loose.id is UNSET else _decode_id(loose.id)), answers
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UNSET, answers
+
+
+def _decode_with_surrogates(line: bytes) -> Frame:
+    """Cut the line into its members with the standard library, which takes lone surrogates.
+
+    The slices that become payloads are the line's own bytes.
+    """
+    text = line.decode()
+    try:
+        start = _whitespace(text, 0)
+        value, end = _scanner.raw_decode(text, start)
+        if _whitespace(text, end) != len(text):
+            raise ValueError("trailing characters")
+    except (ValueError, RecursionError) as exc:
+        return Malformed(PARSE_ERROR, str(exc), _excerpt(line))
+    if isinstance(value, list):
+        return Batch(tuple(_member(item.encode()) for item in _slices(text, start)))
+    members = dict(_member_slices(text, start))
+    fields: dict[str, Any] = {
+        name: Raw(members[name].encode())
+        for name in ("params", "result", "error")
+        if name in members
+    }
+    for name in ("id", "method"):
+        if name in members:
+            fields[name] = value[name]
+    known = (value.get("id", UNSET), "method" not in fields and "params" not in fields)
+    if not _well_typed(value) or any(
+        "\\ud" in members.get(n, "").lower() for n in ("id", "method")
+    ):
+        return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, known[1])
+    if "error" in fields and not _is_error(value["error"]):
+        return Malformed(INVALID_REQUEST, "malformed error", _excerpt(line), *known)
+    return _checked_surrogates(Message("2.0", **fields), line)
+
+
+def _checked_surrogates(message: Message, line: bytes) -> Message | Malformed:
+    if message.error is not UNSET and message.result is UNSET and message.method is UNSET:
+        return message if message.id is not UNSET else _invalid(message, line, "no id")
+    return _checked(message, line)
+
+
+def _well_typed(value: dict[str, Any]) -> bool:
+    id = value.get("id")
+    return (
+        value.get("jsonrpc") == "2.0"
+        and isinstance(value.get("method", ""), str)
+        and (id is None or isinstance(id, str) or type(id) is int)
+    )
+
+
+def _is_error(error: Any) -> bool:
+    return (
+        isinstance(error, dict)
+        and type(error.get("code")) is int
+        and isinstance(error.get("message"), str)
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(_reject_constant)
+
+
+_scanner = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _whitespace(text: str, index: int) -> int:
+    while index < len(text) and text[index] in " \t\r\n":
+        index += 1
+    return index
+
+
+def _member_slices(text: str, start: int) -> list[tuple[str, str]]:
+    """The members of the object at `start`: name and the text of the value."""
+    found = []
+    index = _whitespace(text, start + 1)
+    while text[index] != "}":
+        name, index = _scanner.raw_decode(text, index)
+        index = _whitespace(text, _whitespace(text, index) + 1)
+        end = _scanner.raw_decode(text, index)[1]
+        found.append((name, text[index:end]))
+        index = _whitespace(text, end)
+        if text[index] == ",":
+            index = _whitespace(text, index + 1)
+    return found
+
+
+def _slices(text: str, start: int) -> list[str]:
+    """The texts of the items of the array at `start`."""
+    found = []
+    index = _whitespace(text, start + 1)
+    while text[index] != "]":
+        end = _scanner.raw_decode(text, index)[1]
+        found.append(text[index:end])
+        index = _whitespace(text, end)
+        if text[index] == ",":
+            index = _whitespace(text, index + 1)
+    return found
+
+
+_simple = re.compile(
+    rb'[\s{,]*"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+(?![\d.eE])|null)(?=\s*[,}])'
+)
+_result_first = re.compile(
+    rb'\s*\{(?:\s*"(?:jsonrpc|id)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?\d+|null)\s*,)*\s*"(?:result|error)"'
+)
+# In valid JSON, `,"id":5}` at the very end can only be the last member of the outermost object.
+_last_id = re.compile(rb',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$')
+
+
+def _simple_members(head: bytes) -> list[tuple[str, Id]]:
+    """The scalar members that an object starts with, before its first large one."""
+    found: list[tuple[str, Id]] = []
+    index = 0
+    while match := _simple.match(head, index):
+        try:
+            found.append((match[1].decode(), json.loads(match[2])))
+        except ValueError:
+            break
+        index = match.end()
+    return found
+
+
+def _utf8_problem(line: bytes) -> str | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as exc:
+        return f"not UTF-8: byte 0x{line[exc.start]:02x} at {exc.start} ({exc.reason})"
+    return None
+
+
+def _excerpt(line: bytes | Raw) -> str:
+    text = bytes(memoryview(line)[: _EXCERPT + 1]).decode(errors="backslashreplace")
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"

@@ -1,0 +1,142 @@
+"""JSON-RPC 2.0 messages: their fields as decoded, their bytes as written, the error codes.
+
+Payloads (`params`, `result`, `error`) stay raw JSON from end to end, so a message that nobody asks
+to see keeps its bytes (design: invariants 3 and 4). The encoders return the pieces of one line;
+whoever writes them joins them once, or hands large ones to the operating system unjoined.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.errors import ComponentError, RequestError
+
+__all__ = [
+    "CANCEL",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "REQUEST_CANCELLED",
+    "ErrorObject",
+    "Id",
+    "Message",
+    "Payload",
+    "Pieces",
+    "encode_error",
+    "encode_id",
+    "encode_method",
+    "error_of",
+    "error_pieces",
+    "notification_pieces",
+    "request_error",
+    "request_pieces",
+    "result_pieces",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+REQUEST_CANCELLED: Final = -32800
+
+CANCEL: Final = "$/cancel_request"
+"""The notification that cancels a request; it names an id of one connection (RFD cancellation)."""
+
+Id: TypeAlias = int | str | None
+"""A request id. `None` is JSON's null, which with a method is a real request (JSON-RPC 2.0 §4)."""
+
+Payload: TypeAlias = Raw | bytes | memoryview
+"""Raw JSON."""
+
+Pieces: TypeAlias = "tuple[bytes | Payload, ...]"
+"""The parts of one line, in order, newline included."""
+
+
+class Message(msgspec.Struct, gc=False, frozen=True):
+    """One JSON-RPC message, decoded no further than its envelope.
+
+    With a method it is a request (`id` set) or a notification; without, a response.
+    """
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class ErrorObject(msgspec.Struct, gc=False, omit_defaults=True):
+    """The `error` member of a response (JSON-RPC 2.0 §5.1)."""
+
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+_encoder = msgspec.json.Encoder()
+_error_decoder = msgspec.json.Decoder(ErrorObject)
+_methods: dict[str, bytes] = {}
+
+
+def encode_id(id: Id) -> bytes:
+    """An id as JSON, with the type it came with."""
+    return b"%d" % id if type(id) is int else _encoder.encode(id)
+
+
+def encode_method(method: str) -> bytes:
+    """A method name as a JSON string. Names repeat, so they are kept (a bounded number of them)."""
+    encoded = _methods.get(method)
+    if encoded is None:
+        if len(_methods) > 1000:
+            _methods.clear()
+        encoded = _methods[method] = _encoder.encode(method)
+    return encoded
+
+
+def request_pieces(id: Id, method: str, params: Payload | None) -> Pieces:
+    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_id(id), encode_method(method))
+    return (head, b',"params":', params, b"}\n") if params is not None else (head, b"}\n")
+
+
+def notification_pieces(method: str, params: Payload | None) -> Pieces:
+    head = b'{"jsonrpc":"2.0","method":%b' % encode_method(method)
+    return (head, b',"params":', params, b"}\n") if params is not None else (head, b"}\n")
+
+
+def result_pieces(id: Id, result: Payload) -> Pieces:
+    return (b'{"jsonrpc":"2.0","id":%b,"result":' % encode_id(id), result, b"}\n")
+
+
+def error_pieces(id: Id, error: Payload) -> Pieces:
+    return (b'{"jsonrpc":"2.0","id":%b,"error":' % encode_id(id), error, b"}\n")
+
+
+def encode_error(code: int, message: str, data: Any = None) -> bytes:
+    """A JSON-RPC error object; `None` leaves `data` out."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return _encoder.encode(error)
+
+
+def error_of(exc: BaseException) -> bytes:
+    """The one place where an exception becomes a wire error."""
+    if isinstance(exc, RequestError):
+        return encode_error(exc.code, exc.message, exc.data)
+    if isinstance(exc, ComponentError):
+        return encode_error(INTERNAL_ERROR, str(exc), exc.data())
+    return encode_error(INTERNAL_ERROR, "Internal error", f"{type(exc).__name__}: {exc}")
+
+
+def request_error(error: Payload) -> RequestError:
+    """The exception for an error answer. A malformed one raises `msgspec.MsgspecError`."""
+    decoded = _error_decoder.decode(error)
+    data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
+    return RequestError(decoded.code, decoded.message, data)

@@ -1,0 +1,1 @@
+"""Where a message goes next: sides and links, the successor envelope, the handshake of each hop."""

@@ -1,0 +1,63 @@
+"""Adds the MCP-over-ACP capability to an `initialize` answer. Pure.
+
+The conductor takes `acp` MCP servers from proxies and clients whatever the agent can do, and says
+so (RFDs proxy-chains, mcp-over-acp). Version 1 has it at `agentCapabilities.mcpCapabilities.acp`,
+version 2 at `capabilities.session.mcp.acp`. Only that member changes: the others keep their bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+__all__ = ["has_acp", "with_acp"]
+
+_V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
+_V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
+_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def with_acp(result: bytes) -> bytes:
+    """The answer with the capability; unchanged where it has it or is no initialize answer."""
+    members = _members(result)
+    if members is None or has_acp(result):
+        return result
+    path, value = _form(members)
+    return _set(result, path, value)
+
+
+def has_acp(result: bytes) -> bool:
+    """Whether the answer says that MCP servers over ACP are welcome."""
+    members = _members(result)
+    if members is None:
+        return False
+    path, _ = _form(members)
+    value = result
+    for name in path:
+        inside = _members(value)
+        if inside is None or name not in inside:
+            return False
+        value = bytes(inside[name])
+    return value not in (b"false", b"null")
+
+
+def _form(members: dict[str, Raw]) -> tuple[tuple[str, ...], bytes]:
+    return _V2 if bytes(members.get("protocolVersion", b"1")) == b"2" else _V1
+
+
+def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
+    if not path:
+        return leaf
+    members = _members(value) or {}
+    name, rest = path[0], path[1:]
+    members[name] = Raw(_set(bytes(members.get(name, b"{}")), rest, leaf))
+    return msgspec.json.encode(members)
+
+
+def _members(value: bytes) -> dict[str, Raw] | None:
+    try:
+        return _decode_members(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,94 @@
+"""The successor envelope and the names of the two proxy dialects. Pure.
+
+`proxy/*` is what the newest official schema and the RFD say, `_proxy/*` what the Rust SDK says; the
+envelopes are alike. Both are understood from anyone at any time; a component is addressed in the
+dialect in which it was initialised (interop §0, §1).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.errors import RequestError
+from conductor.messages import INVALID_PARAMS, Payload, Pieces, encode_id, encode_method
+
+__all__ = [
+    "DIALECTS",
+    "ENVELOPES",
+    "INITS",
+    "Dialect",
+    "Inner",
+    "unwrap",
+    "wrap_notification",
+    "wrap_request",
+]
+
+Dialect = Literal["proxy", "_proxy"]
+
+DIALECTS: Final[tuple[Dialect, Dialect]] = ("proxy", "_proxy")
+"""In the order in which they are tried."""
+
+INITS: Final[dict[str, Dialect]] = {"proxy/initialize": "proxy", "_proxy/initialize": "_proxy"}
+ENVELOPES: Final[dict[str, Dialect]] = {"proxy/successor": "proxy", "_proxy/successor": "_proxy"}
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    method: str
+    params: Raw | UnsetType = UNSET
+
+
+_decode: Final = msgspec.json.Decoder(_Envelope).decode
+
+
+@attrs.frozen
+class Inner:
+    """The message inside an envelope. Its own `_meta` is in its params; the envelope's is hop-local
+    and ends here (newest schema)."""
+
+    method: str
+    params: Payload | None
+
+
+def unwrap(params: Payload | None) -> Inner:
+    """The message in the params of a `proxy/successor`.
+
+    Absent and null inner params are the same. Raises `RequestError` (-32602) for anything that is
+    no envelope, with what is wrong as its data.
+    """
+    try:
+        envelope = _decode(params if params is not None else b"null")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise RequestError(INVALID_PARAMS, "Invalid params", {"error": str(exc)}) from None
+    inner = envelope.params
+    if inner is UNSET:
+        return Inner(envelope.method, None)
+    first = memoryview(inner)[0]
+    if first in b"{[":
+        return Inner(envelope.method, inner)
+    if bytes(inner) == b"null":
+        return Inner(envelope.method, None)
+    problem = "JSON-RPC params must be an object or array"
+    raise RequestError(INVALID_PARAMS, "Invalid params", {"error": problem})
+
+
+def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None) -> Pieces:
+    """A request in its envelope, as one line. `params` is always there: Rust receivers insist."""
+    head = b'{"jsonrpc":"2.0","id":%b,"method":"%b/successor","params":{"method":%b,"params":' % (
+        encode_id(id),
+        dialect.encode(),
+        encode_method(method),
+    )
+    return (head, params if params is not None else b"null", b"}}\n")
+
+
+def wrap_notification(dialect: Dialect, method: str, params: Payload | None) -> Pieces:
+    """A notification in its envelope, as one line."""
+    head = b'{"jsonrpc":"2.0","method":"%b/successor","params":{"method":%b,"params":' % (
+        dialect.encode(),
+        encode_method(method),
+    )
+    return (head, params if params is not None else b"null", b"}}\n")

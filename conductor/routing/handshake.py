@@ -1,0 +1,125 @@
+"""How one component is initialised: which name, which dialect, what to make of its reactions. Pure.
+
+A proxy's dialect is not known before it answers. `proxy/initialize` is said first; what comes back
+from components that know only the other name, as seen in the wild (interop §1.6):
+
+    an error -32601                     ask again in the other dialect, on the same connection
+    an error -32600                     the component may be spent: start it again, other dialect
+                                        (unless it is about the protocol version: a real answer)
+    the init comes back as an echo      (Rust) refuse the echo, ask again on the same connection
+    it answers without ever having      it answers anything: ask again; if that is all it does,
+      initialised its successor         it is no proxy
+    it closes                           start it again, other dialect
+
+Any other error is a real answer, and goes to whoever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND
+from conductor.routing.envelope import DIALECTS, Dialect
+
+__all__ = ["AnsweredAlone", "Ask", "Closed", "Echoed", "Fail", "Handshake", "Pass", "Refused"]
+
+
+@attrs.frozen
+class Refused:
+    """The component answered its init with an error."""
+
+    code: int
+    text: str
+    """Message and data of the error, for what they mention."""
+
+
+@attrs.frozen
+class Echoed:
+    """The component sent our init to its successor: it did not know the name."""
+
+
+@attrs.frozen
+class AnsweredAlone:
+    """The component answered with a result, but never initialised its successor."""
+
+
+@attrs.frozen
+class Closed:
+    """The component ended, or closed its output, before it answered."""
+
+
+Event: TypeAlias = Refused | Echoed | AnsweredAlone | Closed
+
+
+@attrs.frozen
+class Ask:
+    """Send the init in this dialect; `anew` means to a freshly started process."""
+
+    dialect: Dialect
+    anew: bool = False
+
+
+@attrs.frozen
+class Pass:
+    """What came is the component's real answer."""
+
+
+@attrs.frozen
+class Fail:
+    """It cannot be initialised; the reason is for people."""
+
+    reason: str
+
+
+@attrs.define
+class Handshake:
+    """The attempts to initialise one component.
+
+    `role` "agent" has one name and no dialect. A `dialect` that the chain file gives is the only
+    one tried.
+    """
+
+    role: Literal["proxy", "agent"]
+    dialect: Dialect | None = None
+    _left: list[Dialect] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        given: Sequence[Dialect] = DIALECTS if self.dialect is None else (self.dialect,)
+        self._left = list(given if self.role == "proxy" else ())
+        self.dialect = self._left.pop(0) if self._left else None
+
+    @property
+    def method(self) -> str:
+        """The name of the init as it is to be sent now."""
+        return "initialize" if self.dialect is None else f"{self.dialect}/initialize"
+
+    def after(self, event: Event) -> Ask | Pass | Fail:
+        """What to do about a reaction."""
+        match event:
+            case Echoed():
+                return self._next(anew=False, otherwise=Pass())
+            case Refused(code=code, text=text):
+                if code == METHOD_NOT_FOUND:
+                    return self._next(anew=False, otherwise=Pass())
+                if code == INVALID_REQUEST and "version" not in text:
+                    return self._next(anew=True, otherwise=Pass())
+                return Pass()
+            case AnsweredAlone():
+                return self._next(
+                    anew=False,
+                    otherwise=Fail(
+                        "it answered its initialization without initializing its successor: "
+                        "is it an agent rather than a proxy?"
+                    ),
+                )
+            case Closed():
+                return self._next(anew=True, otherwise=Fail("it ended during initialization"))
+
+    def _next(self, *, anew: bool, otherwise: Pass | Fail) -> Ask | Pass | Fail:
+        if self.role == "agent" or not self._left:
+            return otherwise
+        self.dialect = self._left.pop(0)
+        return Ask(self.dialect, anew=anew)

@@ -1,0 +1,265 @@
+"""A connection as a component of the chain: its one or two sides, its dialect, its envelope.
+
+A proxy that is a process has one connection that carries two peers (design §4): plain messages are
+traffic with its predecessor, `proxy/successor` is traffic with its successor. A client or an agent
+has only the plain side; a conductor above us (proxy mode) has both, being our client and, in the
+envelope, our successor. The wire stays in its place when the process behind it is replaced.
+
+Refused here, with -32600: envelopes and proxy inits from whoever may not send them, and envelopes
+inside envelopes, which would let a component speak in another's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, Protocol
+
+import attrs
+import msgspec
+
+from conductor.connection.calls import Call
+from conductor.connection.connection import Connection
+from conductor.errors import RequestError
+from conductor.frames import Malformed
+from conductor.messages import (
+    CANCEL,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    encode_id,
+    error_of,
+    notification_pieces,
+    request_pieces,
+)
+from conductor.routing.envelope import (
+    DIALECTS,
+    ENVELOPES,
+    INITS,
+    Dialect,
+    unwrap,
+    wrap_notification,
+    wrap_request,
+)
+from conductor.routing.sides import Side
+
+__all__ = ["Init", "Wire", "WireSide"]
+
+Report = Callable[[str, str], None]
+"""Called with an event and its details when a peer did something odd."""
+
+
+class Init(Protocol):
+    """Whoever initialises the component behind a wire."""
+
+    def begin(self, call: Call, params: Payload | None) -> None:
+        """The predecessor asks for the component's initialization."""
+
+    def forwarded(self, call: Call) -> None:
+        """The component asks for its successor's initialization."""
+
+    def echoed(self, method: str) -> None:
+        """The component sent a proxy init to its successor."""
+
+    def successor_answered(self, call: Call) -> None:
+        """The component gets the answer to a call that it forwarded to its successor."""
+
+
+class WireSide(Side):
+    """One of the peers that a wire carries."""
+
+    __slots__ = ("wire", "wrapped")
+
+    def __init__(self, wire: Wire, *, wrapped: bool) -> None:
+        super().__init__()
+        self.wire = wire
+        self.wrapped = wrapped
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        wire = self.wire
+        connection = wire.connection
+        if connection is None or connection.closed:
+            self.neighbour.respond(call, None, wire.why_gone)
+            return
+        if method == "initialize" and wire.init is not None and not self.wrapped:
+            wire.init.begin(call, params)
+            return
+        call.target = self
+        id = connection.open(call)
+        if self.wrapped:
+            connection.write(wrap_request(wire.dialect, id, method, params))
+        else:
+            connection.write(request_pieces(id, method, params))
+        if call.cancelled:
+            self.cancel(call)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        connection = self.wire.connection
+        if connection is None:
+            return
+        if self.wrapped:
+            connection.write(wrap_notification(self.wire.dialect, method, params))
+        else:
+            connection.write(notification_pieces(method, params))
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        if call.method == "initialize" and self.wire.init is not None:
+            self.wire.init.successor_answered(call)
+        call.source.respond(call, result, error)
+
+    def cancel(self, call: Call) -> None:
+        """Re-issue the cancellation with this hop's id (interop §1.5: plain, but to a parent)."""
+        connection = self.wire.connection
+        if connection is None or connection.sent.get(call.target_id) is not call:
+            return
+        params = b'{"requestId":%b}' % encode_id(call.target_id)
+        if self.wrapped and self.wire.role == "parent":
+            connection.write(wrap_notification(self.wire.dialect, CANCEL, params))
+        else:
+            connection.write(notification_pieces(CANCEL, params))
+
+
+@attrs.define(eq=False)
+class Wire:
+    """The connection of one component, client or parent conductor.
+
+    `role` decides what it may say: a "client" and an "agent" have no successor; a "proxy" and a
+    "parent" (the conductor above us, in proxy mode) have.
+    """
+
+    name: str
+    role: Literal["client", "proxy", "agent", "parent"]
+    report: Report
+    dialect: Dialect = DIALECTS[0]
+    init: Init | None = None
+    connection: Connection | None = None
+    why_gone: bytes = encode_error(INTERNAL_ERROR, "The component is not running")
+    plain: WireSide = attrs.field(init=False)
+    wrapped: WireSide | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.plain = WireSide(self, wrapped=False)
+        has_successor = self.role in ("proxy", "parent")
+        self.wrapped = WireSide(self, wrapped=True) if has_successor else None
+
+    def disconnect(self, why: bytes) -> None:
+        """The peer is gone: answer what it owed with the error `why`, withdraw what it asked."""
+        connection, self.connection = self.connection, None
+        self.why_gone = why
+        if connection is None:
+            return
+        connection.lose_writing()
+        owed = list(connection.sent.values())
+        connection.sent.clear()
+        for call in owed:
+            self.on_answer(call, None, why)
+        asked = list(connection.received.values())
+        connection.received.clear()
+        for call in asked:
+            call.cancel()
+
+    # -- Receiver: what the peer sent ----------------------------------------------------------
+
+    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method in _SPECIAL:
+            try:
+                self._special_request(call, method, params)
+            except RequestError as exc:
+                self.report("refused a request", f"{method}: {exc.data or exc.message}")
+                call.source.respond(call, None, error_of(exc))
+        else:
+            self.plain.neighbour.request(call, method, params)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        if method in _SPECIAL:
+            try:
+                self._special_notification(method, params)
+            except RequestError as exc:
+                self.report("dropped a notification", f"{method}: {exc.data or exc.message}")
+        else:
+            self.plain.neighbour.notify(method, params)
+
+    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        side = call.target
+        assert isinstance(side, Side)
+        side.neighbour.respond(call, result, error)
+
+    def on_malformed(self, frame: Malformed) -> None:
+        self.report(
+            "not a message", f"{frame.reason}: {frame.excerpt}" if frame.excerpt else frame.reason
+        )
+
+    # -- the messages that are the conductor's own business ------------------------------------
+
+    def _special_request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method in ENVELOPES:
+            side = self._successor_side(method)
+            inner = unwrap(params)
+            call.method = inner.method
+            if inner.method in INITS:
+                if self.init is not None:
+                    self.init.echoed(inner.method)
+                raise _misuse("initialize/proxy requests are only sent by the conductor")
+            if inner.method in ENVELOPES or inner.method == CANCEL:
+                raise _misuse(f"{inner.method} cannot be sent inside of {method}")
+            if inner.method == "initialize" and self.init is not None:
+                self.init.forwarded(call)
+            side.neighbour.request(call, inner.method, inner.params)
+        elif method in INITS:
+            if self.role != "parent":
+                raise _misuse("initialize/proxy requests are only sent by the conductor")
+            self.dialect = INITS[method]
+            self.plain.neighbour.request(call, "initialize", params)
+        elif method == "initialize" and self.role == "parent":
+            raise _misuse("this conductor runs as a proxy: expected `proxy/initialize`")
+        else:
+            self.plain.neighbour.request(call, method, params)
+
+    def _special_notification(self, method: str, params: Payload | None) -> None:
+        if method in ENVELOPES:
+            side = self._successor_side(method)
+            inner = unwrap(params)
+            if inner.method == CANCEL:
+                self._cancel(inner.params)
+            elif inner.method in INITS or inner.method in ENVELOPES:
+                raise _misuse(f"{inner.method} cannot be sent inside of {method}")
+            else:
+                side.neighbour.notify(inner.method, inner.params)
+        elif method == CANCEL:
+            self._cancel(params)
+        elif method in INITS:
+            raise _misuse("an initialization is a request")
+        else:
+            self.plain.neighbour.notify(method, params)
+
+    def _successor_side(self, method: str) -> WireSide:
+        if self.wrapped is None:
+            who = "a client" if self.role == "client" else "an agent"
+            raise _misuse(f"{method} is for proxies: {who} has no successor")
+        return self.wrapped
+
+    def _cancel(self, params: Payload | None) -> None:
+        """A cancellation names an id of this connection; it is re-issued on the next hop, never
+        tunnelled. Ids that are unknown or done are no mistake: answers and cancellations cross."""
+        if self.connection is None or params is None:
+            return
+        try:
+            id = _decode_cancel(params).requestId
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self.report("dropped a notification", f"{CANCEL}: it names no request id")
+            return
+        call = self.connection.received.get(id)
+        if call is not None:
+            call.cancel()
+
+
+class _Cancel(msgspec.Struct):
+    requestId: int | str | None
+
+
+_decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
+_SPECIAL: Final = frozenset({*ENVELOPES, *INITS, CANCEL, "initialize"})
+
+
+def _misuse(problem: str) -> RequestError:
+    return RequestError(INVALID_REQUEST, "Invalid request", problem)

@@ -1,0 +1,85 @@
+"""Serve one chain on our own stdin and stdout: signals, exit code, and no orphans.
+
+Exit codes (design §7): 0 ended cleanly, 1 failed while running, 3 did not start, 128+n ended by
+signal n. The first signal stops the chain in order, a second one kills it now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NoReturn
+
+import trio
+
+from conductor.chain import Chain, Ending
+from conductor.components.base import Component
+from conductor.transport.lines import DEFAULT_LIMIT
+from conductor.transport.process import adopt_orphans, kill_descendants
+from conductor.transport.stdio import claim_stdio
+
+__all__ = ["exit_code", "exit_now", "serve_stdio"]
+
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def serve_stdio(
+    make: Callable[[], Sequence[Component]],
+    *,
+    mode: Literal["agent", "proxy"],
+    limit: int = DEFAULT_LIMIT,
+    stop_timeout: float = 5.0,
+    bridged: bool = True,
+) -> NoReturn:
+    """Serve until the end, then exit the process with the code that says how it ended."""
+    adopt_orphans()
+    signals: list[int] = []
+
+    async def main() -> Ending:
+        with claim_stdio() as transport:
+            chain = Chain(
+                transport, make, mode=mode, limit=limit, stop_timeout=stop_timeout, bridged=bridged
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_obey_signals, chain, signals)
+                ending = await chain.run()
+                nursery.cancel_scope.cancel()
+        return ending
+
+    try:
+        ending = trio.run(main)
+    finally:
+        kill_descendants()
+    exit_now(exit_code(ending, signals))
+
+
+def exit_code(ending: Ending, signals: Sequence[int]) -> int:
+    if signals:
+        return 128 + signals[0]
+    return {"client": 0, "stopped": 0, "failed": 1, "never started": 3 if ending.error else 0}[
+        ending.reason
+    ]
+
+
+def exit_now(code: int) -> NoReturn:
+    """Leave without the interpreter's own shutdown, which takes 20 ms and has nothing to do."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+async def _obey_signals(
+    chain: Chain, received: list[int], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        task_status.started()
+        async for number in signals:
+            received.append(number)
+            if len(received) == 1:
+                chain.stop()
+            else:
+                chain.kill()

@@ -1,0 +1,82 @@
+"""A pair of connected transports in one process: bounded pipes, without file descriptors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from conductor.errors import ConnectionClosed
+from conductor.transport.base import CHUNK
+
+__all__ = ["MemoryTransport", "memory_pair"]
+
+
+@attrs.define(eq=False)
+class _Pipe:
+    capacity: int
+    chunks: deque[bytes] = attrs.field(factory=deque)
+    size: int = 0
+    ended: bool = False
+    broken: bool = False
+    readers: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    writers: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+
+@attrs.define(eq=False)
+class MemoryTransport:
+    """One end of a `memory_pair`."""
+
+    _incoming: _Pipe
+    _outgoing: _Pipe
+
+    async def receive(self) -> bytes:
+        pipe = self._incoming
+        while not pipe.chunks:
+            if pipe.ended or pipe.broken:
+                return b""
+            await pipe.readers.park()
+        chunk = pipe.chunks.popleft()
+        if len(chunk) > CHUNK:
+            pipe.chunks.appendleft(chunk[CHUNK:])
+            chunk = chunk[:CHUNK]
+        pipe.size -= len(chunk)
+        pipe.writers.unpark_all()
+        return chunk
+
+    def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        pipe = self._outgoing
+        if pipe.broken or pipe.ended:
+            raise ConnectionClosed("the other end of the memory pipe is closed")
+        data = b"".join(pieces)[: pipe.capacity - pipe.size]
+        if data:
+            pipe.chunks.append(data)
+            pipe.size += len(data)
+            pipe.readers.unpark_all()
+        return len(data)
+
+    async def wait_writable(self) -> None:
+        pipe = self._outgoing
+        while pipe.size >= pipe.capacity and not pipe.broken:
+            await pipe.writers.park()
+
+    def close_writing(self) -> None:
+        self._outgoing.ended = True
+        self._outgoing.readers.unpark_all()
+
+    def close(self) -> None:
+        self.close_writing()
+        pipe = self._incoming
+        pipe.broken = True
+        pipe.chunks.clear()
+        pipe.size = 0
+        pipe.writers.unpark_all()
+        pipe.readers.unpark_all()
+
+
+def memory_pair(capacity: int = CHUNK) -> tuple[MemoryTransport, MemoryTransport]:
+    """Two connected transports; each direction holds at most `capacity` bytes unread."""
+    there, back = _Pipe(capacity), _Pipe(capacity)
+    return MemoryTransport(back, there), MemoryTransport(there, back)

@@ -50,8 +50,8 @@ class Chain(Host):
     """Serves one client.
 
     `make` builds the components, first the one nearest the client; it is called for every attempt
-    to initialize, and may raise `ComponentError`. In "proxy" mode the client is a conductor above us,
-    which is also the successor of the last component.
+    to initialize, and may raise `ComponentError`. In "proxy" mode the client is a conductor above
+    us, which is also the successor of the last component.
     """
 
     transport: Transport

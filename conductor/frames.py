@@ -165,7 +165,7 @@ def _explain(line: bytes, exc: Exception) -> Malformed:
         return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, *_loose_fields(line))
     if problem is None and isinstance(exc, msgspec.ValidationError):
         return Malformed(INVALID_REQUEST, str(exc), excerpt, *_loose_fields(line))
-    return Malformed(PARSE_ERROR, problem or str(exc), excerpt)
+    return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *_visible_fields(line))
 
 
 class _Loose(msgspec.Struct, gc=False):
@@ -185,13 +185,18 @@ def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
     try:
         loose = _decode_loose(line)
     except (msgspec.MsgspecError, RecursionError):
-        simple = dict(_simple_members(line[:4096]))
-        return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(line))
+        return _visible_fields(line)
     answers = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
     try:
         return (UNSET if loose.id is UNSET else _decode_id(loose.id)), answers
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return UNSET, answers
+
+
+def _visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
+    """The id, and whether it was meant as an answer, of what cannot be parsed to its end."""
+    simple = dict(_simple_members(line[:4096]))
+    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(line))
 
 
 def _decode_with_surrogates(line: bytes) -> Frame:

@@ -22,7 +22,17 @@ from msgspec import UNSET, Raw, UnsetType
 
 from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message
 
-__all__ = ["Batch", "Frame", "Malformed", "decode", "oversized", "without_ansi"]
+__all__ = [
+    "UNUSUAL",
+    "Batch",
+    "Frame",
+    "Malformed",
+    "check",
+    "decode",
+    "decode_envelope",
+    "oversized",
+    "without_ansi",
+]
 
 
 @attrs.frozen
@@ -53,7 +63,11 @@ Frame: TypeAlias = Message | Malformed | Batch
 
 _EXCERPT: Final = 200
 _MAX_ID: Final = 2**63
-_decode = msgspec.json.Decoder(Message).decode
+decode_envelope = msgspec.json.Decoder(Message).decode
+"""A line as a `Message`, not yet `check`ed; raises one of `UNUSUAL` for anything else."""
+
+UNUSUAL: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
@@ -65,12 +79,12 @@ _reject_constant = "JSON has no NaN or Infinity"
 def decode(line: bytes) -> Frame:
     """The frame that a line holds."""
     try:
-        message = _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        message = decode_envelope(line)
+    except UNUSUAL as exc:
         return _decode_unusual(line, exc)
     if not line.isascii() and (problem := _utf8_problem(line)):
         return Malformed(PARSE_ERROR, problem, _excerpt(line), *_salvage(message))
-    return _checked(message, line)
+    return check(message, line)
 
 
 def without_ansi(line: bytes) -> bytes:
@@ -90,7 +104,8 @@ def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
     return Malformed(INVALID_REQUEST, reason, _excerpt(head), id, response)
 
 
-def _checked(message: Message, line: bytes | Raw) -> Message | Malformed:
+def check(message: Message, line: bytes | Raw) -> Message | Malformed:
+    """The rules of JSON-RPC that types do not express."""
     if message.method is not UNSET:
         if message.result is not UNSET or message.error is not UNSET:
             return _invalid(message, line, "a message has either a method or a result or error")
@@ -236,7 +251,7 @@ def _decode_with_surrogates(line: bytes) -> Frame:
 def _checked_surrogates(message: Message, line: bytes) -> Message | Malformed:
     if message.error is not UNSET and message.result is UNSET and message.method is UNSET:
         return message if message.id is not UNSET else _invalid(message, line, "no id")
-    return _checked(message, line)
+    return check(message, line)
 
 
 def _well_typed(value: dict[str, Any]) -> bool:

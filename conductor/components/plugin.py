@@ -66,6 +66,13 @@ class PluginSide(Side):
         else:
             self._put(Notification(method, None if params is None else bytes(params)))
 
+    def notify_run(self, method: str, params: list[Payload]) -> None:
+        if not self.lane.held and method not in self.handlers:
+            self.other.neighbour.notify_run(method, params)
+        else:
+            for each in params:
+                self.notify(method, each)
+
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if not self.lane.held and call.source is not self:
             self.other.neighbour.respond(call, result, error)

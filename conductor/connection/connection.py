@@ -16,7 +16,17 @@ from msgspec import UNSET
 from conductor.connection.calls import BatchAnswer, Call
 from conductor.connection.outbox import Outbox
 from conductor.errors import ConnectionClosed
-from conductor.frames import Batch, Frame, Malformed, decode, oversized, without_ansi
+from conductor.frames import (
+    UNUSUAL,
+    Batch,
+    Frame,
+    Malformed,
+    check,
+    decode,
+    decode_envelope,
+    oversized,
+    without_ansi,
+)
 from conductor.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -40,6 +50,9 @@ class Receiver(Protocol):
     """What a connection calls with what its peer sent."""
 
     def on_request(self, call: Call, method: str, params: Payload | None) -> None: ...
+
+    def on_run(self, method: str, params: list[Payload]) -> None:
+        """Two or more consecutive notifications of one method, all with objects as params."""
 
     def on_notification(self, method: str, params: Payload | None) -> None: ...
 
@@ -88,19 +101,60 @@ class Connection:
     # -- what the peer sends ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:
-        """Route everything that this chunk completes."""
-        for line in self._splitter.feed(chunk):
-            if type(line) is bytes:
-                self._take(decode(line), line)
+        """Route everything that this chunk completes.
+
+        Consecutive notifications of one method, an agent's stream of updates above all, are routed
+        as one run: they are decoded and checked one by one, but sent on together.
+        """
+        lines = self._splitter.feed(chunk)
+        try:
+            messages = list(map(decode_envelope, lines))  # type: ignore[arg-type]
+            for line in lines:
+                line.isascii() or line.decode()  # type: ignore[union-attr]
+        except (*UNUSUAL, TypeError):
+            for line in lines:
+                self._take_line(line)
+            return
+        self._route(messages, lines)  # type: ignore[arg-type]
+
+    def _route(self, messages: list[Message], lines: list[bytes]) -> None:
+        count, index = len(messages), 0
+        while index < count:
+            method, end = messages[index].method, index
+            for end in range(index, count):
+                message = messages[end]
+                if (
+                    message.id is not UNSET
+                    or message.method != method
+                    or message.params is UNSET
+                    or message.result is not UNSET
+                    or message.error is not UNSET
+                    or method is UNSET
+                ):
+                    break
             else:
-                self._take_overlong(line)  # type: ignore[arg-type]
+                end = count
+            if end - index > 1:
+                params = [message.params for message in messages[index:end]]
+                if _only_objects(params):  # type: ignore[arg-type]
+                    self.receiver.on_run(method, params)  # type: ignore[arg-type]
+                    index = end
+                    continue
+            end = max(end, index + 1)
+            for message, line in zip(messages[index:end], lines[index:end], strict=True):
+                self._take(check(message, line), line)
+            index = end
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""
         line = self._splitter.end()
+        if line is not None:
+            self._take_line(line)
+
+    def _take_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):
             self._take_overlong(line)
-        elif line is not None:
+        else:
             self._take(decode(line), line)
 
     def _take(self, frame: Frame, line: bytes) -> None:
@@ -253,3 +307,9 @@ class Connection:
 
 def _line(pieces: Pieces) -> bytes:
     return b"".join(pieces)[:-1]
+
+
+def _only_objects(params: list[Payload]) -> bool:
+    """A line holds no newline, so what follows a newline here is the first byte of a payload."""
+    joined = b"\n".join(params)
+    return joined.count(b"\n{") + joined.startswith(b"{") == len(params)

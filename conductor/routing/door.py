@@ -186,6 +186,9 @@ class _Inside(Side):
     def notify(self, method: str, params: Payload | None) -> None:
         self._door._client.notify(method, params)
 
+    def notify_run(self, method: str, params: list[Payload]) -> None:
+        self._door._client.notify_run(method, params)
+
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         self._door.answered(call, result, error)
 

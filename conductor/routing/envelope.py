@@ -7,6 +7,7 @@ dialect in which it was initialised (interop §0, §1).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal
 
 import attrs
@@ -14,7 +15,14 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.messages import INVALID_PARAMS, Payload, Pieces, encode_id, encode_method
+from conductor.messages import (
+    INVALID_PARAMS,
+    Payload,
+    Pieces,
+    encode_id,
+    encode_method,
+    notification_pieces,
+)
 
 __all__ = [
     "DIALECTS",
@@ -22,6 +30,7 @@ __all__ = [
     "INITS",
     "Dialect",
     "Inner",
+    "notification_frame",
     "unwrap",
     "wrap_notification",
     "wrap_request",
@@ -41,6 +50,7 @@ class _Envelope(msgspec.Struct, gc=False):
     params: Raw | UnsetType = UNSET
 
 
+_frames: dict[tuple[Dialect | None, str], tuple[bytes, bytes]] = {}
 _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
@@ -83,6 +93,18 @@ def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None)
         encode_method(method),
     )
     return (head, params if params is not None else b"null", b"}}\n")
+
+
+def notification_frame(dialect: Dialect | None, method: str) -> tuple[bytes, bytes]:
+    """What stands before and after the params of a notification, in an envelope if in a dialect."""
+    head, tail = _frames.get((dialect, method), (b"", b""))
+    if not head:
+        marked = notification_pieces if dialect is None else partial(wrap_notification, dialect)
+        head, _, tail = b"".join(marked(method, b"\0")).partition(b"\0")
+        if len(_frames) > 1000:
+            _frames.clear()
+        _frames[dialect, method] = head, tail
+    return head, tail
 
 
 def wrap_notification(dialect: Dialect, method: str, params: Payload | None) -> Pieces:

@@ -35,6 +35,11 @@ class Side:
         """A notification from the neighbour."""
         raise NotImplementedError
 
+    def notify_run(self, method: str, params: list[Payload]) -> None:
+        """Several notifications of one method, in order; all their params are objects."""
+        for each in params:
+            self.notify(method, each)
+
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         """The answer to a call that left through this side; one of `result` and `error`."""
         raise NotImplementedError

@@ -37,6 +37,7 @@ from conductor.routing.envelope import (
     ENVELOPES,
     INITS,
     Dialect,
+    notification_frame,
     unwrap,
     wrap_notification,
     wrap_request,
@@ -101,6 +102,14 @@ class WireSide(Side):
             connection.write(wrap_notification(self.wire.dialect, method, params))
         else:
             connection.write(notification_pieces(method, params))
+
+    def notify_run(self, method: str, params: list[Payload]) -> None:
+        connection = self.wire.connection
+        if connection is None:
+            return
+        dialect = self.wire.dialect if self.wrapped else None
+        head, tail = notification_frame(dialect, method)
+        connection.write((head, (tail + head).join(params), tail))
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if call.method == "initialize" and self.wire.init is not None:
@@ -170,6 +179,12 @@ class Wire:
         else:
             self.plain.neighbour.request(call, method, params)
 
+    def on_run(self, method: str, params: list[Payload]) -> None:
+        if method in _SPECIAL:
+            self._special_run(method, params)
+        else:
+            self.plain.neighbour.notify_run(method, params)
+
     def on_notification(self, method: str, params: Payload | None) -> None:
         if method in _SPECIAL:
             try:
@@ -214,6 +229,35 @@ class Wire:
             raise _misuse("this conductor runs as a proxy: expected `proxy/initialize`")
         else:
             self.plain.neighbour.request(call, method, params)
+
+    def _special_run(self, method: str, params: list[Payload]) -> None:
+        """Take the envelopes off a run of notifications from the successor."""
+        if method not in ENVELOPES or self.wrapped is None:
+            for each in params:
+                self.on_notification(method, each)
+            return
+        run: list[Payload] = []
+        run_method = ""
+        for envelope in params:
+            try:
+                inner = unwrap(envelope)
+            except RequestError:
+                inner = None
+            if inner is None or inner.params is None or inner.method in _SPECIAL:
+                self._end_run(run_method, run)
+                run = []
+                self.on_notification(method, envelope)
+                continue
+            if inner.method != run_method:
+                self._end_run(run_method, run)
+                run, run_method = [], inner.method
+            run.append(inner.params)
+        self._end_run(run_method, run)
+
+    def _end_run(self, method: str, run: list[Payload]) -> None:
+        if run:
+            assert self.wrapped is not None
+            self.wrapped.neighbour.notify_run(method, run)
 
     def _special_notification(self, method: str, params: Payload | None) -> None:
         if method in ENVELOPES:

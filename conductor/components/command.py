@@ -226,11 +226,19 @@ class CommandComponent(Component):
         return StartError(
             self.name,
             reason,
-            command=self.spec.run or (),
+            command=self._shown_command(),
             status=self._child.status if self._child is not None else None,
             stderr_tail=self._stderr.last_lines(),
             place=self._place,
         )
+
+    def _shown_command(self) -> list[str]:
+        """The command as the chain file has it: what a `${VAR}` in it stands for may be secret."""
+        written = self.spec.written
+        return [
+            written[path].text if (path := ("run", index)) in written else word
+            for index, word in enumerate(self.spec.run or ())
+        ]
 
     @property
     def _place(self) -> str | None:

@@ -1,0 +1,60 @@
+"""Chain files: YAML in, a chain out, with the place of every value and diagnostics.
+
+    bytes ─document─▶ data + places ─structure─▶ typed values ─loader─▶ ChainFile
+
+Importing this package imports neither PyYAML nor cattrs: a conductor that is given its chain on
+the command line needs the model only. Both are imported when a file is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from conductor.chainfile.model import ChainFile, Component, Limits, Restarts, ValuePath, Written
+from conductor.chainfile.places import Place
+from conductor.chainfile.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = [
+    "ChainFile",
+    "Component",
+    "Limits",
+    "Place",
+    "Problem",
+    "Restarts",
+    "ValuePath",
+    "Written",
+    "load",
+    "structure_options",
+]
+
+_T = TypeVar("_T")
+
+
+def load(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ChainFile:
+    """Read a chain file, and the chain files that it nests.
+
+    `environ` is what `${VAR}` refers to. Only files are read: no component is looked up or
+    started. Raises `ChainFileError` with every problem of every file.
+    """
+    from conductor.chainfile.loader import load_chain
+
+    return load_chain(os.fspath(path), environ)
+
+
+def structure_options(component: Component, cls: type[_T]) -> _T:
+    """Make an instance of the attrs class `cls` out of the component's options (`with:`).
+
+    The options are the init parameters of `cls`; their types decide what a scalar means
+    (`timedelta` reads `10s`, `Path` is relative to the chain file). Raises `ChainFileError` with
+    every mistake at its place, whatever the validators of `cls` say included; and `TypeError` if
+    an annotation of `cls` itself cannot be understood.
+    """
+    from conductor.chainfile.options import structure
+
+    instance: Any = structure(component, cls)
+    return instance  # type: ignore[no-any-return]

@@ -1,0 +1,146 @@
+"""From a file as it is written, without mistakes, to the chain.
+
+Paths become absolute and names unique. A component without a name is called after what it runs,
+and the second `uvx` is `uvx-2`; names that are given come first, so that a derived one never takes
+them. `/` joins the names of nested chains and is in no name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+
+from conductor.chainfile.document import Document
+from conductor.chainfile.grammar import File, Item
+from conductor.chainfile.model import ChainFile, Component, Limits, ValuePath
+
+__all__ = ["build_chain"]
+
+_T = TypeVar("_T")
+
+
+def build_chain(
+    file: File,
+    document: Document,
+    nested: Mapping[ValuePath, ChainFile],
+    path: str,
+    directory: str,
+) -> ChainFile:
+    items: list[tuple[ValuePath, Item]] = [
+        (("proxies", index), item) for index, item in enumerate(file.proxies)
+    ]
+    if file.agent:
+        items.append((("agent",), file.agent))
+    names = _unique_names(
+        [
+            (
+                item.name or _derived_name(item.run, item.use, item.connect, nested.get(where)),
+                item.name is not None,
+            )
+            for where, item in items
+        ]
+    )
+    components = [
+        _component(item, name, where, nested.get(where), document, directory)
+        for (where, item), name in zip(items, names, strict=True)
+    ]
+    return ChainFile(
+        path=path,
+        name=file.name or _file_name(path),
+        proxies=tuple(components[: len(file.proxies)]),
+        agent=components[-1] if file.agent else None,
+        mcp_bridge=file.mcp_bridge,
+        limits=Limits(**attrs.asdict(file.limits)),
+    )
+
+
+def _component(
+    item: Item,
+    name: str,
+    where: ValuePath,
+    chain: ChainFile | None,
+    document: Document,
+    directory: str,
+) -> Component:
+    def absolute(text: str) -> str:
+        return os.path.normpath(os.path.join(directory, text))
+
+    run, use = item.run, item.use
+    if run and "/" in run[0]:
+        run = (absolute(run[0]), *run[1:])
+    if use and ".py:" in use:
+        file, _, cls = use.rpartition(":")
+        use = f"{absolute(file)}:{cls}"
+    return Component(
+        name=name,
+        run=run,
+        use=use,
+        connect=item.connect,
+        chain=chain,
+        options=item.options,
+        env=item.env,
+        inherit_env=item.inherit_env,
+        cwd=absolute(item.cwd) if item.cwd else None,
+        isolate=item.isolate,
+        dialect=item.dialect,
+        start_timeout=item.start_timeout,
+        stop_timeout=item.stop_timeout,
+        request_timeout=item.request_timeout,
+        stall_timeout=item.stall_timeout,
+        on_failure=item.on_failure,
+        restarts=item.restarts,
+        required=item.required,
+        place=document.places[where],
+        places=_below(where, document.places),
+        key_places=_below(where, document.keys),
+        written=_below(where, document.written),
+        directory=directory,
+    )
+
+
+def _file_name(path: str) -> str:
+    """The name of a chain after its file."""
+    return os.path.splitext(os.path.basename(path))[0] or "chain"
+
+
+def _derived_name(
+    run: Sequence[str] | None, use: str | None, connect: str | None, chain: ChainFile | None
+) -> str:
+    """The name of a component after its command, class, entry point, host or chain."""
+    if run:
+        name = run[0].rstrip("/").rpartition("/")[2]
+    elif use:
+        name = use.rpartition(":")[2]
+    elif connect:
+        name = urlsplit(connect).hostname or ""
+    else:
+        name = chain.name if chain else ""
+    return name.replace("/", "-") or "component"
+
+
+def _unique_names(names: Sequence[tuple[str, bool]]) -> list[str]:
+    """The names, in order, each of them once. The flag says that a name was given."""
+    taken = {name for name, given in names if given}
+    unique = []
+    for name, given in names:
+        if not given:
+            stem, number = name, 1
+            while name in taken:
+                number += 1
+                name = f"{stem}-{number}"
+            taken.add(name)
+        unique.append(name)
+    return unique
+
+
+def _below(where: ValuePath, everything: Mapping[ValuePath, _T]) -> dict[ValuePath, _T]:
+    depth = len(where)
+    return {
+        path[depth:]: value
+        for path, value in everything.items()
+        if len(path) > depth and path[:depth] == where
+    }

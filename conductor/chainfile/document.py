@@ -1,0 +1,260 @@
+"""YAML text in; data, and the place of every value and key, out.
+
+PyYAML composes nodes; nothing is constructed and nothing guessed: a scalar is the string that the
+file has (`no`, `012`, `12:30`), and an unquoted `null`, `~` or nothing at all is None. References
+to the environment are replaced here. Mistakes that leave the rest readable are collected;
+others (bad syntax) are raised at once.
+
+Aliases are allowed: they repeat a value, and its place is where it was written. What they expand
+to is counted, merge keys and tags are refused, and a mapping names each key once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import attrs
+import yaml
+
+from conductor.chainfile.interpolation import expand, find_references
+from conductor.chainfile.model import ValuePath, Written
+from conductor.chainfile.places import Place, Source
+from conductor.chainfile.problems import Problem
+from conductor.errors import ChainFileError
+
+__all__ = ["Document", "read_document"]
+
+MAX_VALUES = 10_000
+MAX_DEPTH = 50
+
+_TOO_DEEP = f"values nest at most {MAX_DEPTH} deep"
+_TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases repeat included"
+
+_NULL = ("", "~", "null", "Null", "NULL")
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
+_BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
+_NOT_PASSED_ON = re.compile("[\0\ud800-\udfff]")
+
+
+@attrs.frozen
+class Document:
+    """One chain file as data: mappings, lists, strings and None."""
+
+    data: Any
+    places: dict[ValuePath, Place] = attrs.field(factory=dict)
+    keys: dict[ValuePath, Place] = attrs.field(factory=dict)
+    written: dict[ValuePath, Written] = attrs.field(factory=dict, repr=False)
+    problems: list[Problem] = attrs.field(factory=list)
+    unusable: set[ValuePath] = attrs.field(factory=set)
+    """Values about which a problem was reported already."""
+
+
+def read_document(source: Source, environ: Mapping[str, str]) -> Document:
+    """Read the one YAML document of a chain file; raises `ChainFileError` if it cannot be read."""
+    reader = _Reader(source, environ)
+    data = reader.read(_compose(source), (), None)
+    document = reader.document
+    return attrs.evolve(document, data=data, problems=list(dict.fromkeys(document.problems)))
+
+
+class _Composer(yaml.BaseLoader):
+    """PyYAML's composer, for which a file that nests too deep is an error and not a crash."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _compose(source: Source) -> yaml.Node:
+    loader = None
+    try:
+        loader = _Composer(source.text)
+        node = loader.get_node() if loader.check_node() else None
+        if node is not None and loader.check_node():
+            second = loader.peek_event()  # type: ignore[no-untyped-call]
+            start = second.start_mark.index
+            message = "a second YAML document begins here: a chain file is one document"
+            raise _error(source, start, start + 3, message)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(source, error) from error
+    except yaml.reader.ReaderError as error:
+        message = f"the character U+{ord(source.text[error.position]):04X} is not allowed in YAML"
+        raise _error(source, error.position, error.position + 1, message) from error
+    except (ValueError, OverflowError) as error:
+        # PyYAML converts the digits of "\UFFFFFFFF" and of "%YAML 1.…" unchecked.
+        mark = loader.get_mark().index if loader else 0
+        raise _error(source, mark, mark + 1, "not valid YAML: a number is too large") from error
+    if node is None:
+        help = "a chain file begins with `version: 1`"
+        raise _error(source, 0, 0, "the file is empty", help)
+    return node
+
+
+def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> ChainFileError:
+    problem, mark = error.problem or "", error.problem_mark or error.context_mark
+    index = min(mark.index, len(source.text)) if mark else 0
+    if index == len(source.text):
+        index = len(source.text.rstrip())
+    place = source.place(index, index + 1)
+    note = None
+    if error.context and error.context_mark:
+        start = error.context_mark.index
+        before = source.place(start, start + 1)
+        if before != place:
+            note = (before, error.context)
+    message, help = f"not valid YAML: {problem}", None
+    if problem == _TOO_DEEP:
+        message = problem
+    elif problem == "second occurrence" and note:
+        message, note = "an anchor is given only once", (note[0], "first given here")
+    elif "'\\t'" in problem or source.text[index : index + 1] == "\t":
+        message, help = "a tab cannot indent YAML", "use spaces"
+    elif "${" in place.source:
+        help = 'inside `[ ]` and `{ }`, put a reference in quotes: `"${VAR}"`'
+    elif "mapping values are not allowed" in problem:
+        help = "put a value that contains `: ` in quotes"
+    elif "cannot start any token" in problem:
+        help = "put a value that begins with this character in quotes"
+    return ChainFileError([Problem(place, message, note, help)])
+
+
+def _error(
+    source: Source, start: int, end: int, message: str, help: str | None = None
+) -> ChainFileError:
+    return ChainFileError([Problem(source.place(start, end), message, help=help)])
+
+
+@attrs.define
+class _Reader:
+    source: Source
+    environ: Mapping[str, str]
+    document: Document = attrs.field(factory=lambda: Document(None))
+    values: int = 0
+    around: list[yaml.Node] = attrs.field(factory=list)
+    """The lists and mappings that are being read."""
+
+    def read(self, node: yaml.Node, path: ValuePath, key: Place | None) -> Any:
+        start, end = _span(node, self.source)
+        place = key if key and start == end else self.source.place(start, end)
+        self.document.places[path] = place
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise ChainFileError([Problem(place, _TOO_MANY)])
+        if len(path) > MAX_DEPTH:
+            raise ChainFileError([Problem(place, _TOO_DEEP)])
+        if any(node is outer for outer in self.around):
+            raise ChainFileError([Problem(place, "an alias of this value stands inside it")])
+        if node.tag not in _PLAIN_TAGS:
+            whole = self.source.place(node.start_mark.index, end)
+            self.report(path, "a YAML tag has no meaning in a chain file", place=whole)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node, path)
+        self.around.append(node)
+        data: Any
+        if isinstance(node, yaml.SequenceNode):
+            data = [self.read(item, (*path, i), None) for i, item in enumerate(node.value)]
+        else:
+            data = dict(self.items(node, path))
+        self.around.pop()
+        return data
+
+    def items(self, node: yaml.Node, path: ValuePath) -> Iterator[tuple[str, Any]]:
+        first: dict[str, Place] = {}
+        for key_node, value_node in node.value:
+            start, end = _span(key_node, self.source)
+            place = self.source.place(start, end)
+            key = key_node.value
+            if not isinstance(key, str):
+                self.report(path, "a key is a word, not a list or a mapping", place=place)
+            elif key == "<<" and key_node.style is None:
+                help = "write the keys out; an alias may stand for a whole value"
+                self.report(path, "merge keys are not supported", place=place, help=help)
+            elif _NOT_PASSED_ON.search(key):
+                self.report(path, "a key with a NUL or half a character", place=place)
+            elif key in first:
+                note = (first[key], "first given here")
+                message = f"the key `{key}` is repeated"
+                self.document.problems.append(Problem(place, message, note))
+            else:
+                first[key] = self.document.keys[*path, key] = place
+                yield key, self.read(value_node, (*path, key), place)
+
+    def scalar(self, node: yaml.ScalarNode, path: ValuePath) -> str | None:
+        text: str = node.value
+        if node.style is None and text in _NULL:
+            return None
+        if _NOT_PASSED_ON.search(text):
+            self.report(path, "a NUL or half a character cannot be passed to a program")
+            return ""
+        expanded = expand(text, self.environ)
+        if expanded.referred:
+            self.document.written[path] = Written(text, expanded.values)
+        if expanded.bad:
+            start, end = _span(node, self.source)
+            spans = find_references(self.source.text[start:end])
+            exact = len(spans) == len(find_references(text))
+            for bad in expanded.bad:
+                place = None
+                if exact:
+                    first, last = spans[bad.number]
+                    place = self.source.place(start + first, start + last)
+                self.report(path, bad.message, place=place, help=bad.help)
+        return expanded.text
+
+    def report(
+        self,
+        path: ValuePath,
+        message: str,
+        *,
+        place: Place | None = None,
+        help: str | None = None,
+    ) -> None:
+        """Report a problem about the value at `path`; nothing more is said about it later."""
+        place = place or self.document.places[path]
+        self.document.problems.append(Problem(place, message, help=help))
+        self.document.unusable.add(path)
+
+
+def _span(node: yaml.Node, source: Source) -> tuple[int, int]:
+    """Where a value begins and ends; anchors, and comments behind its first line, excluded."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if properties := _PROPERTIES.match(source.text, start, end):
+        start = properties.end()
+    if isinstance(node, yaml.ScalarNode):
+        if node.style in ("|", ">") and (block := _BLOCK_SCALAR.match(source.text, start)):
+            return start, max(end, block.end())
+        return start, end
+    limit = source.end_of_line(start)
+    if end <= limit:
+        return start, end
+    return start, _last_end(node, start, limit) or start + 1
+
+
+def _last_end(node: yaml.Node, start: int, limit: int) -> int:
+    """Where the last token of a node ends before `limit`. An alias is not looked through."""
+    ends = [0]
+    is_list = isinstance(node, yaml.SequenceNode)
+    parts = node.value if is_list else chain.from_iterable(node.value)
+    for part in parts:
+        first = part.start_mark.index
+        if isinstance(part, yaml.ScalarNode):
+            if start <= first < limit:
+                ends.append(min(part.end_mark.index, limit))
+        elif start < first < limit:
+            ends.append(
+                _last_end(part, first, limit)
+                if part.end_mark.index > limit
+                else part.end_mark.index
+            )
+    return max(ends)

@@ -1,0 +1,249 @@
+"""A path in, a chain out: files are read, nested chains loaded, names and paths settled.
+
+A problem does not stop the search for others: a file is examined as far as it can be understood,
+and what it nests is loaded whatever else is wrong with it. A file that is nested twice is read
+once. No component is looked up or started.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from conductor.chainfile.build import build_chain
+from conductor.chainfile.document import Document, read_document
+from conductor.chainfile.grammar import File, file_converter
+from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
+from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
+from conductor.chainfile.places import Place, Source
+from conductor.chainfile.problems import Problem, in_file_order
+from conductor.errors import ChainFileError
+
+__all__ = ["load_chain"]
+
+MAX_FILE_BYTES = 256 * 1024
+MAX_NESTING = 16
+
+_RELATIVE = "a relative path begins at the file that it stands in"
+_VERSION = "this conductor reads files that begin with `version: 1`"
+_MINIMAL = """the smallest chain file is
+version: 1
+agent:
+  run: [my-agent]"""
+
+
+def load_chain(path: str, environ: Mapping[str, str]) -> ChainFile:
+    """See `conductor.chainfile.load`."""
+    loading = _Loading(environ)
+    try:
+        chain = loading.load(path, ())
+    except _Unreadable as error:
+        raise ChainFileError([Problem(Place.whole(path), str(error))]) from error
+    if chain is None or loading.problems:
+        raise ChainFileError(loading.problems)
+    return chain
+
+
+class _Unreadable(Exception):
+    """A file cannot be read; says why, without its name."""
+
+
+@attrs.define
+class _Loading:
+    """One call of `load`: what was read so far, by real path, and what is wrong with it.
+
+    `opened` is, for every file that is being read, its real path and its name for people.
+    """
+
+    environ: Mapping[str, str]
+    loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
+    problems: list[Problem] = attrs.field(factory=list)
+
+    def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
+        """The chain in a file, or None if it has problems. Raises `_Unreadable`."""
+        real = os.path.realpath(path)
+        if real not in self.loaded:
+            data = _read(path)
+            self.loaded[real] = None
+            try:
+                self.loaded[real] = self.chain(path, data, (*opened, (real, path)))
+            except ChainFileError as error:
+                self.problems += error.problems
+        return self.loaded[real]
+
+    def chain(
+        self, path: str, data: bytes, opened: tuple[tuple[str, str], ...]
+    ) -> ChainFile | None:
+        before = len(self.problems)
+        directory = os.path.dirname(os.path.abspath(path))
+        source = _decode(path, data)
+        document = read_document(source, self.environ)
+        problems = document.problems
+        file = _structure(document, directory)
+        nested = {}
+        for where, component in _components(document):
+            text = component.get("chain")
+            if isinstance(text, str) and text and (*where, "chain") not in document.unusable:
+                inner = self.nested(document, where, text, path, opened)
+                if inner is not None:
+                    nested[where] = inner
+        problems += _repeated_names(document)
+        problems += _too_many(document, nested)
+        failed = len(self.problems) > before
+        self.problems[before:before] = in_file_order(problems)
+        if problems or failed or file is None:
+            return None
+        return build_chain(file, document, nested, path, directory)
+
+    def nested(
+        self,
+        document: Document,
+        where: ValuePath,
+        text: str,
+        path: str,
+        opened: tuple[tuple[str, str], ...],
+    ) -> ChainFile | None:
+        """The chain that a component names, or None after its problems were added."""
+        place = document.places[*where, "chain"]
+        inner_path = os.path.normpath(os.path.join(os.path.dirname(path), text))
+        real_paths = [real for real, _ in opened]
+        real = os.path.realpath(inner_path)
+        if real in real_paths:
+            circle = [name for _, name in opened[real_paths.index(real) :]]
+            message = f"a chain contains itself: {' → '.join([*circle, circle[0]])}"
+            document.problems.append(Problem(place, message))
+            return None
+        if len(opened) >= MAX_NESTING:
+            message = f"chains nest more than {MAX_NESTING} deep"
+            document.problems.append(Problem(place, message))
+            return None
+        try:
+            chain = self.load(inner_path, opened)
+        except _Unreadable as error:
+            document.problems.append(Problem(place, str(error), help=_RELATIVE))
+            return None
+        if chain is None:
+            return None
+        is_agent = where == ("agent",)
+        if is_agent and chain.agent is None:
+            message = "this chain has no agent, so it cannot be one"
+            help = "name it among the `proxies`, or give it an `agent:`"
+            document.problems.append(Problem(place, message, help=help))
+        if not is_agent and chain.agent is not None:
+            message = "this chain has an agent of its own, so it cannot be a proxy"
+            agent = chain.agent.place
+            note = (agent, "its agent") if agent else None
+            help = "name it as the `agent:`, or take the agent out of it"
+            document.problems.append(Problem(place, message, note, help))
+        return chain
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise _Unreadable("there is no such file") from None
+    except IsADirectoryError:
+        raise _Unreadable("this is a directory, not a chain file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "this is not a path"
+        raise _Unreadable(f"the file cannot be read: {reason.lower()}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise _Unreadable(f"a chain file is at most {MAX_FILE_BYTES // 1024} KiB long")
+    return data
+
+
+def _decode(path: str, data: bytes) -> Source:
+    data = data.removeprefix(codecs.BOM_UTF8)
+    try:
+        return Source(path, data.decode())
+    except UnicodeDecodeError as error:
+        source = Source(path, data.decode(errors="replace"))
+        start = len(data[: error.start].decode())
+        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+        problem = Problem(source.place(start, start + 1), message, help="save the file as UTF-8")
+        raise ChainFileError([problem]) from error
+
+
+def _structure(document: Document, directory: str) -> File | None:
+    """The file with typed values, or None after its mistakes were added to the problems."""
+    root = document.places[()]
+    if not isinstance(document.data, dict):
+        message = "a chain file is a mapping of keys to values"
+        raise ChainFileError([Problem(root, message, help=_MINIMAL)])
+    version = document.data.get("version", MISTAKEN)
+    if version is MISTAKEN:
+        document.problems.append(Problem(root, "the key `version` is missing", help=_VERSION))
+    elif version != "1" and ("version",) not in document.unusable:
+        # What the keys mean is decided by the version, so nothing else is worth saying.
+        message = "this version of the chain file format is not known"
+        raise ChainFileError([Problem(document.places["version",], message, help=_VERSION)])
+    if not {"proxies", "agent"} & set(document.data):
+        message = "the chain is empty: it has neither `proxies` nor an `agent`"
+        document.problems.append(Problem(root, message, help=_MINIMAL))
+    if document.data.get("agent", MISTAKEN) is None:
+        help = "without the key, the file is a proxy chain"
+        message = "agent: expected a component, found nothing"
+        document.problems.append(Problem(document.places["agent",], message, help=help))
+    try:
+        file: File = file_converter(directory).structure(document.data, File)
+    except Mistakes as mistakes:
+        values = Values(document.data, document.places, document.keys, document.written, root)
+        for found in mistakes.found:
+            if found.at_key or found.path not in document.unusable:
+                problem = explain(found, values, label_of(_within_component(found.path)))
+                document.problems.append(problem)
+        return None
+    return file
+
+
+def _within_component(path: ValuePath) -> ValuePath:
+    """The part of a path that tells a reader something: the caret shows which component it is."""
+    if path[:1] == ("proxies",) and len(path) > 1:
+        return path[2:]
+    return path[1:] if path[:1] == ("agent",) and len(path) > 1 else path
+
+
+def _components(document: Document) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
+    """Whatever in the file looks like a component, the agent last."""
+    proxies, agent = document.data.get("proxies"), document.data.get("agent")
+    for index, component in enumerate(proxies if isinstance(proxies, list) else ()):
+        if isinstance(component, dict):
+            yield ("proxies", index), component
+    if isinstance(agent, dict):
+        yield ("agent",), agent
+
+
+def _repeated_names(document: Document) -> Iterator[Problem]:
+    first: dict[str, Place] = {}
+    for where, component in _components(document):
+        name = component.get("name")
+        path = (*where, "name")
+        if not isinstance(name, str) or path in document.unusable:
+            continue
+        place = document.places[path]
+        if name in first:
+            note = (first[name], "first given here")
+            yield Problem(place, "two components have the same name", note)
+        first.setdefault(name, place)
+
+
+def _too_many(document: Document, nested: Mapping[ValuePath, ChainFile]) -> Iterator[Problem]:
+    total = 0
+    for where, _ in _components(document):
+        # An empty chain counts too: what a file can make us do has to have an end.
+        more = max(1, _count(nested[where])) if where in nested else int(where != ("agent",))
+        if total <= MAX_PROXIES < total + more:
+            message = f"a chain has at most {MAX_PROXIES} proxies, those of nested chains included"
+            yield Problem(document.places[where], message)
+        total += more
+
+
+def _count(chain: ChainFile) -> int:
+    agent = _count(chain.agent.chain) if chain.agent and chain.agent.chain else 0
+    return agent + sum(max(1, _count(each.chain)) if each.chain else 1 for each in chain.proxies)

@@ -1,0 +1,204 @@
+"""Mistakes in values, before it is known where the values stand; and how they get their places.
+
+Hooks that turn data into typed values know a value, not its place: they raise `Mistakes`, to
+which every level above adds its key or index. `explain` makes problems of them. Only here, and
+from what was *written*, is a value quoted: what a variable held never gets into a problem.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import attrs
+from cattrs.errors import StructureHandlerNotFoundError
+
+from conductor.chainfile.model import ValuePath, Written
+from conductor.chainfile.places import Place
+from conductor.chainfile.problems import Problem
+
+__all__ = [
+    "MISTAKEN",
+    "Mistake",
+    "Mistakes",
+    "Values",
+    "as_list",
+    "collect",
+    "expected",
+    "explain",
+    "label_of",
+    "mistake",
+]
+
+MISTAKEN: Any = object()
+"""What `collect` returns in place of a value that could not be read."""
+
+
+@attrs.frozen
+class Mistake:
+    """What is wrong with the value at `path`, seen from whoever caught it."""
+
+    message: str
+    help: str | Callable[[str], str | None] | None = None
+    """If it is a function, it gets the value as it was written."""
+    path: ValuePath = ()
+    quote: bool = False
+    """Whether to end the message with the value that was found."""
+    at_key: bool = False
+    """Whether the key is wrong, and not its value."""
+    foreign: bool = False
+    """Whether the message is not ours, and may quote the value."""
+    note: tuple[ValuePath, str] | None = None
+    """The key of another value, and what it has to do with this one."""
+
+    def below(self, *path: str | int) -> Mistake:
+        note = ((*path, *self.note[0]), self.note[1]) if self.note else None
+        return attrs.evolve(self, path=(*path, *self.path), note=note)
+
+
+class Mistakes(Exception):
+    """Everything that is wrong with one value."""
+
+    def __init__(self, found: list[Mistake]) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def mistake(message: str, help: str | Callable[[str], str | None] | None = None) -> Mistakes:
+    return Mistakes([Mistake(message, help)])
+
+
+def expected(wanted: str, help: str | Callable[[str], str | None] | None = None) -> Mistakes:
+    """The mistake of a value that is something else than what is wanted."""
+    return Mistakes([Mistake(f"expected {wanted}", help, quote=True)])
+
+
+def collect(
+    found: list[Mistake], where: ValuePath, function: Callable[..., Any], *args: Any
+) -> Any:
+    """Call `function`; if it raises mistakes, add them to `found`, below `where`, and go on."""
+    try:
+        return function(*args)
+    except Mistakes as mistakes:
+        found += [each.below(*where) for each in mistakes.found]
+    except (ValueError, TypeError) as error:
+        # A validator of attrs raises with the message first, then what it compared.
+        message = str(error.args[0]) if error.args else type(error).__name__
+        found.append(Mistake(message, path=where, foreign=True))
+    except StructureHandlerNotFoundError as error:
+        name = getattr(error.type_, "__name__", error.type_)
+        found.append(Mistake(f"a value of type {name} cannot be given here", path=where))
+    return MISTAKEN
+
+
+def as_list(written: str) -> str:
+    """The help for a string where a list is expected."""
+    try:
+        words = shlex.split(written)
+    except ValueError:
+        words = written.split()
+    items = (word if _is_plain(word) else _quoted(word) for word in words)
+    return f"write a list: `[{', '.join(items)}]`"
+
+
+def _is_plain(word: str) -> bool:
+    return word.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum()
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@attrs.frozen
+class Values:
+    """What is known about the values among which mistakes were found."""
+
+    data: Any
+    places: Mapping[ValuePath, Place]
+    keys: Mapping[ValuePath, Place]
+    written: Mapping[ValuePath, Written]
+    fallback: Place
+    """The place of what has none."""
+
+    def place(self, path: ValuePath, *, at_key: bool = False) -> Place:
+        """The place of a value, or else of the nearest value around it."""
+        if at_key and path in self.keys:
+            return self.keys[path]
+        while path:
+            if path in self.places:
+                return self.places[path]
+            path = path[:-1]
+        return self.places.get((), self.fallback)
+
+    def value(self, path: ValuePath) -> Any:
+        return reduce(lambda value, key: value[key], path, self.data)
+
+    def text(self, path: ValuePath) -> str:
+        """The string at `path` as it was written."""
+        return self.written[path].text if path in self.written else str(self.value(path))
+
+    def found(self, path: ValuePath) -> str:
+        """What stands at `path`, in words."""
+        match self.value(path):
+            case None:
+                return "nothing"
+            case list() | tuple():
+                return "a list"
+            case Mapping():
+                return "a mapping"
+            case _:
+                return f"`{self.text(path)}`"
+
+    def without_secrets(self, text: str, path: ValuePath) -> str:
+        """`text`, which may quote the value at `path`, as if references were not expanded."""
+        shown: dict[str, str] = {}
+        for where, written in self.written.items():
+            if where[: len(path)] == path[: len(where)]:
+                for value in (str(self.value(where)), *written.values):
+                    shown.update(dict.fromkeys(map(str.lower, _forms_of(value)), written.text))
+        forms = sorted(shown, key=len, reverse=True)
+        if not forms:
+            return text
+        secret = re.compile("|".join(map(re.escape, forms)), re.IGNORECASE)
+        return secret.sub(lambda found: shown.get(found[0].lower(), "…"), text)
+
+
+def explain(mistake: Mistake, values: Values, label: str) -> Problem:
+    """The problem that a mistake is; `label` names the value to the reader."""
+    message, help, note = mistake.message, mistake.help, mistake.note
+    if mistake.foreign:
+        message = values.without_secrets(message, mistake.path)
+    if mistake.quote:
+        message += f", found {values.found(mistake.path)}"
+    if label and not mistake.at_key:
+        message = f"{label}: {message}"
+    if callable(help):
+        is_text = isinstance(values.value(mistake.path), str)
+        help = help(values.text(mistake.path)) if is_text else None
+    return Problem(
+        place=values.place(mistake.path, at_key=mistake.at_key),
+        message=message,
+        note=(values.place(note[0], at_key=True), note[1]) if note else None,
+        help=help,
+    )
+
+
+def label_of(path: ValuePath) -> str:
+    """`limits.max_message_bytes`, `run[1]`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _forms_of(value: str) -> set[str]:
+    """The ways in which a validator may show a value."""
+    forms = {value, value.strip(), repr(value)[1:-1]}
+    for kind in (int, float):
+        try:
+            forms.add(str(kind(value)))
+        except (ValueError, OverflowError):
+            continue
+    return forms - {""}

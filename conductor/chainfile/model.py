@@ -1,0 +1,155 @@
+"""What a chain file says, once it has been read: plain, frozen data.
+
+A chain given on the command line is made of the same classes, without places. No class here shows
+an option, an argument or an environment value in its `repr`: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from conductor.chainfile.places import Place
+
+__all__ = [
+    "MAX_PROXIES",
+    "ChainFile",
+    "Component",
+    "Dialect",
+    "Limits",
+    "McpBridge",
+    "OnFailure",
+    "Restarts",
+    "ValuePath",
+    "Written",
+]
+
+MAX_PROXIES = 64
+"""How many proxies a chain may have after its nested chains were put in line."""
+
+Dialect: TypeAlias = Literal["proxy", "_proxy"]
+OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
+McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
+
+ValuePath: TypeAlias = tuple[str | int, ...]
+"""The way to a value: `("run", 0)`, `("with", "files", 1)`."""
+
+
+@attrs.frozen
+class Written:
+    """A string with `${VAR}` in it: `text` as the file has it, `values` what the variables held.
+
+    Print `text`; whatever prints the expanded string prints what may be a secret.
+    """
+
+    text: str
+    values: tuple[str, ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Restarts:
+    """A restart budget: `count` restarts `within` so many seconds (`3 in 60s`)."""
+
+    count: int
+    within: float
+
+
+@attrs.frozen
+class Limits:
+    """Bounds on what a chain may use."""
+
+    max_message_bytes: int = 268_435_456
+    """The longest message, in bytes; a longer one is refused."""
+
+
+@attrs.frozen(repr=False)
+class Component:
+    """One component of a chain. Exactly one of `run`, `use`, `connect` and `chain` is not None."""
+
+    name: str
+    """Given or derived; no other component of the file has it. Parts of a nested name are joined
+    by `/`."""
+    run: tuple[str, ...] | None = None
+    """The argv of a program that speaks the protocol; a relative path to it is made absolute."""
+    use: str | None = None
+    """The name of an entry point, or `/absolute/path.py:Class`."""
+    connect: str | None = None
+    """A `ws`, `wss`, `http` or `https` URL."""
+    chain: ChainFile | None = None
+    """A nested chain."""
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    """`with:` as mappings, lists and strings; None stands for an unquoted `null`. What a string
+    means is decided by the field it is for: see `structure_options`."""
+    env: Mapping[str, str] = attrs.field(factory=dict)
+    inherit_env: bool = True
+    """Whether the process sees the conductor's environment too, or `env` alone."""
+    cwd: str | None = None
+    """Absolute; None is the conductor's own."""
+    isolate: bool = False
+    """Whether a proxy named by `use` runs in a process of its own."""
+    dialect: Dialect | None = None
+    """How the component spells the proxy methods; None: detect."""
+    start_timeout: float = 30.0
+    """Seconds until `initialize` must have been answered."""
+    stop_timeout: float = 5.0
+    """Seconds between closing the component's stdin and SIGTERM, and between that and SIGKILL."""
+    request_timeout: Mapping[str, float] = attrs.field(factory=dict)
+    """Seconds by method; a method that is not named has no limit."""
+    stall_timeout: float | None = None
+    """Seconds of silence during a prompt turn that count as a hang; None: never."""
+    on_failure: OnFailure | None = None
+    """What follows when the component fails; None is the default of its kind."""
+    restarts: Restarts | None = None
+    """None is the default budget."""
+    required: bool = False
+    """Whether the chain must not run without it: it is never bypassed."""
+    place: Place | None = None
+    """Where the component stands; None if it comes from the command line."""
+    places: Mapping[ValuePath, Place] = attrs.field(factory=dict, eq=False)
+    """Where every value below the component stands, by its path as the file spells it."""
+    key_places: Mapping[ValuePath, Place] = attrs.field(factory=dict, eq=False)
+    """Where the key of every such value stands."""
+    written: Mapping[ValuePath, Written] = attrs.field(factory=dict, eq=False)
+    """The strings that had `${VAR}` in them, as they were written."""
+    directory: str | None = attrs.field(default=None, eq=False)
+    """What relative paths are relative to, absolute; None is the working directory."""
+
+    def __repr__(self) -> str:
+        kinds = [kind for kind in ("run", "use", "connect", "chain") if getattr(self, kind)]
+        where = f" at {self.place}" if self.place else ""
+        return f"<Component {self.name!r} {' '.join(kinds)}{where}>"
+
+
+@attrs.frozen
+class ChainFile:
+    """A chain: its proxies, the first one nearest the client, and its agent.
+
+    Without an agent it is a proxy chain, which can be part of another one. `path` is the file as
+    the user named it.
+    """
+
+    path: str
+    name: str
+    proxies: tuple[Component, ...] = ()
+    agent: Component | None = None
+    mcp_bridge: McpBridge = "auto"
+    limits: Limits = attrs.field(factory=Limits)
+
+    def flat(self) -> tuple[Component, ...]:
+        """The components as messages meet them on their way from the client to the agent.
+
+        A nested chain is replaced by its components, whose names begin with its own (`tools/…`).
+        The agent, if there is one, is the last.
+        """
+        flat: list[Component] = []
+        for component in (*self.proxies, *([self.agent] if self.agent else [])):
+            if component.chain is None:
+                flat.append(component)
+            else:
+                flat += [
+                    attrs.evolve(inner, name=f"{component.name}/{inner.name}")
+                    for inner in component.chain.flat()
+                ]
+        return tuple(flat)

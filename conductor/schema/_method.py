@@ -1,0 +1,28 @@
+"""What is known of a method without importing any types."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+__all__ = ["Method"]
+
+
+@attrs.frozen
+class Method:
+    """One method of the protocol; the types are names in `conductor.schema.v1` or `.v2`."""
+
+    name: str
+    kind: Literal["request", "notification", "both"]
+    source: Literal["client", "agent", "both", "proxy"]
+    """Who sends it: "client" travels toward the agent, "agent" toward the client, "proxy" between a
+    conductor and a proxy."""
+    params: str
+    """The type of the params: of the request, if there is one."""
+    result: str | None = None
+    notification: str | None = None
+    """The type of the notification's params, where a request has the same name."""
+    unstable: bool = False
+    earlier: bool = False
+    """Only in the schema state of August 2026."""

@@ -1,0 +1,81 @@
+"""What every generated ACP type is made of.
+
+An object that came from the wire remembers the JSON object it was read from. Writing it back starts
+from that JSON and changes only the members whose fields were changed, so unknown members, the order
+of members, explicit nulls and values that leniency hid from the typed view survive.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import attrs
+
+__all__ = ["ABSENT", "Absent", "Object"]
+
+
+class _Absent(enum.Enum):
+    ABSENT = "absent"
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+Absent: TypeAlias = Literal[_Absent.ABSENT]
+"""The type of `ABSENT`, for annotations."""
+
+ABSENT: Final = _Absent.ABSENT
+"""The value of a field that the JSON object does not have, where absent and null mean different
+things: in a patch, `ABSENT` leaves the stored value and `None` clears it."""
+
+
+@attrs.define(eq=False, repr=False)
+class Object:
+    """A JSON object with a type. Compares by type, fields and unknown members."""
+
+    _wire_names: ClassVar[frozenset[str]] = frozenset()
+
+    _source: dict[str, Any] | None = attrs.field(default=None, kw_only=True, alias="_source")
+    _extra: dict[str, Any] | None = attrs.field(default=None, kw_only=True, alias="extra")
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The members that the schema does not know; edits are written back."""
+        if self._extra is None:
+            source = self._source or {}
+            self._extra = {k: v for k, v in source.items() if k not in self._wire_names}
+        return self._extra
+
+    @extra.setter
+    def extra(self, members: dict[str, Any]) -> None:
+        self._extra = members
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.extra == other.extra and all(
+            getattr(self, f.name) == getattr(other, f.name) for f in _public_fields(type(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # these are edited
+
+    def __repr__(self) -> str:
+        shown = []
+        for f in _public_fields(type(self)):
+            value = getattr(self, f.name)
+            if f.default is attrs.NOTHING or not (
+                value is None or value is False or value is ABSENT
+            ):
+                # `repr=False` marks secrets: header and environment values.
+                shown.append(f"{f.name}={value!r}" if f.repr else f"{f.name}=...")
+        if self.extra:
+            shown.append(f"extra={self.extra!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _public_fields(cls: type[Object]) -> list[attrs.Attribute[Any]]:
+    return [f for f in attrs.fields(cls) if not f.name.startswith("_")]

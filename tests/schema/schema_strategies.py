@@ -1,0 +1,147 @@
+"""JSON instances made from the pinned JSON Schemas: valid ones, and valid ones with one mistake.
+
+Knows the vocabulary that these schemas use, no more. (hypothesis-jsonschema resolves `$ref` into
+copies and does not finish on schemas of this size.)
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from hypothesis import strategies as st
+from jsonschema.protocols import Validator
+
+import conductor.schema
+
+DATA = Path(conductor.schema.__file__).parent / "data"
+CASES = [(state, version) for state in ("newest", "2026-08") for version in (1, 2)]
+
+_NAMES = st.text("abcXYZ_é☃", min_size=1, max_size=6)
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**80), 2**80)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@functools.cache
+def definitions(state: str, version: int) -> dict[str, Any]:
+    return dict(json.loads((DATA / state / f"v{version}.json").read_text("utf-8"))["$defs"])
+
+
+@functools.cache
+def validator(state: str, version: int, name: str) -> Validator:
+    schema = {"$ref": f"#/$defs/{name}", "$defs": definitions(state, version)}
+    return jsonschema.Draft202012Validator(schema)
+
+
+@functools.cache
+def valid(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
+    """Valid instances of one definition, with unknown members here and there."""
+    made = _Strategies(definitions(state, version)).of({"$ref": f"#/$defs/{name}"})
+    return made.filter(validator(state, version, name).is_valid)
+
+
+def damaged(state: str, version: int, name: str) -> st.SearchStrategy[Any]:
+    """An instance with one node replaced by any JSON or taken out."""
+
+    @st.composite
+    def build(draw: st.DrawFn) -> Any:
+        value = json.loads(json.dumps(draw(valid(state, version, name))))
+        places = list(_places(value))
+        if not places:
+            return draw(json_values)
+        holder, key = draw(st.sampled_from(places))
+        if isinstance(holder, dict) and draw(st.booleans()):
+            del holder[key]
+        else:
+            holder[key] = draw(json_values)
+        return value
+
+    return build()
+
+
+def _places(value: Any) -> Any:
+    members = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, member in members:
+        yield value, key
+        if isinstance(member, dict | list):
+            yield from _places(member)
+
+
+class _Strategies:
+    def __init__(self, defs: dict[str, Any]) -> None:
+        self._defs = defs
+        self._of_ref: dict[str, st.SearchStrategy[Any]] = {}
+
+    def of(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            if name not in self._of_ref:
+                self._of_ref[name] = st.deferred(lambda: self.of(self._defs[name]))
+                self._of_ref[name] = self.of(self._defs[name])
+            return self._of_ref[name]
+        if "const" in schema:
+            return st.just(schema["const"])
+        choices = schema.get("oneOf") or schema.get("anyOf") or []
+        if schema.get("type") == "object" or any("properties" in c for c in choices):
+            return self._object(schema, choices)
+        if choices:
+            return st.one_of([self.of(choice) for choice in choices])
+        if "allOf" in schema:
+            return self.of(schema["allOf"][0])
+        kinds = schema.get("type")
+        if kinds is None:
+            return json_values
+        if isinstance(kinds, str):
+            kinds = [kinds]
+        return st.one_of([self._kind(kind, schema) for kind in kinds])
+
+    def _kind(self, kind: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        low, high = schema.get("minimum"), schema.get("maximum")
+        match kind:
+            case "null":
+                return st.none()
+            case "string":
+                return st.text(min_size=schema.get("minLength", 0), max_size=6)
+            case "boolean":
+                return st.booleans()
+            case "integer":
+                return st.integers(-(2**63) if low is None else low, high or 2**63 - 1)
+            case "number":
+                return st.floats(low, high, allow_nan=False, allow_infinity=False)
+            case "array":
+                items = self.of(schema["items"])
+                return st.lists(items, min_size=schema.get("minItems", 0), max_size=2)
+            case _:
+                return self._object(schema, [])
+
+    def _object(
+        self, schema: dict[str, Any], choices: list[dict[str, Any]]
+    ) -> st.SearchStrategy[dict[str, Any]]:
+        required = schema.get("required", ())
+        members = {k: self.of(v) for k, v in schema.get("properties", {}).items()}
+        fixed = {k: v for k, v in members.items() if k in required}
+        optional = {k: v for k, v in members.items() if k not in required}
+        base = st.fixed_dictionaries(fixed, optional=optional)
+        others = schema.get("additionalProperties")
+        if isinstance(others, dict):
+            extra = st.dictionaries(_NAMES, self.of(others), max_size=2)
+        else:
+            extra = st.dictionaries(_NAMES, json_values, max_size=1)
+        parts = [extra, base, *(self.of(part) for part in schema.get("allOf", ()))]
+        if choices:
+            parts.append(st.one_of([self.of(choice) for choice in choices]))
+        return st.tuples(*parts).map(_merged)
+
+
+def _merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    return {k: v for part in parts for k, v in part.items()}

@@ -1,0 +1,119 @@
+"""A component that misbehaves on demand; otherwise echo_agent.py, or pass_proxy.py (--proxy).
+
+The flags combine. METHOD is also looked for inside the envelope, and acts when it is received.
+What `--garbage` prints: noise, truncated JSON, scalars, blank lines, ANSI codes before valid
+messages, and messages in two halves. `--fork-child` prints `child PID` on stderr; with `session`
+the child leaves the process group. `--answer-everything` says {} to every request.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import cycle
+
+from echo_agent import EchoAgent
+from pass_proxy import PassProxy, arguments
+from rpc import Component, Message
+
+NOISE = cycle([b"Loading...\n", b"\n", b'{"jsonrpc":"2.0","id":\n', b"42\n", b"\x1b[2K\x1b[32m"])
+MALFORMED = {
+    "both": {"result": {}, "error": {"code": 1, "message": "and an error"}},
+    "no-code": {"error": {"message": "an error without a code"}},
+    "neither": {},
+}
+
+
+class Misbehaving(Component):
+    """The flags, as a layer over a component's `handle`, `send` and `write`."""
+
+    options: argparse.Namespace
+
+    def handle(self, message: Message) -> None:
+        options, params = self.options, message.get("params")
+        inner = params.get("method") if isinstance(params, dict) else None
+        methods = {message["method"], inner} - {None}
+        if options.exit_on in methods:
+            os.kill(os.getpid(), options.signal)  # signal 0 does nothing
+            os._exit(options.status)
+        if options.close_stdout_on in methods:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if options.id_less_error:
+            super().write(b'{"jsonrpc":"2.0","error":{"code":-32601,"message":"unknown"}}\n')
+        if "id" in message and options.malformed_response_on in methods:
+            super().send({"id": message["id"], **MALFORMED[options.malformed]})
+        elif "id" in message and options.answer_everything:
+            self.answer(message["id"], {})
+        elif options.hang_on not in methods:
+            super().handle(message)
+        if options.no_read in methods:
+            wait_forever()
+
+    def send(self, message: Message) -> None:
+        for _ in range(2 if self.options.double_answer and "method" not in message else 1):
+            super().send(message)
+
+    def write(self, data: bytes) -> None:
+        half = len(data) // 2
+        noise = (next(NOISE), next(NOISE)) if self.options.garbage else ()
+        for part in (*noise, data[:half], data[half:]) if noise else (data,):
+            super().write(part)
+
+
+class Agent(Misbehaving, EchoAgent): ...
+
+
+class Proxy(Misbehaving, PassProxy): ...
+
+
+def wait_forever() -> None:
+    while True:
+        signal.pause()
+
+
+def main() -> None:
+    parser = arguments(argparse.ArgumentParser(description=__doc__))
+    for flag in ("answer-everything", "double-answer", "garbage", "id-less-error", "ignore-eof",
+                 "ignore-term", "proxy"):  # fmt: skip
+        parser.add_argument(f"--{flag}", action="store_true")
+    for flag in ("close-stdout-on", "exit-on", "hang-on", "malformed-response-on"):
+        parser.add_argument(f"--{flag}", metavar="METHOD")
+    for flag in ("signal", "status", "stderr-bytes"):
+        parser.add_argument(f"--{flag}", type=int, default=0)
+    parser.add_argument("--exit-at-start", metavar="STATUS", type=int)
+    parser.add_argument("--fork-child", choices=["group", "session"], nargs="?", const="group")
+    parser.add_argument("--malformed", choices=MALFORMED, default="both")
+    parser.add_argument("--no-read", metavar="METHOD", nargs="?", const="*")
+    parser.add_argument("--slow-start", metavar="SECONDS", type=float, default=0)
+    options = parser.parse_args()
+    misbehave_at_start(options)
+    component = Proxy(options) if options.proxy else Agent()
+    component.options = options
+    if options.no_read != "*":
+        component.run()
+    if options.garbage:
+        component.write(b"half a line")
+    if options.ignore_eof or options.no_read:
+        wait_forever()
+
+
+def misbehave_at_start(options: argparse.Namespace) -> None:
+    if options.ignore_term:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    if options.fork_child:
+        sleep = [sys.executable, "-c", "import signal; signal.pause()"]
+        child = subprocess.Popen(sleep, start_new_session=options.fork_child == "session")
+        print("child", child.pid, file=sys.stderr, flush=True)
+    for _ in range(options.stderr_bytes // 1000):
+        os.write(2, b"-" * 999 + b"\n")
+    if options.exit_at_start is not None:
+        print(f"leaving at once with {options.exit_at_start}", file=sys.stderr, flush=True)
+        os._exit(options.exit_at_start)
+    time.sleep(options.slow_start)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The main job: third-party clients and agents talk through the conductor as if they were alone.
+
+Clients, agents and one of the proxies are written on the official Python and TypeScript SDKs; the
+other proxies are tests/components/pass_proxy.py. Whatever a client saw of the agent is compared
+with what it saw when it started the agent itself.
+"""
+
+import pytest
+
+CLIENTS = ["py_client", "ts_client"]
+AGENTS = ["py_agent", "ts_agent"]
+
+
+@pytest.fixture
+def chain(conductor, component, peer):
+    """An agent behind two proxies, `a` next to the client; by the kinds of the proxies."""
+
+    def proxy(kind, name):
+        if kind == "ts":
+            return peer("ts_proxy", "--tag", name)
+        dialect, _, wrong = kind.partition(" ")
+        flags = ["--dialect", dialect, "--wrong", wrong or "error", "--tag", "--name", name]
+        return component("pass_proxy", *flags)
+
+    def chain(first, second, agent):
+        return conductor("agent", proxy(first, "a"), proxy(second, "b"), agent)
+
+    return chain
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_peers_do_all_that_the_comparison_relies_on(alone, peer, client, agent):
+    summary = alone(peer(client), peer(agent))
+
+    kinds = [event[0] for event in summary["events"]]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "update": 15,
+        "permission": 1,
+        "read": 1,
+        "asked": 1,
+        "answer": 6,
+        "result": 1,
+        "error": 1,
+    }
+    answers = [event[1]["stopReason"] for event in summary["events"] if event[0] == "answer"]
+    assert answers == ["end_turn"] * 5 + ["cancelled"]
+    assert summary["exit"] == 0
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_agent_behind_the_conductor_alone_is_the_agent(
+    alone, check_same, conductor, converse, peer, client, agent
+):
+    summary = converse(peer(client), conductor("agent", peer(agent)))
+
+    check_same(summary, alone(peer(client), peer(agent)))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    "proxies", [("proxy", "_proxy"), ("_proxy echo", "ts"), ("ts", "_proxy close")], ids="-".join
+)
+def test_two_proxies_change_only_what_they_mean_to_change(
+    alone, chain, check_same, converse, peer, tagged, client, agent, proxies
+):
+    summary = converse(peer(client), chain(*proxies, peer(agent)))
+
+    check_same(summary, tagged(alone(peer(client), peer(agent)), "a", "b"))
+
+
+def test_the_conductor_advertises_mcp_over_acp_to_the_client(chain, converse, peer):
+    summary = converse(peer("ts_client"), chain("proxy", "_proxy", peer("ts_agent")))
+
+    assert summary["initialize"]["agentCapabilities"]["mcpCapabilities"] == {
+        "http": True,
+        "sse": False,
+        "acp": True,
+    }
+
+
+@pytest.mark.parametrize("proxies", [("proxy", "_proxy"), ("_proxy", "ts")], ids="-".join)
+def test_a_cancelled_request_is_cancelled_at_every_hop(
+    alone, chain, check_same, converse, peer, tagged, proxies
+):
+    client, agent = peer("ts_client", "--request-cancel"), peer("ts_agent")
+
+    summary = converse(client, chain(*proxies, agent))
+
+    check_same(summary, tagged(alone(client, agent), "a", "b"))
+
+
+@pytest.mark.parametrize("proxies", [("proxy", "_proxy"), ("ts", "_proxy")], ids="-".join)
+def test_protocol_version_2_passes_through(
+    alone, chain, check_same, converse, peer, tagged, proxies
+):
+    client, agent = peer("ts_v2_client"), peer("ts_v2_agent")
+
+    summary = converse(client, chain(*proxies, agent))
+
+    assert summary["initialize"]["protocolVersion"] == 2
+    check_same(summary, tagged(alone(client, agent), "a", "b"))

@@ -10,9 +10,10 @@ are answered, the client's last bytes are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
+import msgspec
 import trio
 
 from conductor.components.base import Component, Host
@@ -42,6 +43,7 @@ class Ending:
     """Why a chain ended."""
 
     reason: Literal["client", "stopped", "failed", "never started"]
+    """"never started": the client asked for it, but in vain."""
     error: ComponentError | None = None
 
 
@@ -71,6 +73,7 @@ class Chain(Host):
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _told: int = attrs.field(default=0, init=False)
     _client_done: bool = attrs.field(default=False, init=False)
     _start_error: ComponentError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -120,7 +123,22 @@ class Chain(Host):
             return None
         if component.agent_side is not None:
             return None
+        return self.edge_gate()
+
+    def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
+
+    def restarted(self, component: Component, lost_sessions: list[str]) -> None:
+        for session in self.client.recollection.sessions:
+            lost = " and has lost this session; start a new one" if session in lost_sessions else ""
+            self._tell(session, f"{component.name} failed, was restarted{lost}")
+
+    def bypass(self, component: Component, error: ComponentError) -> None:
+        assert component.agent_side is not None
+        successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
+        link(predecessor, successor)
+        for session in self.client.recollection.sessions:
+            self._tell(session, f"{error}; the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if self._door.state != "open":
@@ -132,6 +150,16 @@ class Chain(Host):
             return
         log.error("a component was lost", error=str(error))
         self._finish(Ending("failed", error))
+
+    def _tell(self, session: str, text: str) -> None:
+        """Tell the person at the client, in the conversation: there is no better place."""
+        content = {"type": "text", "text": f"[acp-conductor] {text}\n"}
+        update: dict[str, Any] = {"sessionUpdate": "agent_message_chunk", "content": content}
+        if self._door.version == 2:
+            self._told += 1
+            update["messageId"] = f"acp-conductor-{self._told}"
+        params = msgspec.json.encode({"sessionId": session, "update": update})
+        self.client.plain.notify("session/update", params)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -197,7 +225,7 @@ class Chain(Host):
             if self._door.state == "open":
                 self._finish(Ending("client"))
             else:
-                self._finish(Ending("never started", self._start_error))
+                self._finish(Ending("never started" if self._door.tried else "client"))
 
     def _client_backlog(self) -> int:
         return self._connection.outbox.size
@@ -214,6 +242,8 @@ class Chain(Host):
 
     async def _shut_down(self) -> None:
         with self._stopping:
+            if self._ending is not None and self._ending.reason == "client":
+                await self._deliver_what_is_in_flight()
             await self._close_inputs()
             await self._end_components()
         for component in self.components:
@@ -228,6 +258,12 @@ class Chain(Host):
                 patience.cancel()
             while not self._connection.closed:
                 await self.flusher.wait_room()
+
+    async def _deliver_what_is_in_flight(self) -> None:
+        """The client sends nothing more, but may read: requests of its own are still answered."""
+        with trio.move_on_after(self.stop_timeout):
+            while self._connection.received and not self._connection.closed:
+                await self.flusher.wait_flushed()
 
     async def _close_inputs(self) -> None:
         """From the client to the agent: each gets what its predecessor still had to say."""

@@ -47,6 +47,8 @@ class ComponentError(ConductorError):
     def __init__(self, component: str, message: str) -> None:
         super().__init__(message)
         self.component = component
+        self.next: str | None = None
+        """What happens next, where it goes on."""
 
     def data(self) -> dict[str, Any]:
         """What the `data` member of a JSON-RPC error says about this failure."""
@@ -81,6 +83,7 @@ class StartError(ComponentError):
             exitStatus=self.status,
             stderr=list(self.stderr_tail) or None,
             place=self.place,
+            next=self.next,
         )
 
 
@@ -106,6 +109,7 @@ class ComponentExited(ComponentError):
             exitStatus=self.status,
             stderr=list(self.stderr_tail) or None,
             place=self.place,
+            next=self.next,
         )
 
 

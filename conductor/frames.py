@@ -30,6 +30,7 @@ __all__ = [
     "check",
     "decode",
     "decode_envelope",
+    "members",
     "oversized",
     "without_ansi",
 ]
@@ -41,7 +42,8 @@ class Malformed:
 
     `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
     where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
-    as an answer: it must never be answered, but settles the request that it names.
+    as an answer: it must never be answered, but settles the request that it names. One that is
+    `bare`, with neither a method nor an answer, settles a request too, if there is one.
     """
 
     code: int
@@ -49,6 +51,7 @@ class Malformed:
     excerpt: str
     id: Id | UnsetType = UNSET
     response: bool = False
+    bare: bool = False
 
 
 @attrs.frozen
@@ -63,6 +66,7 @@ Frame: TypeAlias = Message | Malformed | Batch
 
 _EXCERPT: Final = 200
 _MAX_ID: Final = 2**63
+_MAX_DIGITS: Final = 4000
 decode_envelope = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `check`ed; raises one of `UNUSUAL` for anything else."""
 
@@ -72,6 +76,7 @@ _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
 _surrogate = re.compile(rb"\\u[dD][89a-fA-F]")
+_lone_surrogate = re.compile("[\ud800-\udfff]")
 _ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
 _reject_constant = "JSON has no NaN or Infinity"
 
@@ -92,6 +97,17 @@ def without_ansi(line: bytes) -> bytes:
     return _ansi.sub(b"", line)
 
 
+def members(value: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, each as it is written: for one that msgspec refuses because of
+    a lone surrogate. Raises `ValueError` for everything else that is no object."""
+    text = value.decode()
+    start = _whitespace(text, 0)
+    decoded, end = _scanner.raw_decode(text, start)
+    if not isinstance(decoded, dict) or _whitespace(text, end) != len(text):
+        raise ValueError("not an object")
+    return {name: item.encode() for name, item in _member_slices(text, start)}
+
+
 def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
     """What is known of a line over the limit: its id, where the ends of the line show it."""
 
@@ -99,7 +115,7 @@ def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
     simple = dict(_simple_members(head))
     id: Id | UnsetType = simple.get("id", UNSET)
     if id is UNSET and (match := _last_id.search(tail)):
-        id = json.loads(match[1])
+        id = _scalar(match[1])
     response = "method" not in simple and bool(_result_first.match(head))
     return Malformed(INVALID_REQUEST, reason, _excerpt(head), id, response)
 
@@ -125,7 +141,8 @@ def check(message: Message, line: bytes | Raw) -> Message | Malformed:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return _invalid(message, line, "an error needs an integer code and a string message")
     elif message.result is UNSET:
-        return _invalid(message, line, "neither a method nor a result nor an error")
+        problem = "neither a method nor a result nor an error"
+        return attrs.evolve(_invalid(message, line, problem), bare=True)
     if message.id is UNSET:
         return _invalid(message, line, "a response without an id")
     return message
@@ -164,9 +181,10 @@ def _decode_batch(line: bytes) -> Frame:
 
 
 def _member(raw: bytes) -> Message | Malformed:
-    frame = decode(raw)
-    if isinstance(frame, Batch):
+    if raw[:1] == b"[":
         return Malformed(INVALID_REQUEST, "a batch inside a batch", _excerpt(raw))
+    frame = decode(raw)
+    assert not isinstance(frame, Batch)
     if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
         return attrs.evolve(frame, code=INVALID_REQUEST)
     return frame
@@ -229,6 +247,8 @@ def _decode_with_surrogates(line: bytes) -> Frame:
         return Malformed(PARSE_ERROR, str(exc), _excerpt(line))
     if isinstance(value, list):
         return Batch(tuple(_member(item.encode()) for item in _slices(text, start)))
+    if not isinstance(value, dict):
+        return Malformed(INVALID_REQUEST, "a message is an object", _excerpt(line))
     members = dict(_member_slices(text, start))
     fields: dict[str, Any] = {
         name: Raw(members[name].encode())
@@ -238,11 +258,10 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     for name in ("id", "method"):
         if name in members:
             fields[name] = value[name]
-    known = (value.get("id", UNSET), "method" not in fields and "params" not in fields)
-    if not _well_typed(value) or any(
-        "\\ud" in members.get(n, "").lower() for n in ("id", "method")
-    ):
-        return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, known[1])
+    answers = "method" not in fields and ("result" in fields or "error" in fields)
+    known = (value.get("id", UNSET), answers)
+    if not _well_typed(value):
+        return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, answers)
     if "error" in fields and not _is_error(value["error"]):
         return Malformed(INVALID_REQUEST, "malformed error", _excerpt(line), *known)
     return _checked_surrogates(Message("2.0", **fields), line)
@@ -258,9 +277,14 @@ def _well_typed(value: dict[str, Any]) -> bool:
     id = value.get("id")
     return (
         value.get("jsonrpc") == "2.0"
-        and isinstance(value.get("method", ""), str)
-        and (id is None or isinstance(id, str) or type(id) is int)
+        and _is_text(value.get("method", ""))
+        and (id is None or _is_text(id) or type(id) is int)
     )
+
+
+def _is_text(value: Any) -> bool:
+    """A string that can be written again, which one with half a surrogate pair cannot."""
+    return isinstance(value, str) and not _lone_surrogate.search(value)
 
 
 def _is_error(error: Any) -> bool:
@@ -275,7 +299,12 @@ def _no_constant(name: str) -> Any:
     raise ValueError(_reject_constant)
 
 
-_scanner = json.JSONDecoder(parse_constant=_no_constant)
+def _integer(digits: str) -> int | float:
+    """Python refuses to read integers of more than 4300 digits; nobody needs their value here."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+_scanner = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
 
 
 def _whitespace(text: str, index: int) -> int:
@@ -327,12 +356,21 @@ def _simple_members(head: bytes) -> list[tuple[str, Id]]:
     found: list[tuple[str, Id]] = []
     index = 0
     while match := _simple.match(head, index):
-        try:
-            found.append((match[1].decode(), json.loads(match[2])))
-        except ValueError:
+        value = _scalar(match[2])
+        if value is UNSET:
             break
+        found.append((match[1].decode(), value))
         index = match.end()
     return found
+
+
+def _scalar(text: bytes) -> Id | UnsetType:
+    """An id (or a method), where it is one that can be written again."""
+    try:
+        id: Id = _decode_id(text)
+        return id
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UNSET
 
 
 def _utf8_problem(line: bytes) -> str | None:

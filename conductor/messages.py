@@ -7,6 +7,7 @@ whoever writes them joins them once, or hands large ones to the operating system
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -123,7 +124,11 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
     error: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         error["data"] = data
-    return _encoder.encode(error)
+    try:
+        return _encoder.encode(error)
+    except (TypeError, ValueError, OverflowError):
+        # Lone surrogates, integers beyond 64 bits, and what an author gave that is no JSON at all.
+        return json.dumps(error, separators=(",", ":"), default=repr).encode()
 
 
 def error_of(exc: BaseException) -> bytes:
@@ -136,7 +141,12 @@ def error_of(exc: BaseException) -> bytes:
 
 
 def request_error(error: Payload) -> RequestError:
-    """The exception for an error answer. A malformed one raises `msgspec.MsgspecError`."""
-    decoded = _error_decoder.decode(error)
-    data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
-    return RequestError(decoded.code, decoded.message, data)
+    """The exception for an error answer that `frames` let through."""
+    try:
+        decoded = _error_decoder.decode(error)
+        data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
+        return RequestError(decoded.code, decoded.message, data)
+    except msgspec.MsgspecError:
+        # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
+        loose = json.loads(bytes(error))
+        return RequestError(loose["code"], loose["message"], loose.get("data"))

@@ -59,9 +59,7 @@ def serve_stdio(
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:
     if signals:
         return 128 + signals[0]
-    return {"client": 0, "stopped": 0, "failed": 1, "never started": 3 if ending.error else 0}[
-        ending.reason
-    ]
+    return {"client": 0, "stopped": 0, "failed": 1, "never started": 3}[ending.reason]
 
 
 def exit_now(code: int) -> NoReturn:

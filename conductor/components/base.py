@@ -21,6 +21,15 @@ class Host(Protocol):
     def gate(self, component: Component) -> Gate | None:
         """The gate that a component's reader obeys: the agent has one, a proxy has none."""
 
+    def edge_gate(self) -> Gate:
+        """The gate that every other source of messages toward the client obeys."""
+
+    def restarted(self, component: Component, lost_sessions: list[str]) -> None:
+        """A component was started again; these sessions could not be restored."""
+
+    def bypass(self, component: Component, error: ComponentError) -> None:
+        """A proxy failed for good: the chain goes on without it."""
+
     def component_failed(self, component: Component, error: ComponentError) -> None:
         """A component could not start, or ended although nobody asked it to."""
 

@@ -1,8 +1,15 @@
-"""A component that is a program: started, connected, watched, ended with its descendants."""
+"""A component that is a program: started, connected, watched, started again, ended with all that
+it started.
+
+A program that fails after it was initialized is dealt with as its contract says (`contract`). While
+it is started again, what is sent to it waits; what it owed is answered at once, with an error that
+names it, because nobody knows how far it got.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable
 from typing import Literal
@@ -12,11 +19,13 @@ import trio
 
 from conductor.chainfile.model import Component as Spec
 from conductor.components.base import Component, Host
+from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
 from conductor.components.initialization import Initialization
+from conductor.components.restoring import initialize_again, restore_agent, restore_proxy
 from conductor.components.stderr import StderrTail
 from conductor.connection.connection import Connection
 from conductor.connection.pump import pump, write_backlog
-from conductor.errors import ComponentExited, StartError
+from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.log import Logger, get_logger
 from conductor.messages import error_of
 from conductor.routing.handshake import Handshake
@@ -27,7 +36,7 @@ from conductor.transport.process import Child, SpawnError, spawn
 __all__ = ["CommandComponent"]
 
 _EXIT_GRACE = 1.0
-"""Seconds that a program may go on after it has closed its stdout."""
+"""Seconds that a program may go on after it closed its stdout, or its pipes after it ended."""
 
 
 @attrs.define(eq=False)
@@ -39,28 +48,28 @@ class CommandComponent(Component):
     amend: Callable[[bytes], bytes] | None = None
     wire: Wire = attrs.field(init=False)
     initialization: Initialization = attrs.field(init=False)
+    contract: Contract = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     _host: Host = attrs.field(init=False)
     _child: Child | None = attrs.field(default=None, init=False)
     _stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
     _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _again: bool = attrs.field(default=False, init=False)
+    _next_start: float | None = attrs.field(default=None, init=False)
+    """When the next process is to be started, if one is."""
+    _was_initialized: bool = attrs.field(default=False, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
+    _cause: str | None = attrs.field(default=None, init=False)
+    """Why we ended the process ourselves, where we did."""
     _finished: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.spec.name)
         self.wire = Wire(self.spec.name, self.role, self._report)
-        self.wire.init = self.initialization = Initialization(
-            self.wire,
-            Handshake(self.role, self.spec.dialect),
-            self.spec.start_timeout,
-            failed=self._fail_start,
-            restart=self._start_again,
-            amend=self.amend,
-        )
+        self.contract = Contract.of(self.spec, self.role)
+        self.initialization = self._new_initialization(self.spec.dialect)
 
     @property
     def name(self) -> str:
@@ -80,24 +89,19 @@ class CommandComponent(Component):
 
     async def run(self) -> None:
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.initialization.watch)
-                await self._live()
-                while self._again:
-                    self._again = False
-                    try:
-                        self._spawn()
-                    except StartError as exc:
-                        self._fail(exc)
-                        break
-                    await self._live()
-                nursery.cancel_scope.cancel()
+            await self._live()
+            while self._next_start is not None and not self._stopping:
+                with trio.move_on_at(self._next_start):
+                    await self._stop.wait()
+                    break
+                self._next_start = None
+                await self._live_again()
         finally:
             self._finished.set()
             self._ended.set()
 
     def close_input(self) -> None:
-        self._stopping = True
+        self._begin_to_stop()
         if self.wire.connection is not None:
             self.wire.connection.close_writing()
 
@@ -108,22 +112,35 @@ class CommandComponent(Component):
         await self._ended.wait()
 
     def terminate(self) -> None:
-        self._stopping = True
+        self._begin_to_stop()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._stopping = True
+        self._begin_to_stop()
         self._signal(signal.SIGKILL)
 
     def backlog(self) -> int:
-        return 0 if self.wire.connection is None else self.wire.connection.outbox.size
+        connection = self.wire.connection
+        return self.wire.held_size + (0 if connection is None else connection.outbox.size)
 
     # -- one process ---------------------------------------------------------------------------
+
+    def _new_initialization(self, dialect: Literal["proxy", "_proxy"] | None) -> Initialization:
+        self.wire.init = initialization = Initialization(
+            self.wire,
+            Handshake(self.role, dialect),
+            self.spec.start_timeout,
+            failed=self._fail_start,
+            restart=self._start_in_other_dialect,
+            amend=self.amend,
+        )
+        return initialization
 
     def _spawn(self) -> None:
         spec = self.spec
         assert spec.run is not None
         env = {**(os.environ if spec.inherit_env else {}), **spec.env}
+        self._child, self._cause = None, None
         try:
             child = spawn(spec.run, env=env, cwd=spec.cwd)
         except SpawnError as exc:
@@ -137,18 +154,21 @@ class CommandComponent(Component):
         )
         self.initialization.connected()
 
-    async def _live(self) -> None:
+    async def _live(self, *, again: bool = False) -> None:
+        """From the start of a process to its end."""
         child, connection = self._child, self.wire.connection
         assert child is not None
         assert connection is not None
         exited = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.initialization.watch)
                 nursery.start_soon(self._drain_stderr, child)
                 nursery.start_soon(self._watch_exit, child, exited)
                 nursery.start_soon(write_backlog, connection, self._host.flusher)
-                await pump(connection, self._host.flusher, self._host.gate(self))
-                self._finished.set()
+                if again:
+                    nursery.start_soon(self._restore)
+                await self._pump(connection, exited)
                 await self._wait_exit(child, exited)
                 with trio.move_on_after(_EXIT_GRACE):
                     await self._stderr_read.wait()
@@ -159,16 +179,35 @@ class CommandComponent(Component):
                     child.signal(signal.SIGKILL)
                     await child.wait()
             child.close()
-        self._gone(child, connection)
+        self._gone(child)
+
+    async def _pump(self, connection: Connection, exited: trio.Event) -> None:
+        """Route what the program writes, to the end of it.
+
+        The end comes when all who hold its stdout have closed it; what it started and took out of
+        its process group may keep it open, and is not waited for.
+        """
+        async with trio.open_nursery() as nursery:
+
+            async def until_exit() -> None:
+                await exited.wait()
+                await trio.sleep(_EXIT_GRACE)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_exit)
+            await pump(connection, self._host.flusher, self._host.gate(self))
+            nursery.cancel_scope.cancel()
 
     async def _wait_exit(self, child: Child, exited: trio.Event) -> None:
         """After the end of its output a program is given a moment, unless we asked it to end."""
         if self._stopping:
+            self._finished.set()
             await exited.wait()
             return
         with trio.move_on_after(_EXIT_GRACE):
             await exited.wait()
         if not exited.is_set():
+            self._cause = "closed its stdout"
             child.signal(signal.SIGKILL)
             await exited.wait()
 
@@ -187,33 +226,100 @@ class CommandComponent(Component):
             self._log.info("stderr was too much to log", bytes=skipped)
         self._stderr_read.set()
 
-    def _gone(self, child: Child, connection: Connection) -> None:
-        """The process is over: say so to everyone who waits for it."""
-        status = child.status or "ended"
-        starting = not self.initialization.done
-        if starting and not self._stopping and not self._failed and self.initialization.closed():
-            self.wire.disconnect(error_of(self._start_error(f"it {status}")))
+    # -- the next process --------------------------------------------------------------------------
+
+    async def _live_again(self) -> None:
+        if self._was_initialized:
+            self.initialization = self._new_initialization(self.wire_dialect)
+        try:
+            self._spawn()
+        except StartError as exc:
+            if self._was_initialized:
+                self._after_failure(exc)
+            else:
+                self._fail(exc)
             return
-        error: StartError | ComponentExited
-        if starting:
-            error = self._start_error(f"it {status} before it was initialized")
-        else:
+        await self._live(again=self._was_initialized)
+
+    @property
+    def wire_dialect(self) -> Literal["proxy", "_proxy"] | None:
+        return self.wire.dialect if self.role == "proxy" else None
+
+    async def _restore(self) -> None:
+        """Bring the new process to where its predecessor was, then let through what waited."""
+        wire, recollection = self.wire, self.wire.recollection
+        try:
+            result = await initialize_again(wire, self.initialization, recollection)
+            if self.role == "proxy":
+                lost = await restore_proxy(wire, recollection, self._log)
+            else:
+                lost = await restore_agent(wire, recollection, result, self._log)
+        except (RequestError, ConnectionClosed) as exc:
+            self._cause = self._cause or f"could not be initialized again: {exc}"
+            self._signal(signal.SIGKILL)
+            return
+        self._log.warning("component was started again", lost_sessions=lost)
+        if self.role == "agent":
+            wire.lost.update(lost)
+        self._host.restarted(self, lost)
+        wire.release()
+
+    def _gone(self, child: Child) -> None:
+        """The process is over: say so to everyone who waits for it."""
+        if self._was_initialized or self.initialization.done:
+            self._was_initialized = True
             error = ComponentExited(
-                self.name, status, stderr_tail=self._stderr.last_lines(), place=self._place
+                self.name,
+                self._how_it_ended(child),
+                stderr_tail=self._stderr.last_lines(),
+                place=self._place,
             )
-        self.wire.disconnect(error_of(error))
+            self._after_failure(error)
+            return
+        error_at_start = self._start_error(f"it {self._how_it_ended(child)}")
+        if not self._stopping and not self._failed and self.initialization.closed():
+            self._next_start = trio.current_time()
+            self.wire.disconnect(error_of(error_at_start))
+            return
+        self.wire.disconnect(error_of(error_at_start))
         if not self._stopping:
-            self._fail(error)
+            self._fail(error_at_start)
+
+    def _after_failure(self, error: ComponentExited | StartError) -> None:
+        """It worked once, and failed: do as the contract says."""
+        if self._stopping:
+            self.wire.disconnect(error_of(error))
+            return
+        decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
+        error.next = str(decision)
+        self._log.error("component failed", error=str(error), next=str(decision))
+        match decision:
+            case Restart(delay):
+                self._next_start = trio.current_time() + delay
+                if self.wire.held is None:
+                    self.wire.start_holding()
+                self.wire.disconnect(error_of(error))
+            case Bypass():
+                self.wire.disconnect(error_of(error))
+                self._host.bypass(self, error)
+                self.wire.release()
+            case EndChain():
+                self.wire.disconnect(error_of(error))
+                self.wire.release()
+                self._fail(error)
 
     # -- what goes wrong -------------------------------------------------------------------------
 
-    def _start_again(self) -> None:
-        """The handshake wants a fresh process, in the other dialect."""
+    def _start_in_other_dialect(self) -> None:
+        """The handshake wants a fresh process."""
         self._log.debug("component is started again", dialect=self.initialization.handshake.dialect)
-        self._again = True
         self._signal(signal.SIGKILL)
 
     def _fail_start(self, reason: str) -> None:
+        if self._was_initialized:
+            self._cause = reason
+            self._signal(signal.SIGKILL)
+            return
         status = self._child.status if self._child is not None else None
         self._fail(self._start_error(f"it {status}" if status else reason))
 
@@ -222,12 +328,16 @@ class CommandComponent(Component):
             self._failed = True
             self._host.component_failed(self, error)
 
+    def _how_it_ended(self, child: Child) -> str:
+        return self._cause or child.status or "ended"
+
     def _start_error(self, reason: str) -> StartError:
+        status = self._child.status if self._child is not None else None
         return StartError(
             self.name,
             reason,
             command=self._shown_command(),
-            status=self._child.status if self._child is not None else None,
+            status=None if self._cause else status,
             stderr_tail=self._stderr.last_lines(),
             place=self._place,
         )
@@ -247,6 +357,10 @@ class CommandComponent(Component):
 
     def _report(self, event: str, detail: str) -> None:
         self._log.warning(event, detail=detail)
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = True
+        self._stop.set()
 
     def _signal(self, number: signal.Signals) -> None:
         if self._child is not None:

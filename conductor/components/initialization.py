@@ -52,6 +52,8 @@ class Initialization:
     changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     result: dict[str, Any] | None = attrs.field(default=None, init=False)
     """What the component answered, once it has."""
+    reply: Callable[[Call, Payload | None, Payload | None], None] = attrs.field(init=False)
+    """Takes the answer for whoever asked: the predecessor, unless this is set to something else."""
     _asker: Call | None = attrs.field(default=None, init=False)
     _params: bytes = attrs.field(default=b"{}", init=False)
     _own: Call | None = attrs.field(default=None, init=False)
@@ -61,6 +63,7 @@ class Initialization:
 
     def __attrs_post_init__(self) -> None:
         self._side = _OwnSide(self)
+        self.reply = self._reply_to_predecessor
 
     # -- Init: what the wire tells --------------------------------------------------------------
 
@@ -71,7 +74,7 @@ class Initialization:
                 "Invalid request",
                 f"{self.wire.name} is initialized only once in a connection",
             )
-            self.wire.plain.neighbour.respond(call, None, error)
+            self.reply(call, None, error)
             return
         self._asker = call
         self._params = bytes(params) if params is not None else b"{}"
@@ -176,9 +179,15 @@ class Initialization:
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 decoded = None
             self.result = decoded if isinstance(decoded, dict) else {}
+            self.wire.recollection.answered(asker, result)
             if self.amend is not None:
                 result = self.amend(bytes(result))
-        self.wire.plain.neighbour.respond(asker, result, error)
+        self.reply(asker, result, error)
+
+    def _reply_to_predecessor(
+        self, call: Call, result: Payload | None, error: Payload | None
+    ) -> None:
+        self.wire.plain.neighbour.respond(call, result, error)
 
     def _set_deadline(self, deadline: float) -> None:
         self.deadline = deadline
@@ -192,9 +201,15 @@ class Initialization:
                 await self.changed.wait()
             if scope.cancelled_caught and self._own is not None:
                 self._own = None
-                name = self.handshake.method
-                self.failed(f"it did not answer `{name}` within {self.timeout:g} s (start_timeout)")
+                self.failed(self._too_slow())
                 return
+
+    def _too_slow(self) -> str:
+        name = self.handshake.method
+        reason = f"it did not answer `{name}` within {self.timeout:g} s (start_timeout)"
+        if self.handshake.may_retry:
+            reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
+        return reason
 
 
 class _OwnSide(Side):

@@ -29,7 +29,7 @@ from conductor.messages import (
 from conductor.proxy.base import Plugin
 from conductor.proxy.codec import decode_params, decode_result, encode, invalid_params
 from conductor.proxy.declare import Handler
-from conductor.proxy.peers import Peer
+from conductor.proxy.peers import Answered, Peer
 from conductor.routing.sides import Side
 
 __all__ = ["PluginComponent", "PluginSide"]
@@ -139,6 +139,8 @@ class PluginComponent(Component):
     _idle: list[Turn] = attrs.field(factory=list, init=False)
     _sides: dict[str, PluginSide] = attrs.field(init=False)
     _waiters: dict[Call, Waiter] = attrs.field(factory=dict, init=False)
+    _askers: dict[Call, Answered] = attrs.field(factory=dict, init=False)
+    """What is called with the answers to requests that nobody waits for (`Peer.ask`)."""
     _running: dict[Call, Turn] = attrs.field(factory=dict, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -232,6 +234,9 @@ class PluginComponent(Component):
         if self._nursery is not None:
             self._nursery.start_soon(self._beside, function, args)
 
+    async def wait_room(self) -> None:
+        await self._host.edge_gate().wait()
+
     async def _beside(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         current_turn.set(None)
         try:
@@ -248,7 +253,13 @@ class PluginComponent(Component):
         def notify(method: str, params: bytes | None) -> None:
             side.neighbour.notify(method, params)
 
-        return Peer(name, request, notify)
+        def ask(method: str, params: bytes | None, answered: Answered) -> Callable[[], None]:
+            call = Call(method, side)
+            self._askers[call] = answered
+            side.neighbour.request(call, method, params)
+            return call.cancel
+
+        return Peer(name, request, notify, ask)
 
     async def _request(self, side: PluginSide, method: str, params: bytes | None) -> bytes:
         """Send a request through a side and wait for its answer (lane rules 2 and 3)."""
@@ -347,6 +358,13 @@ class PluginComponent(Component):
         """An answer goes to whoever waits for it, with the lane, or further on."""
         if item.call.source is not side:
             _pass_on(side, item)
+            return
+        answered = self._askers.pop(item.call, None)
+        if answered is not None:
+            try:
+                answered(item.result, item.error)
+            except Exception as exc:
+                self._log.error("answer was not handled", method=item.call.method, exc_info=exc)
             return
         waiter = self._waiters.get(item.call)
         if waiter is None:

@@ -28,7 +28,6 @@ from conductor.frames import (
     without_ansi,
 )
 from conductor.messages import (
-    INTERNAL_ERROR,
     INVALID_REQUEST,
     Id,
     Message,
@@ -58,7 +57,8 @@ class Receiver(Protocol):
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None: ...
 
-    def on_malformed(self, frame: Malformed) -> None: ...
+    def on_malformed(self, frame: Malformed, call: Call | None) -> None:
+        """Something that is no message; `call` is the request that it was meant to answer."""
 
 
 class Flusher(Protocol):
@@ -85,6 +85,8 @@ class Connection:
     """Requests that the peer has not answered yet, by the ids that we gave them."""
     received: dict[Id, Call] = attrs.field(factory=dict, init=False)
     """Requests of the peer that we have not answered yet, by its ids; of equal ids the newest."""
+    shadowed: set[Call] = attrs.field(factory=set, init=False)
+    """The others: requests that we have not answered yet, whose id was used again."""
     dirty: bool = attrs.field(default=False, init=False)
     closed: bool = attrs.field(default=False, init=False)
     """Nothing can be written any more."""
@@ -164,11 +166,12 @@ class Connection:
             self._take_batch(frame)
         else:
             stripped = line if self.answers_malformed else without_ansi(line)
-            if stripped != line:
-                self.noise += 1
-                self._take(decode(stripped), stripped)
+            behind = frame if stripped == line else decode(stripped)
+            if isinstance(behind, Malformed):
+                self._take_malformed(behind, stripped)
             else:
-                self._take_malformed(frame, line)  # type: ignore[arg-type]
+                self.noise += 1
+                self._take(behind, stripped)
 
     def _dispatch(self, message: Message, batch: BatchAnswer | None = None, slot: int = 0) -> None:
         method, params = message.method, message.params
@@ -178,14 +181,15 @@ class Connection:
                 self.receiver.on_notification(method, payload)
                 return
             call = Call(method, self, message.id, batch, slot)
+            if message.id in self.received:
+                self.shadowed.add(self.received[message.id])
             self.received[message.id] = call
             self.receiver.on_request(call, method, payload)
             return
         call_or_none = self.sent.pop(message.id, None)  # type: ignore[arg-type]
         if call_or_none is None:
-            self.receiver.on_malformed(
-                Malformed(INVALID_REQUEST, f"an answer to no request (id {message.id!r})", "")
-            )
+            reason = f"an answer to no request (id {message.id!r})"
+            self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
             return
         result, error = message.result, message.error
         self.receiver.on_answer(
@@ -231,14 +235,13 @@ class Connection:
     def _note_malformed(self, frame: Malformed) -> None:
         """Count it, tell the receiver, and settle the request that a malformed answer names."""
         self.noise += 1
-        self.receiver.on_malformed(frame)
-        if not frame.response or frame.id is UNSET:
-            return
-        call = self.sent.pop(frame.id, None)
-        if call is not None:
-            data = {"reason": frame.reason}
-            error = encode_error(INTERNAL_ERROR, "The answer to this request was malformed", data)
-            self.receiver.on_answer(call, None, error)
+        settles = (frame.response or frame.bare) and frame.id is not UNSET
+        call = self.sent.pop(frame.id, None) if settles else None  # type: ignore[arg-type]
+        self.receiver.on_malformed(frame, call)
+
+    def unanswered(self) -> list[Call]:
+        """Every request of the peer that we have not answered yet."""
+        return [*self.shadowed, *self.received.values()]
 
     # -- what is sent to the peer -------------------------------------------------------------
 
@@ -256,6 +259,8 @@ class Connection:
         call.answered = True
         if self.received.get(call.source_id) is call:
             del self.received[call.source_id]
+        else:
+            self.shadowed.discard(call)
         if result is not None:
             pieces = result_pieces(call.source_id, result)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -39,7 +40,7 @@ class Outbox:
         if self._fresh:
             self._take_fresh()
         while self._backlog:
-            written = write_now(tuple(self._backlog)[:_MAX_PIECES])
+            written = write_now(tuple(islice(self._backlog, _MAX_PIECES)))
             if not written:
                 return False
             self._drop(written)

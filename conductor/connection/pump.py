@@ -30,6 +30,7 @@ class Flusher:
     _holding: bool = attrs.field(default=False, init=False)
     _work: trio.Event = attrs.field(factory=trio.Event, init=False)
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _flushed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _blocked: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def mark(self, connection: Connection) -> None:
@@ -47,6 +48,8 @@ class Flusher:
             self.flush()
 
     def flush(self) -> None:
+        if self._dirty:
+            self._flushed.unpark_all()
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for connection in dirty:
@@ -59,6 +62,10 @@ class Flusher:
             await self._work.wait()
             self._work = trio.Event()
             self.flush()
+
+    async def wait_flushed(self) -> None:
+        """Return when something has been written, or tried to."""
+        await self._flushed.park()
 
     async def wait_blocked(self) -> None:
         await self._blocked.park()

@@ -27,6 +27,8 @@ class Runtime(Protocol):
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
+    async def wait_room(self) -> None: ...
+
 
 class Plugin:
     """What proxies and agents in Python have in common."""
@@ -65,6 +67,14 @@ class Plugin:
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `await function(*args)` beside the lanes, until it ends or the chain does."""
         self._runtime("start_soon()").start_soon(function, *args)
+
+    async def wait_room(self) -> None:
+        """Wait while the client, or a proxy, has too much to read.
+
+        Whatever brings messages from outside of the chain (a socket, a queue) calls it before it
+        reads on, so that a slow reader slows it down and fills no memory.
+        """
+        await self._runtime("wait_room()").wait_room()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

@@ -7,12 +7,17 @@ version 2 at `capabilities.session.mcp.acp`. Only that member changes: the other
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-__all__ = ["has_acp", "with_acp"]
+from conductor.frames import members
+
+from conductor.messages import Payload
+
+__all__ = ["has_acp", "protocol_version", "with_acp"]
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
 _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
@@ -43,6 +48,11 @@ def has_acp(result: bytes) -> bool:
     return value not in (b"false", b"null")
 
 
+def protocol_version(result: Payload) -> int:
+    """The protocol version of an `initialize` answer; 1 where it says nothing that is one."""
+    return 2 if bytes((_members(bytes(result)) or {}).get("protocolVersion", b"1")) == b"2" else 1
+
+
 def _form(members: dict[str, Raw]) -> tuple[tuple[str, ...], bytes]:
     return _V2 if bytes(members.get("protocolVersion", b"1")) == b"2" else _V1
 
@@ -53,11 +63,17 @@ def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
     members = _members(value) or {}
     name, rest = path[0], path[1:]
     members[name] = Raw(_set(bytes(members.get(name, b"{}")), rest, leaf))
-    return msgspec.json.encode(members)
+    return b"{%b}" % b",".join(
+        json.dumps(key).encode() + b":" + bytes(member) for key, member in members.items()
+    )
 
 
 def _members(value: bytes) -> dict[str, Raw] | None:
     try:
         return _decode_members(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        try:
+            # With lone surrogates, which msgspec refuses.
+            return {name: Raw(member) for name, member in members(value).items()}
+        except (ValueError, RecursionError):
+            return None

@@ -16,6 +16,7 @@ import attrs
 from conductor.connection.calls import Call
 from conductor.errors import ComponentError
 from conductor.messages import INVALID_REQUEST, Payload, encode_error, error_of
+from conductor.routing.capabilities import protocol_version
 from conductor.routing.sides import Side, link
 
 __all__ = ["FrontDoor"]
@@ -40,6 +41,10 @@ class FrontDoor:
         opened: Callable[[], None],
     ) -> None:
         self.state: State = "waiting"
+        self.tried = False
+        """Whether the client has asked for initialization."""
+        self.version = 1
+        """The protocol version that was negotiated."""
         self.size = 0
         """Bytes that wait behind the door."""
         self._client = client
@@ -81,7 +86,7 @@ class FrontDoor:
             self._own.cancel()
 
     def _initialize(self, call: Call, params: Payload | None) -> None:
-        self.state = "starting"
+        self.state, self.tried = "starting", True
         self._asker = call
         call.target = self
         kept = None if params is None else bytes(params)
@@ -115,6 +120,7 @@ class FrontDoor:
             return
         asker, self._own = self._asker, None
         assert asker is not None
+        self.version = protocol_version(result)
         self._client.respond(asker, self._amend(bytes(result)), None)
         self.state = "open"
         first = self._inside.neighbour

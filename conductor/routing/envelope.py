@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
+from conductor.frames import members
 from conductor.messages import (
     INVALID_PARAMS,
     Payload,
@@ -72,7 +73,10 @@ def unwrap(params: Payload | None) -> Inner:
     try:
         envelope = _decode(params if params is not None else b"null")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise RequestError(INVALID_PARAMS, "Invalid params", {"error": str(exc)}) from None
+        envelope_or_none = _with_surrogates(params)
+        if envelope_or_none is None:
+            raise RequestError(INVALID_PARAMS, "Invalid params", {"error": str(exc)}) from None
+        envelope = envelope_or_none
     inner = envelope.params
     if inner is UNSET:
         return Inner(envelope.method, None)
@@ -83,6 +87,16 @@ def unwrap(params: Payload | None) -> Inner:
         return Inner(envelope.method, None)
     problem = "JSON-RPC params must be an object or array"
     raise RequestError(INVALID_PARAMS, "Invalid params", {"error": problem})
+
+
+def _with_surrogates(params: Payload | None) -> _Envelope | None:
+    """The envelope of a message that holds a lone surrogate, which msgspec refuses."""
+    try:
+        found = members(bytes(params)) if params is not None else {}
+        method = msgspec.json.decode(found["method"], type=str)
+    except (KeyError, ValueError, RecursionError):
+        return None
+    return _Envelope(method, Raw(found["params"]) if "params" in found else UNSET)
 
 
 def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None) -> Pieces:

@@ -96,6 +96,11 @@ class Handshake:
         """The name of the init as it is to be sent now."""
         return "initialize" if self.dialect is None else f"{self.dialect}/initialize"
 
+    @property
+    def may_retry(self) -> bool:
+        """Whether there is another dialect to try."""
+        return bool(self._left)
+
     def after(self, event: Event) -> Ask | Pass | Fail:
         """What to do about a reaction."""
         match event:

@@ -11,6 +11,7 @@ inside envelopes, which would let a component speak in another's name.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
@@ -42,9 +43,10 @@ from conductor.routing.envelope import (
     wrap_notification,
     wrap_request,
 )
+from conductor.routing.recollection import REMEMBERED, SET_UPS, Recollection, session_of
 from conductor.routing.sides import Side
 
-__all__ = ["Init", "Wire", "WireSide"]
+__all__ = ["Held", "Init", "Wire", "WireSide"]
 
 Report = Callable[[str, str], None]
 """Called with an event and its details when a peer did something odd."""
@@ -79,12 +81,19 @@ class WireSide(Side):
     def request(self, call: Call, method: str, params: Payload | None) -> None:
         wire = self.wire
         connection = wire.connection
+        if wire.held is not None:
+            wire.hold(Held(self, call, method, None if params is None else bytes(params)))
+            return
         if connection is None or connection.closed:
             self.neighbour.respond(call, None, wire.why_gone)
             return
-        if method == "initialize" and wire.init is not None and not self.wrapped:
-            wire.init.begin(call, params)
+        if wire.lost and self._is_lost(call, method, params):
             return
+        if method in REMEMBERED and not self.wrapped:
+            wire.recollection.asked(call, method, params)
+            if method == "initialize" and wire.init is not None:
+                wire.init.begin(call, params)
+                return
         call.target = self
         id = connection.open(call)
         if self.wrapped:
@@ -94,8 +103,25 @@ class WireSide(Side):
         if call.cancelled:
             self.cancel(call)
 
+    def _is_lost(self, call: Call, method: str, params: Payload | None) -> bool:
+        """Answer, once, a request about a session that the component lost when it was restarted."""
+        session = session_of(params)
+        if session not in self.wire.lost:
+            return False
+        self.wire.lost.discard(session)
+        if method in SET_UPS:
+            return False
+        name = self.wire.name
+        message = f"{name} was restarted and has lost this session; start a new one, or load it"
+        data = {"component": name, "sessionId": session}
+        self.neighbour.respond(call, None, encode_error(INTERNAL_ERROR, message, data))
+        return True
+
     def notify(self, method: str, params: Payload | None) -> None:
         connection = self.wire.connection
+        if self.wire.held is not None:
+            self.wire.hold(Held(self, None, method, None if params is None else bytes(params)))
+            return
         if connection is None:
             return
         if self.wrapped:
@@ -105,15 +131,21 @@ class WireSide(Side):
 
     def notify_run(self, method: str, params: list[Payload]) -> None:
         connection = self.wire.connection
-        if connection is None:
+        if connection is None or self.wire.held is not None:
+            super().notify_run(method, params)
             return
         dialect = self.wire.dialect if self.wrapped else None
         head, tail = notification_frame(dialect, method)
         connection.write((head, (tail + head).join(params), tail))
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
-        if call.method == "initialize" and self.wire.init is not None:
-            self.wire.init.successor_answered(call)
+        if call.method in REMEMBERED:
+            if self.wire.role == "client":
+                self.wire.recollection.answered(call, result)
+            else:
+                self.wire.recollection.inner_answered(call, result)
+            if call.method == "initialize" and self.wire.init is not None:
+                self.wire.init.successor_answered(call)
         call.source.respond(call, result, error)
 
     def cancel(self, call: Call) -> None:
@@ -126,6 +158,16 @@ class WireSide(Side):
             connection.write(wrap_notification(self.wire.dialect, CANCEL, params))
         else:
             connection.write(notification_pieces(CANCEL, params))
+
+
+@attrs.frozen(eq=False)
+class Held:
+    """A message that waits for its component."""
+
+    side: WireSide
+    call: Call | None
+    method: str
+    params: bytes | None
 
 
 @attrs.define(eq=False)
@@ -143,6 +185,16 @@ class Wire:
     init: Init | None = None
     connection: Connection | None = None
     why_gone: bytes = encode_error(INTERNAL_ERROR, "The component is not running")
+    recollection: Recollection = attrs.field(factory=Recollection)
+    held: deque[Held] | None = None
+    """What waits while the component is started again; `None` while it runs."""
+    held_size: int = 0
+    answers: dict[str, bytes] = attrs.field(factory=dict)
+    """Results for requests to the successor that are answered from the record (`restoring`)."""
+    lost: set[str] = attrs.field(factory=set)
+    """Sessions that a restarted agent does not know any more, until somebody has been told so."""
+    swallowed: str | None = None
+    """A session whose updates are dropped: the client has seen them before."""
     plain: WireSide = attrs.field(init=False)
     wrapped: WireSide | None = attrs.field(init=False)
 
@@ -151,6 +203,25 @@ class Wire:
         has_successor = self.role in ("proxy", "parent")
         self.wrapped = WireSide(self, wrapped=True) if has_successor else None
 
+    def start_holding(self) -> None:
+        """From now on, keep what is sent to the component until `release`."""
+        self.held = deque()
+
+    def hold(self, held: Held) -> None:
+        """Keep a message until the component runs again."""
+        assert self.held is not None
+        self.held.append(held)
+        self.held_size += 0 if held.params is None else len(held.params)
+
+    def release(self) -> None:
+        """The component runs again, or is left out of the chain: what waited goes on, in order."""
+        waiting, self.held, self.held_size = self.held or deque(), None, 0
+        for held in waiting:
+            if held.call is None:
+                held.side.notify(held.method, held.params)
+            else:
+                held.side.request(held.call, held.method, held.params)
+
     def disconnect(self, why: bytes) -> None:
         """The peer is gone: answer what it owed with the error `why`, withdraw what it asked."""
         connection, self.connection = self.connection, None
@@ -158,12 +229,14 @@ class Wire:
         if connection is None:
             return
         connection.lose_writing()
+        self.recollection.forget_open()
         owed = list(connection.sent.values())
         connection.sent.clear()
         for call in owed:
             self.on_answer(call, None, why)
-        asked = list(connection.received.values())
+        asked = connection.unanswered()
         connection.received.clear()
+        connection.shadowed.clear()
         for call in asked:
             call.cancel()
 
@@ -177,10 +250,15 @@ class Wire:
                 self.report("refused a request", f"{method}: {exc.data or exc.message}")
                 call.source.respond(call, None, error_of(exc))
         else:
+            if self.role == "client" and method in REMEMBERED:
+                self.recollection.asked(call, method, params)
             self.plain.neighbour.request(call, method, params)
 
     def on_run(self, method: str, params: list[Payload]) -> None:
-        if method in _SPECIAL:
+        if self.swallowed is not None:
+            for each in params:
+                self.on_notification(method, each)
+        elif method in _SPECIAL:
             self._special_run(method, params)
         else:
             self.plain.neighbour.notify_run(method, params)
@@ -191,15 +269,21 @@ class Wire:
                 self._special_notification(method, params)
             except RequestError as exc:
                 self.report("dropped a notification", f"{method}: {exc.data or exc.message}")
-        else:
+        elif self.swallowed is None or self.swallowed != session_of(params):
             self.plain.neighbour.notify(method, params)
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        if call.method in REMEMBERED:
+            self.recollection.answered(call, result)
         side = call.target
         assert isinstance(side, Side)
         side.neighbour.respond(call, result, error)
 
-    def on_malformed(self, frame: Malformed) -> None:
+    def on_malformed(self, frame: Malformed, call: Call | None) -> None:
+        if call is not None:
+            message = f"{self.name} sent a malformed answer to this request"
+            data = {"component": self.name, "reason": frame.reason}
+            self.on_answer(call, None, encode_error(INTERNAL_ERROR, message, data))
         self.report(
             "not a message", f"{frame.reason}: {frame.excerpt}" if frame.excerpt else frame.reason
         )
@@ -219,6 +303,9 @@ class Wire:
                 raise _misuse(f"{inner.method} cannot be sent inside of {method}")
             if inner.method == "initialize" and self.init is not None:
                 self.init.forwarded(call)
+            if inner.method in self.answers:
+                side.respond(call, self.answers[inner.method], None)
+                return
             side.neighbour.request(call, inner.method, inner.params)
         elif method in INITS:
             if self.role != "parent":

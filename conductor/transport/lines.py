@@ -63,8 +63,9 @@ class LineSplitter:
             self._pieces.clear()
             self._overlong = OverlongLine(whole[:_END], whole[-_END:], self._size)
         else:
+            head = (self._overlong.head + piece[:_END])[:_END]
             tail = (self._overlong.tail + piece)[-_END:]
-            self._overlong = OverlongLine(self._overlong.head, tail, self._size)
+            self._overlong = OverlongLine(head, tail, self._size)
 
     def _finish(self, last: bytes) -> bytes | OverlongLine:
         if last:

@@ -1,0 +1,94 @@
+"""What follows when a component fails: restart it, leave it out, or end the chain. Pure.
+
+A restart budget is `count` restarts `within` so many seconds; each waits longer than the one
+before, with jitter, so that components that fail together do not come back together. When the
+budget is spent, a proxy that is not required is left out, and without any other component the chain
+cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import Restarts
+
+__all__ = ["Bypass", "Contract", "Decision", "EndChain", "Restart"]
+
+_DEFAULT: Final = Restarts(count=3, within=60.0)
+_FIRST_DELAY: Final = 0.1
+_LONGEST_DELAY: Final = 10.0
+
+
+@attrs.frozen
+class Restart:
+    """Start it again after `delay` seconds; this is attempt `number` `of` so many."""
+
+    delay: float
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"it is restarted ({self.number} of {self.of})"
+
+
+@attrs.frozen
+class Bypass:
+    """Go on without it."""
+
+    def __str__(self) -> str:
+        return "the chain goes on without it"
+
+
+@attrs.frozen
+class EndChain:
+    """The chain cannot go on."""
+
+    def __str__(self) -> str:
+        return "the chain ends"
+
+
+Decision: TypeAlias = Restart | Bypass | EndChain
+
+
+@attrs.define
+class Contract:
+    """The failure contract of one component, and how much of its budget is used."""
+
+    role: Literal["proxy", "agent"]
+    on_failure: Literal["restart", "bypass", "end_chain"]
+    restarts: Restarts = _DEFAULT
+    required: bool = False
+    _failures: deque[float] = attrs.field(factory=deque, init=False)
+
+    @classmethod
+    def of(cls, spec: Spec, role: Literal["proxy", "agent"]) -> Contract:
+        """The contract that a chain file states; a process is restarted unless told otherwise."""
+        on_failure = spec.on_failure or "restart"
+        return cls(role, on_failure, spec.restarts or _DEFAULT, spec.required)
+
+    def after_failure(self, now: float, luck: float) -> Decision:
+        """What to do about a failure at `now` (seconds); `luck`, from 0 to 1, is the jitter."""
+        match self.on_failure:
+            case "restart":
+                return self._restart(now, luck)
+            case "bypass":
+                return self._without_it()
+            case "end_chain":
+                return EndChain()
+
+    def _restart(self, now: float, luck: float) -> Decision:
+        failures = self._failures
+        while failures and now - failures[0] >= self.restarts.within:
+            failures.popleft()
+        if len(failures) >= self.restarts.count:
+            return self._without_it()
+        failures.append(now)
+        delay = min(_FIRST_DELAY * 4 ** (len(failures) - 1), _LONGEST_DELAY)
+        return Restart(delay * (0.5 + luck / 2), len(failures), self.restarts.count)
+
+    def _without_it(self) -> Decision:
+        return EndChain() if self.required or self.role == "agent" else Bypass()

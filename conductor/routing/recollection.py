@@ -1,0 +1,92 @@
+"""What a component was told, so that one that is started again can be told it again. Pure.
+
+Kept is only what sets things up: the handshake, and the request that set up each session that is
+still open, with the answers. For a proxy that includes what its successor answered, so that a
+restarted proxy can go through its set-up without the agent seeing anything of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import msgspec
+
+from conductor.connection.calls import Call
+from conductor.messages import Payload
+
+__all__ = ["REMEMBERED", "SET_UPS", "Recollection", "SetUp", "session_of"]
+
+SET_UPS: Final = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
+"""The requests that set up a session."""
+_ENDS: Final = frozenset({"session/close", "session/delete"})
+REMEMBERED: Final = SET_UPS | _ENDS | {"initialize"}
+"""The methods whose requests and answers a `Recollection` wants to see."""
+
+
+@attrs.define(eq=False)
+class SetUp:
+    """A request that set something up."""
+
+    method: str
+    params: bytes
+    result: bytes = b""
+    """What the component answered."""
+    inner_result: bytes = b""
+    """What the component's successor answered to the request as the component passed it on."""
+
+
+@attrs.define(eq=False)
+class Recollection:
+    """Of one component: its handshake, and its open sessions in the order of their set-up."""
+
+    initialize: SetUp | None = None
+    sessions: dict[str, SetUp] = attrs.field(factory=dict)
+    _open: dict[Call, SetUp] = attrs.field(factory=dict, init=False)
+
+    def asked(self, call: Call, method: str, params: Payload | None) -> None:
+        """The component gets a request of `REMEMBERED`."""
+        self._open[call] = SetUp(method, b"{}" if params is None else bytes(params))
+
+    def inner_answered(self, call: Call, result: Payload | None) -> None:
+        """The component gets the answer to a request of `REMEMBERED` that it passed on."""
+        if result is None:
+            return
+        for set_up in self._open.values():
+            if set_up.method == call.method and not set_up.inner_result:
+                set_up.inner_result = bytes(result)
+                return
+
+    def answered(self, call: Call, result: Payload | None) -> None:
+        """The component answered; without a result it refused."""
+        set_up = self._open.pop(call, None)
+        if set_up is None or result is None:
+            return
+        set_up.result = bytes(result)
+        if set_up.method == "initialize":
+            self.initialize = set_up
+        elif set_up.method in SET_UPS:
+            session = session_of(result) or session_of(set_up.params)
+            if session is not None:
+                self.sessions[session] = set_up
+        else:
+            self.sessions.pop(session_of(set_up.params) or "", None)
+
+    def forget_open(self) -> None:
+        """Whoever was asked is gone and will not answer."""
+        self._open.clear()
+
+
+class _HasSession(msgspec.Struct, gc=False):
+    sessionId: str
+
+
+_decode: Final = msgspec.json.Decoder(_HasSession).decode
+
+
+def session_of(payload: Payload | None) -> str | None:
+    """The `sessionId` member of params or of a result."""
+    try:
+        return _decode(payload if payload is not None else b"null").sessionId
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -131,14 +131,14 @@ class Chain(Host):
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         for session in self.client.recollection.sessions:
             lost = " and has lost this session; start a new one" if session in lost_sessions else ""
-            self._tell(session, f"{component.name} failed, was restarted{lost}")
+            self.tell(session, f"{component.name} failed, was restarted{lost}")
 
     def bypass(self, component: Component, error: ComponentError) -> None:
         assert component.agent_side is not None
         successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
         link(predecessor, successor)
         for session in self.client.recollection.sessions:
-            self._tell(session, f"{error}; the chain goes on without it")
+            self.tell(session, f"{error}; the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if self._door.state != "open":
@@ -151,7 +151,7 @@ class Chain(Host):
         log.error("a component was lost", error=str(error))
         self._finish(Ending("failed", error))
 
-    def _tell(self, session: str, text: str) -> None:
+    def tell(self, session: str, text: str) -> None:
         """Tell the person at the client, in the conversation: there is no better place."""
         content = {"type": "text", "text": f"[acp-conductor] {text}\n"}
         update: dict[str, Any] = {"sessionUpdate": "agent_message_chunk", "content": content}

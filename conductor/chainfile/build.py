@@ -91,6 +91,7 @@ def _component(
         stop_timeout=item.stop_timeout,
         request_timeout=item.request_timeout,
         stall_timeout=item.stall_timeout,
+        on_stall=item.on_stall,
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,

@@ -17,7 +17,7 @@ import cattrs
 
 from conductor.chainfile.classes import class_hook, key_of
 from conductor.chainfile.mistakes import Mistake, Mistakes, collect, expected, mistake
-from conductor.chainfile.model import Dialect, Limits, McpBridge, OnFailure, Restarts
+from conductor.chainfile.model import Dialect, Limits, McpBridge, OnFailure, OnStall, Restarts
 from conductor.chainfile.problems import closest
 from conductor.chainfile.structure import converter
 from conductor.chainfile.units import Argv, Bytes, Seconds, seconds
@@ -129,6 +129,7 @@ class Item:
     stop_timeout: Seconds = 5.0
     request_timeout: dict[str, Seconds] = attrs.field(factory=dict, validator=_positive)
     stall_timeout: Seconds | None = attrs.field(default=None, validator=_positive)
+    on_stall: OnStall = "report"
     on_failure: OnFailure | None = None
     restarts: Restarts | None = None
     required: bool = False

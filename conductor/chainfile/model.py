@@ -21,6 +21,7 @@ __all__ = [
     "Limits",
     "McpBridge",
     "OnFailure",
+    "OnStall",
     "Restarts",
     "ValuePath",
     "Written",
@@ -30,6 +31,7 @@ MAX_PROXIES = 64
 """How many proxies a chain may have after its nested chains were put in line."""
 
 Dialect: TypeAlias = Literal["proxy", "_proxy"]
+OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
 McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
@@ -99,6 +101,8 @@ class Component:
     """Seconds by method; a method that is not named has no limit."""
     stall_timeout: float | None = None
     """Seconds of silence during a prompt turn that count as a hang; None: never."""
+    on_stall: OnStall = "report"
+    """How far to go about a hang: the highest rung of the ladder."""
     on_failure: OnFailure | None = None
     """What follows when the component fails; None is the default of its kind."""
     restarts: Restarts | None = None

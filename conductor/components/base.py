@@ -24,6 +24,9 @@ class Host(Protocol):
     def edge_gate(self) -> Gate:
         """The gate that every other source of messages toward the client obeys."""
 
+    def tell(self, session: str, text: str) -> None:
+        """Tell the person at the client something, in this session."""
+
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         """A component was started again; these sessions could not be restored."""
 

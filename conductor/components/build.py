@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import McpBridge
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
 from conductor.errors import StartError
@@ -23,15 +24,20 @@ def build(
     *,
     mode: Literal["agent", "proxy"],
     amend: Callable[[bytes], bytes] | None = None,
+    mcp_bridge: McpBridge | None = None,
 ) -> list[Component]:
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
+    `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode.
     `amend` may change the agent's answer to `initialize`. Raises `StartError` for a component that
     cannot be made, and `ChainFileError` for options that do not fit.
     """
     components: list[Component] = []
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
+        if is_agent and mcp_bridge is not None:
+            bridge = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mcp_bridge})
+            components.append(_plugin(bridge, "proxy"))
         components.append(_component(spec, "agent" if is_agent else "proxy", amend))
     return components
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import attrs
+import msgspec
 import trio
 
 from conductor.chainfile.model import Component as Spec
@@ -23,6 +24,9 @@ from conductor.components.contract import Bypass, Contract, Decision, EndChain, 
 from conductor.components.initialization import Initialization
 from conductor.components.restoring import initialize_again, restore_agent, restore_proxy
 from conductor.components.stderr import StderrTail
+from conductor.components.watch import Due, Rung, Stalled, TimedOut, Watch
+from conductor.components.watching import Watching
+from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.pump import pump, write_backlog
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
@@ -49,6 +53,7 @@ class CommandComponent(Component):
     wire: Wire = attrs.field(init=False)
     initialization: Initialization = attrs.field(init=False)
     contract: Contract = attrs.field(init=False)
+    _watching: Watching | None = attrs.field(default=None, init=False)
     _log: Logger = attrs.field(init=False)
     _host: Host = attrs.field(init=False)
     _child: Child | None = attrs.field(default=None, init=False)
@@ -70,6 +75,9 @@ class CommandComponent(Component):
         self.wire = Wire(self.spec.name, self.role, self._report)
         self.contract = Contract.of(self.spec, self.role)
         self.initialization = self._new_initialization(self.spec.dialect)
+        if self.spec.request_timeout or self.spec.stall_timeout is not None:
+            watch = Watch(self.spec.request_timeout, self.spec.stall_timeout, self.spec.on_stall)
+            self._watching = self.wire.observer = Watching(self.wire, watch, self._on_due)
 
     @property
     def name(self) -> str:
@@ -166,6 +174,8 @@ class CommandComponent(Component):
                 nursery.start_soon(self._drain_stderr, child)
                 nursery.start_soon(self._watch_exit, child, exited)
                 nursery.start_soon(write_backlog, connection, self._host.flusher)
+                if self._watching is not None:
+                    nursery.start_soon(self._watching.run)
                 if again:
                     nursery.start_soon(self._restore)
                 await self._pump(connection, exited)
@@ -307,6 +317,32 @@ class CommandComponent(Component):
                 self.wire.disconnect(error_of(error))
                 self.wire.release()
                 self._fail(error)
+
+    def _on_due(self, due: Due) -> None:
+        """A request takes too long, or a turn is silent: say so, and climb the ladder."""
+        match due:
+            case TimedOut(call, seconds):
+                reason = f"{self.name} did not answer {call.method} within {seconds:g} s"
+                self._log.warning("request timed out", method=call.method, seconds=seconds)
+                self.wire.give_up(call, f"{reason} (request_timeout)")
+            case Stalled(session, calls, rung, seconds):
+                self._log.warning("turn is silent", session=session, seconds=seconds, rung=rung)
+                self._climb(session, calls, rung, seconds)
+
+    def _climb(self, session: str, calls: Sequence[Call], rung: Rung, seconds: float) -> None:
+        match rung:
+            case "report":
+                text = f"{self.name} has been silent for {seconds:.3g} s"
+                self._host.tell(session, text)
+            case "cancel":
+                params = msgspec.json.encode({"sessionId": session})
+                self.wire.plain.notify("session/cancel", params)
+            case "cancel_request":
+                for call in calls:
+                    self.wire.plain.cancel(call)
+            case "restart":
+                self._cause = f"was silent for {seconds:.3g} s (stall_timeout)"
+                self._signal(signal.SIGKILL)
 
     # -- what goes wrong -------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from conductor.components.base import Component, Host
 from conductor.components.turns import Turn, Waiter, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
-from conductor.errors import RequestCancelled, RequestError, StartError
+from conductor.errors import LocalProtocolError, RequestCancelled, RequestError, StartError
 from conductor.log import Logger, get_logger
 from conductor.messages import (
     METHOD_NOT_FOUND,
@@ -141,6 +141,8 @@ class PluginComponent(Component):
     _waiters: dict[Call, Waiter] = attrs.field(factory=dict, init=False)
     _askers: dict[Call, Answered] = attrs.field(factory=dict, init=False)
     """What is called with the answers to requests that nobody waits for (`Peer.ask`)."""
+    _deferred: dict[Call, Callable[[], None]] = attrs.field(factory=dict, init=False)
+    """Requests that are answered later, and what is called when one is cancelled."""
     _running: dict[Call, Turn] = attrs.field(factory=dict, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -234,6 +236,26 @@ class PluginComponent(Component):
         if self._nursery is not None:
             self._nursery.start_soon(self._beside, function, args)
 
+    @property
+    def answering(self) -> bool:
+        turn = current_turn.get()
+        return turn is not None and turn.call is not None
+
+    def defer(self, cancelled: Callable[[], None]) -> Answered:
+        turn = current_turn.get()
+        if turn is None or turn.call is None or turn.deferred:
+            raise LocalProtocolError("defer() is for the handler of a request, once")
+        call, back = turn.call, turn.back
+        assert back is not None
+        turn.deferred = True
+        self._deferred[call] = cancelled
+
+        def answer(result: bytes | None, error: bytes | None) -> None:
+            if self._deferred.pop(call, None) is not None:
+                back.neighbour.respond(call, result, error)
+
+        return answer
+
     async def wait_room(self) -> None:
         await self._host.edge_gate().wait()
 
@@ -291,6 +313,9 @@ class PluginComponent(Component):
 
     def cancel(self, call: Call) -> None:
         """Lane rule 6: never waits in a lane."""
+        if call in self._deferred:
+            self._deferred[call]()
+            return
         turn = self._running.get(call)
         if turn is None:
             return  # still in its lane, where the mark on the call is seen
@@ -384,7 +409,8 @@ class PluginComponent(Component):
         if call.cancelled:
             self._reply(side, call, RequestCancelled())
             return
-        turn.call, turn.place = call, handler.place
+        turn.call, turn.back, turn.place = call, side, handler.place
+        turn.deferred = False
         turn.scope = trio.CancelScope()
         self._running[call] = turn
         try:
@@ -397,7 +423,8 @@ class PluginComponent(Component):
                 result = await self._call(
                     handler, message, self._forward_request(side, item, handler)
                 )
-                side.neighbour.respond(call, encode(result) or b"null", None)
+                if not turn.deferred:
+                    side.neighbour.respond(call, encode(result) or b"null", None)
                 call = None  # type: ignore[assignment]
             if call is not None and turn.scope.cancelled_caught:
                 self._reply(side, call, RequestCancelled())

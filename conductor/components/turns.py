@@ -15,6 +15,7 @@ import trio
 
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Lane
+from conductor.routing.sides import Side
 
 __all__ = ["Turn", "Waiter", "current_turn"]
 
@@ -27,6 +28,10 @@ class Turn:
     """The lane that it holds."""
     call: Call | None = None
     """The request that its handler works on."""
+    back: Side | None = None
+    """The side that the request came in through: its answer goes back there."""
+    deferred: bool = False
+    """Whether the request is answered by somebody else, later."""
     scope: trio.CancelScope | None = None
     waiting: list[Call] = attrs.field(factory=list)
     """The requests whose answers its handler waits for."""

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Raw
 
 from conductor.frames import members
-
 from conductor.messages import Payload
 
 __all__ = ["has_acp", "protocol_version", "with_acp"]

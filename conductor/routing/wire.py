@@ -46,7 +46,7 @@ from conductor.routing.envelope import (
 from conductor.routing.recollection import REMEMBERED, SET_UPS, Recollection, session_of
 from conductor.routing.sides import Side
 
-__all__ = ["Held", "Init", "Wire", "WireSide"]
+__all__ = ["Held", "Init", "Observer", "Wire", "WireSide"]
 
 Report = Callable[[str, str], None]
 """Called with an event and its details when a peer did something odd."""
@@ -66,6 +66,25 @@ class Init(Protocol):
 
     def successor_answered(self, call: Call) -> None:
         """The component gets the answer to a call that it forwarded to its successor."""
+
+
+class Observer(Protocol):
+    """Wants to see what passes a component's plain side; costs nothing where there is none."""
+
+    def on_asked(self, call: Call, method: str, params: Payload | None) -> None:
+        """The component gets a request."""
+
+    def on_answered(self, call: Call) -> None:
+        """The component answered."""
+
+    def on_asks(self, call: Call, method: str, params: Payload | None) -> None:
+        """The component asks."""
+
+    def on_told(self, call: Call) -> None:
+        """The component gets an answer."""
+
+    def on_heard(self, method: str, params: Payload | None) -> None:
+        """The component notifies."""
 
 
 class WireSide(Side):
@@ -95,6 +114,8 @@ class WireSide(Side):
                 wire.init.begin(call, params)
                 return
         call.target = self
+        if wire.observer is not None and not self.wrapped:
+            wire.observer.on_asked(call, method, params)
         id = connection.open(call)
         if self.wrapped:
             connection.write(wrap_request(wire.dialect, id, method, params))
@@ -146,6 +167,8 @@ class WireSide(Side):
                 self.wire.recollection.inner_answered(call, result)
             if call.method == "initialize" and self.wire.init is not None:
                 self.wire.init.successor_answered(call)
+        if self.wire.observer is not None:
+            self.wire.observer.on_told(call)
         call.source.respond(call, result, error)
 
     def cancel(self, call: Call) -> None:
@@ -191,6 +214,7 @@ class Wire:
     held_size: int = 0
     answers: dict[str, bytes] = attrs.field(factory=dict)
     """Results for requests to the successor that are answered from the record (`restoring`)."""
+    observer: Observer | None = None
     lost: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent does not know any more, until somebody has been told so."""
     swallowed: str | None = None
@@ -222,6 +246,17 @@ class Wire:
             else:
                 held.side.request(held.call, held.method, held.params)
 
+    def give_up(self, call: Call, reason: str) -> None:
+        """Answer a call in the component's place, and let the component know; a late answer of its
+        own is dropped."""
+        connection = self.connection
+        if connection is None or connection.sent.get(call.target_id) is not call:
+            return
+        self.plain.cancel(call)
+        del connection.sent[call.target_id]
+        error = encode_error(INTERNAL_ERROR, reason, {"component": self.name})
+        self.on_answer(call, None, error)
+
     def disconnect(self, why: bytes) -> None:
         """The peer is gone: answer what it owed with the error `why`, withdraw what it asked."""
         connection, self.connection = self.connection, None
@@ -252,10 +287,12 @@ class Wire:
         else:
             if self.role == "client" and method in REMEMBERED:
                 self.recollection.asked(call, method, params)
+            if self.observer is not None:
+                self.observer.on_asks(call, method, params)
             self.plain.neighbour.request(call, method, params)
 
     def on_run(self, method: str, params: list[Payload]) -> None:
-        if self.swallowed is not None:
+        if self.swallowed is not None or self.observer is not None:
             for each in params:
                 self.on_notification(method, each)
         elif method in _SPECIAL:
@@ -264,6 +301,8 @@ class Wire:
             self.plain.neighbour.notify_run(method, params)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
+        if self.observer is not None:
+            self.observer.on_heard(method, params)
         if method in _SPECIAL:
             try:
                 self._special_notification(method, params)
@@ -275,6 +314,8 @@ class Wire:
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if call.method in REMEMBERED:
             self.recollection.answered(call, result)
+        if self.observer is not None:
+            self.observer.on_answered(call)
         side = call.target
         assert isinstance(side, Side)
         side.neighbour.respond(call, result, error)

@@ -17,6 +17,7 @@ import attrs
 from conductor.chainfile.document import Document
 from conductor.chainfile.grammar import File, Item
 from conductor.chainfile.model import ChainFile, Component, Limits, ValuePath
+from conductor.chainfile.naming import command_name
 
 __all__ = ["build_chain"]
 
@@ -38,7 +39,10 @@ def build_chain(
     names = _unique_names(
         [
             (
-                item.name or _derived_name(item.run, item.use, item.connect, nested.get(where)),
+                item.name
+                or _derived_name(
+                    _plain(item.run, where, document), item.use, item.connect, nested.get(where)
+                ),
                 item.name is not None,
             )
             for where, item in items
@@ -108,12 +112,25 @@ def _file_name(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0] or "chain"
 
 
+def _plain(run: Sequence[str] | None, where: ValuePath, document: Document) -> Sequence[str] | None:
+    """The command without the words that held a variable, whose value may be secret."""
+    if run is None:
+        return None
+    program, *words = run
+    kept = [
+        word
+        for index, word in enumerate(words, 1)
+        if (*where, "run", index) not in document.written
+    ]
+    return [program, *kept]
+
+
 def _derived_name(
     run: Sequence[str] | None, use: str | None, connect: str | None, chain: ChainFile | None
 ) -> str:
     """The name of a component after its command, class, entry point, host or chain."""
     if run:
-        name = run[0].rstrip("/").rpartition("/")[2]
+        name = command_name(run)
     elif use:
         name = use.rpartition(":")[2]
     elif connect:

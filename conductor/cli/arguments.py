@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Any
 
 import attrs
@@ -14,6 +13,7 @@ import click
 import msgspec
 
 from conductor.chainfile.model import Component
+from conductor.chainfile.naming import command_name
 
 __all__ = ["parse_component", "parse_components"]
 
@@ -70,14 +70,4 @@ def _command(argv: list[str], env: dict[str, Any]) -> Component:
     program = argv[0]
     if os.path.dirname(program):
         program = os.path.abspath(program)
-    return Component(name=_name(argv), run=(program, *argv[1:]), env=env)
-
-
-def _name(argv: Sequence[str]) -> str:
-    """`claude-agent-acp`; for an interpreter, the script: `python proxy.py` is called `proxy`."""
-    program = PurePath(argv[0]).name
-    if re.match(r"(python|node|bun|deno|ruby|npx|uvx|uv|npm)", program):
-        for word in argv[1:]:
-            if not word.startswith("-") and word not in ("run", "exec", "x"):
-                return PurePath(word.split("@")[0] or word).stem or program
-    return program
+    return Component(name=command_name(argv), run=(program, *argv[1:]), env=env)

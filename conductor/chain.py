@@ -20,6 +20,7 @@ from conductor.components.base import Component, Host
 from conductor.connection.connection import Connection
 from conductor.connection.pump import Flusher, Gate, pump, write_backlog
 from conductor.errors import ComponentError, StartError
+from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.routing.capabilities import with_acp
@@ -27,7 +28,6 @@ from conductor.routing.door import FrontDoor
 from conductor.routing.sides import Side, link
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
-from conductor.transport.lines import DEFAULT_LIMIT
 
 __all__ = ["Chain", "Ending"]
 
@@ -59,7 +59,7 @@ class Chain(Host):
     transport: Transport
     make: Callable[[], Sequence[Component]]
     mode: Literal["agent", "proxy"] = "agent"
-    limit: int = DEFAULT_LIMIT
+    limits: Limits = attrs.field(factory=Limits)
     stop_timeout: float = 5.0
     bridged: bool = True
     """Whether MCP servers over ACP are welcome whatever the agent can do."""
@@ -83,7 +83,7 @@ class Chain(Host):
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
         self.client = Wire("client", role, self._report)
         self._connection = Connection(
-            self.transport, self.client, self.flusher, answers_malformed=True, limit=self.limit
+            self.transport, self.client, self.flusher, answers_malformed=True, limits=self.limits
         )
         self.client.connection = self._connection
         self._door = FrontDoor(
@@ -118,12 +118,14 @@ class Chain(Host):
     # -- Host --------------------------------------------------------------------------------------
 
     def gate(self, component: Component) -> Gate | None:
-        """An agent is not read while the client, or any proxy, has too much to read."""
-        if not self.components or component is not self.components[-1]:
-            return None
-        if component.agent_side is not None:
-            return None
-        return self.edge_gate()
+        """An agent is not read while the client, or any proxy, has too much to read.
+
+        A proxy is always read, because its one pipe carries both directions, until what waits for
+        anyone is more than we may hold at all.
+        """
+        if component.agent_side is None:
+            return self.edge_gate()
+        return Gate(self.flusher, self._any_backlog, self.limits.max_buffered_bytes)
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
@@ -226,6 +228,10 @@ class Chain(Host):
                 self._finish(Ending("client"))
             else:
                 self._finish(Ending("never started" if self._door.tried else "client"))
+
+    def _any_backlog(self) -> int:
+        everyone = max((component.backlog() for component in self.components), default=0)
+        return max(self._client_backlog(), everyone)
 
     def _client_backlog(self) -> int:
         return self._connection.outbox.size

@@ -17,9 +17,9 @@ import trio
 
 from conductor.chain import Chain, Ending
 from conductor.components.base import Component
-from conductor.transport.lines import DEFAULT_LIMIT
+from conductor.limits import Limits
 from conductor.transport.process import adopt_orphans, kill_descendants
-from conductor.transport.stdio import claim_stdio
+from conductor.transport.stdio import claim_stdio, open_missing_stdio
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
@@ -30,18 +30,24 @@ def serve_stdio(
     make: Callable[[], Sequence[Component]],
     *,
     mode: Literal["agent", "proxy"],
-    limit: int = DEFAULT_LIMIT,
+    limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
 ) -> NoReturn:
     """Serve until the end, then exit the process with the code that says how it ended."""
+    open_missing_stdio()
     adopt_orphans()
     signals: list[int] = []
 
     async def main() -> Ending:
         with claim_stdio() as transport:
             chain = Chain(
-                transport, make, mode=mode, limit=limit, stop_timeout=stop_timeout, bridged=bridged
+                transport,
+                make,
+                mode=mode,
+                limits=limits or Limits(),
+                stop_timeout=stop_timeout,
+                bridged=bridged,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_obey_signals, chain, signals)

@@ -145,11 +145,17 @@ class AgentItem(Item):
     on_failure: Literal["restart", "end_chain"] | None = None
 
 
+_LIMITS = Limits()
+
+
 @attrs.frozen(kw_only=True)
 class Bounds:
     """`limits:` as it is written."""
 
-    max_message_bytes: Bytes = attrs.field(default=Limits().max_message_bytes, validator=_positive)
+    max_message_bytes: Bytes = attrs.field(default=_LIMITS.max_message_bytes, validator=_positive)
+    max_open_requests: int = attrs.field(default=_LIMITS.max_open_requests, validator=_positive)
+    max_batch: int = attrs.field(default=_LIMITS.max_batch, validator=_positive)
+    max_buffered_bytes: Bytes = attrs.field(default=_LIMITS.max_buffered_bytes, validator=_positive)
 
 
 @attrs.frozen(kw_only=True)

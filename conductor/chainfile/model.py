@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from conductor.chainfile.places import Place
+from conductor.limits import Limits
 
 __all__ = [
     "MAX_PROXIES",
@@ -56,14 +57,6 @@ class Restarts:
 
     count: int
     within: float
-
-
-@attrs.frozen
-class Limits:
-    """Bounds on what a chain may use."""
-
-    max_message_bytes: int = 268_435_456
-    """The longest message, in bytes; a longer one is refused."""
 
 
 @attrs.frozen(repr=False)

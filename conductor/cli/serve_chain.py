@@ -7,7 +7,6 @@ from typing import Literal
 
 from conductor.chainfile.model import ChainFile, Component
 from conductor.components.build import build
-from conductor.routing.capabilities import with_acp
 from conductor.serving import serve_stdio
 
 __all__ = ["serve", "serve_file"]
@@ -29,11 +28,10 @@ def serve_file(chain: ChainFile) -> None:
     """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
     specs = chain.flat()
     mode: Literal["agent", "proxy"] = "proxy" if chain.agent is None else "agent"
-    bridged = mode == "agent" and chain.mcp_bridge != "off"
     serve_stdio(
-        lambda: build(specs, mode=mode, amend=with_acp if bridged else None),
+        lambda: build(specs, mode=mode, mcp_bridge=chain.mcp_bridge),
         mode=mode,
-        limit=chain.limits.max_message_bytes,
+        limits=chain.limits,
         stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
-        bridged=bridged,
+        bridged=False,  # the bridge knows, and says, what the agent can be given
     )

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from conductor.connection.pump import Flusher, Gate
 from conductor.errors import ComponentError
+from conductor.limits import Limits
 from conductor.routing.sides import Side
 
 __all__ = ["Component", "Host"]
@@ -15,11 +16,10 @@ class Host(Protocol):
     """The chain, as its components see it."""
 
     flusher: Flusher
-    limit: int
-    """The largest message, in bytes."""
+    limits: Limits
 
     def gate(self, component: Component) -> Gate | None:
-        """The gate that a component's reader obeys: the agent has one, a proxy has none."""
+        """The gate that a component's reader obeys: an edge's, or for a proxy one far off."""
 
     def edge_gate(self) -> Gate:
         """The gate that every other source of messages toward the client obeys."""

@@ -158,7 +158,7 @@ class CommandComponent(Component):
         self._stderr_read = trio.Event()
         self._log.debug("component started", pid=child.pid, command=spec.run[0])
         self.wire.connection = Connection(
-            child.transport, self.wire, self._host.flusher, limit=self._host.limit
+            child.transport, self.wire, self._host.flusher, limits=self._host.limits
         )
         self.initialization.connected()
 

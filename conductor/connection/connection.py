@@ -27,6 +27,7 @@ from conductor.frames import (
     oversized,
     without_ansi,
 )
+from conductor.limits import Limits
 from conductor.messages import (
     INVALID_REQUEST,
     Id,
@@ -38,7 +39,7 @@ from conductor.messages import (
     result_pieces,
 )
 from conductor.transport.base import Transport
-from conductor.transport.lines import DEFAULT_LIMIT, LineSplitter, OverlongLine
+from conductor.transport.lines import LineSplitter, OverlongLine
 
 __all__ = ["Connection", "Flusher", "Receiver"]
 
@@ -78,7 +79,7 @@ class Connection:
     receiver: Receiver
     flusher: Flusher
     answers_malformed: bool = False
-    limit: int = DEFAULT_LIMIT
+    limits: Limits = attrs.field(factory=Limits)
 
     outbox: Outbox = attrs.field(factory=Outbox, init=False)
     sent: dict[Id, Call] = attrs.field(factory=dict, init=False)
@@ -98,7 +99,7 @@ class Connection:
     _last_id: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._splitter = LineSplitter(self.limit)
+        self._splitter = LineSplitter(self.limits.max_message_bytes)
 
     # -- what the peer sends ------------------------------------------------------------------
 
@@ -181,6 +182,9 @@ class Connection:
                 self.receiver.on_notification(method, payload)
                 return
             call = Call(method, self, message.id, batch, slot)
+            if len(self.received) >= self.limits.max_open_requests:
+                self._refuse(call, f"more than {self.limits.max_open_requests} open requests")
+                return
             if message.id in self.received:
                 self.shadowed.add(self.received[message.id])
             self.received[message.id] = call
@@ -198,7 +202,17 @@ class Connection:
             None if error is UNSET else error,
         )
 
+    def _refuse(self, call: Call, reason: str) -> None:
+        """A request that goes over a limit is answered, and goes no further."""
+        self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
+        self.respond(call, None, encode_error(INVALID_REQUEST, reason))
+
     def _take_batch(self, frame: Batch) -> None:
+        if len(frame.members) > self.limits.max_batch:
+            reason = f"a batch of {len(frame.members)} is over the limit of {self.limits.max_batch}"
+            self._note_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
+            self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
+            return
         batch = BatchAnswer()
         for member in frame.members:
             if type(member) is Message:
@@ -213,7 +227,7 @@ class Connection:
         self._finish_batch(batch)
 
     def _take_overlong(self, line: OverlongLine) -> None:
-        frame = oversized(line.head, line.tail, line.size, self.limit)
+        frame = oversized(line.head, line.tail, line.size, self.limits.max_message_bytes)
         if self.answers_malformed and not frame.response:
             id = None if frame.id is UNSET else frame.id
             self.write(error_pieces(id, encode_error(frame.code, frame.reason)))

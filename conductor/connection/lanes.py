@@ -3,7 +3,7 @@
 A lane is held while a message of it is dealt with. Whoever holds it may let go of it (a handler
 that starts waiting for an answer does), and then somebody else goes on with the next message. An
 answer gives the lane that it came on to the handler that waits for it. The rules are the author's
-API's (design §5); this module only keeps the books, `components.plugin` has the tasks.
+API's (`conductor.proxy`); this module only keeps the books, `components.workers` has the tasks.
 
 A lane that nobody holds is empty: what needs no handler passes it without stopping.
 """
@@ -11,6 +11,7 @@ A lane that nobody holds is empty: what needs no handler passes it without stopp
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import attrs
@@ -25,12 +26,16 @@ class Request:
     call: Call
     method: str
     params: bytes | None
+    settled: bool = False
+    """It was answered while it waited."""
 
 
 @attrs.define(eq=False)
 class Notification:
     method: str
     params: bytes | None
+    again: bool = False
+    """It was held back after it had been shown to taps and observers."""
 
 
 @attrs.define(eq=False)
@@ -45,7 +50,11 @@ Item: TypeAlias = Request | Notification | Answer
 
 @attrs.define(eq=False)
 class Lane:
-    """The messages of one direction that wait for their turn."""
+    """The messages of one direction that wait for their turn.
+
+    The methods that return a bool say whether somebody has to take the lane now: it was given to
+    nobody in particular, but counts as held.
+    """
 
     direction: str
     held: bool = False
@@ -56,13 +65,29 @@ class Lane:
     _queue: deque[Item] = attrs.field(factory=deque, init=False)
 
     def put(self, item: Item) -> bool:
-        """Queue a message. True when nobody holds the lane, so that somebody has to take it."""
+        """Queue a message."""
         self._queue.append(item)
         self.size += _size(item)
         if self.held:
             return False
         self.held = True
         return True
+
+    def put_run(self, items: Sequence[Notification]) -> bool:
+        """Queue several notifications."""
+        self._queue.extend(items)
+        self.size += sum(map(_size, items))
+        was_held, self.held = self.held, True
+        return not was_held
+
+    def put_back(self, items: Sequence[Item]) -> bool:
+        """Queue messages that were held back before everything that waits."""
+        if not items:
+            return False
+        self._queue.extendleft(reversed(items))
+        self.size += sum(map(_size, items))
+        was_held, self.held = self.held, True
+        return not was_held
 
     def take(self) -> Item | None:
         """The next message, for whoever holds the lane; without one, the lane is let go."""
@@ -73,6 +98,19 @@ class Lane:
         self.size -= _size(item)
         self.turns += 1
         return item
+
+    def let_go(self) -> bool:
+        """Give up the lane that one holds."""
+        self.held = bool(self._queue)
+        return self.held
+
+    def close(self) -> list[Item]:
+        """Hold the lane for good; returns what waits."""
+        items = list(self._queue)
+        self._queue.clear()
+        self.size = 0
+        self.held = True
+        return items
 
 
 def _size(item: Item) -> int:

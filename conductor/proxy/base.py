@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.declare import DeclarationError, Handler, collect
-from conductor.proxy.peers import Peer
+from conductor.proxy.peers import Answered, Peer
 
 __all__ = ["Agent", "Plugin", "Proxy", "Runtime"]
 
@@ -28,6 +28,11 @@ class Runtime(Protocol):
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
     async def wait_room(self) -> None: ...
+
+    @property
+    def answering(self) -> bool: ...
+
+    def defer(self, cancelled: Callable[[], None]) -> Answered: ...
 
 
 class Plugin:
@@ -67,6 +72,18 @@ class Plugin:
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `await function(*args)` beside the lanes, until it ends or the chain does."""
         self._runtime("start_soon()").start_soon(function, *args)
+
+    @property
+    def answering(self) -> bool:
+        """Whether the handler that runs here works on a request, not on a notification."""
+        return self._runtime("answering").answering
+
+    def defer(self, cancelled: Callable[[], None]) -> Answered:
+        """Answer the handler's request later, by calling what this returns with a raw result or a
+        raw error. What the handler returns is not used. `cancelled` is called when the request is
+        cancelled; it is to be answered all the same.
+        """
+        return self._runtime("defer()").defer(cancelled)
 
     async def wait_room(self) -> None:
         """Wait while the client, or a proxy, has too much to read.

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
-from conductor.schema import METHODS
+from conductor.proxy.annotations import DeclarationError, message_type, result_type
+from conductor.proxy.raw import RawMessage
+from conductor.schema import METHODS, similar_methods
 
-__all__ = ["DeclarationError", "Handler", "collect", "on"]
+__all__ = ["EVERYTHING", "DeclarationError", "Handler", "collect", "on"]
 
 Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
 
+EVERYTHING: Final = "*"
 _MARK: Final = "__acp_handles__"
-
-
-class DeclarationError(TypeError):
-    """A plugin class is written wrongly; the text names the class, the method, and the remedy."""
+_BOTH: Final[tuple[Sender, ...]] = ("client", "agent")
+_SENDERS: Final[Mapping[str, tuple[Sender, ...]]] = {
+    "client": ("client",),
+    "agent": ("agent",),
+    "both": _BOTH,
+    "proxy": (),
+}
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 @attrs.frozen
@@ -35,14 +42,9 @@ class Handler:
     """From whom it takes the message: the client (travelling toward the agent), the agent."""
     annotation: Any
     """The type that the message is given as: a schema type, `dict`, or `bytes` (raw JSON)."""
+    result: Any
+    """The type of the answer that `forward` returns: as typed as the request is."""
     takes_forward: bool
-
-    def result_type(self) -> Any:
-        """The type of the answer that `forward` returns: as typed as the request is."""
-        known = METHODS.get(self.method)
-        if known is None or known.result is None or not attrs.has(self.annotation):
-            return self.annotation if self.annotation is bytes else dict
-        return getattr(importlib.import_module(self.annotation.__module__), known.result, dict)
 
     @property
     def place(self) -> str:
@@ -53,66 +55,121 @@ class Handler:
 def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
     """Mark an async method as the handler of a wire method.
 
+        @on("session/prompt")
+        async def add_context(self, request: PromptRequest, forward): ...
+
     Who sends the message is known from the schema; for extension methods say `source="client"` or
-    `source="agent"`, or leave it out to handle both. `"*"` gets every message that passes, raw.
+    `source="agent"`, or leave it out to handle both. `@on("*")` marks an observer: it gets every
+    message that arrives, responses included, as a `RawMessage`, and cannot change any.
     """
     if not isinstance(method, str):
         raise DeclarationError('write @on("<wire method>"), for example @on("session/prompt")')
+    if source not in (None, "client", "agent"):
+        raise DeclarationError(f'@on({method!r}): source is "client" or "agent", not {source!r}')
 
     def mark(function: F) -> F:
         marks = list(getattr(function, _MARK, ()))
-        setattr(function, _MARK, [*marks, (method, source)])
+        try:
+            setattr(function, _MARK, [*marks, (method, source)])
+        except AttributeError:
+            raise DeclarationError(
+                f"@on({method!r}) marks an `async def`, not a {type(function).__name__}; "
+                "put @on below other decorators"
+            ) from None
         return function
 
     return mark
 
 
 def collect(cls: type) -> tuple[Handler, ...]:
-    """The handlers of a plugin class, its bases' included. Raises `DeclarationError`."""
-    found: dict[tuple[str, Sender], Handler] = {}
+    """The handlers of a plugin class, its bases' included. Raises `DeclarationError`.
+
+    A subclass replaces a handler by a method of the same name, as with any method.
+    """
+    found: dict[tuple[str, Sender], tuple[str, Handler]] = {}
     for name in dir(cls):
         function = inspect.getattr_static(cls, name)
         for method, source in getattr(function, _MARK, ()):
             handler = _handler(cls, name, function, method, source)
             for sender in handler.senders:
-                other = found.get((method, sender))
-                if other is not None:
+                other_name, other = found.setdefault((method, sender), (name, handler))
+                if other is not handler:
                     raise DeclarationError(
-                        f"{cls.__name__}: both {other.function.__name__} ({other.place}) and "
-                        f"{name} ({handler.place}) handle {method!r}; merge them into one"
+                        f"{cls.__name__}: both {other_name} ({other.place}) and {name} "
+                        f"({handler.place}) handle {method!r}; merge them into one"
                     )
-                found[method, sender] = handler
-    return tuple(dict.fromkeys(found.values()))
+    return tuple(dict.fromkeys(handler for _, handler in found.values()))
 
 
 def _handler(cls: type, name: str, function: Any, method: str, source: Sender | None) -> Handler:
     where = f"{cls.__name__}.{name}"
+    senders = _senders(where, method, source)
     if not inspect.iscoroutinefunction(function):
-        raise DeclarationError(f"{where} handles {method!r} and must be `async def`")
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    if len(parameters) not in (1, 2):
         raise DeclarationError(
-            f"{where} must take the message and, if it passes it on, `forward`: "
-            f"async def {name}(self, message, forward)"
+            f"{where} handles {method!r} and must be `async def`"
+            + (", without `yield`" if inspect.isasyncgenfunction(function) else "")
         )
+    parameters = _parameters(where, name, function, method)
+    annotation = message_type(where, function, parameters[0].name, method)
     return Handler(
         method,
         function,
-        _senders(where, method, source),
-        _annotation(where, function, parameters[0].name, method),
+        senders,
+        annotation,
+        result_type(method, annotation),
         takes_forward=len(parameters) == 2,
     )
 
 
+def _parameters(where: str, name: str, function: Any, method: str) -> list[inspect.Parameter]:
+    """The message's and perhaps forward's."""
+    given = list(inspect.signature(function).parameters.values())[1:]
+    needed = [p for p in given if p.default is p.empty and p.kind not in _VARIABLE]
+    usable = [p for p in given if p.kind in _POSITIONAL]
+    if method == EVERYTHING:
+        if len(needed) == len(usable) == 1:
+            return usable
+        raise DeclarationError(
+            f"{where} observes every message and takes nothing else: "
+            f"async def {name}(self, message: RawMessage); to change messages, handle them by name"
+        )
+    if len(given) == len(usable) and len(usable) in (1, 2) and len(needed) == len(usable):
+        return usable
+    raise DeclarationError(
+        f"{where} must take the message and, if it passes it on, `forward`: "
+        f"async def {name}(self, message, forward)"
+    )
+
+
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 def _senders(where: str, method: str, source: Sender | None) -> tuple[Sender, ...]:
-    if source is not None:
-        return (source,)
     known = METHODS.get(method)
-    if known is not None:
-        return _SENDERS[known.source]
-    if method == "*" or method.startswith(("_", "$/")):
-        return ("client", "agent")
-    near = difflib.get_close_matches(method, METHODS, n=1)
+    if known is None:
+        if method != EVERYTHING and source is None and not method.startswith("_"):
+            _raise_unknown(where, method)
+        return (source,) if source is not None else _BOTH
+    senders = _SENDERS[known.source]
+    if not senders or method == "$/cancel_request":
+        raise DeclarationError(
+            f"{where} handles {method!r}, which is the conductor's own business and never arrives; "
+            + (
+                "a handler whose request is cancelled is told so (lane rule 6)"
+                if not method.startswith("proxy/")
+                else "handle the message inside of it by its own name"
+            )
+        )
+    if source is not None and source not in senders:
+        raise DeclarationError(
+            f"{where} handles {method!r} of the {source}, but only the {senders[0]} sends it; "
+            f"leave out source="
+        )
+    return (source,) if source is not None else senders
+
+
+def _raise_unknown(where: str, method: str) -> None:
+    near = similar_methods(method)
     hint = f": did you mean {near[0]!r}?" if near else ""
     raise DeclarationError(
         f"{where} handles {method!r}, which is no ACP method{hint} "
@@ -120,27 +177,6 @@ def _senders(where: str, method: str, source: Sender | None) -> tuple[Sender, ..
     )
 
 
-_SENDERS: Final[Mapping[str, tuple[Sender, ...]]] = {
-    "client": ("client",),
-    "agent": ("agent",),
-    "both": ("client", "agent"),
-    "proxy": ("client", "agent"),
-}
-
-
-def _annotation(where: str, function: Any, parameter: str, method: str) -> Any:
-    try:
-        hints = typing.get_type_hints(function)
-    except NameError as exc:
-        raise DeclarationError(
-            f"{where}: the annotation of {parameter!r} cannot be read: {exc}; import the type "
-            f"outside of `if TYPE_CHECKING`"
-        ) from None
-    annotation = hints.get(parameter, dict)
-    origin = typing.get_origin(annotation) or annotation
-    if origin in (dict, bytes, Any, Mapping) or attrs.has(origin):
-        return dict if annotation is Any else annotation
-    raise DeclarationError(
-        f"{where}: {parameter!r} is annotated {annotation!r}; use the message's schema type, "
-        f"`dict` for plain params, or `bytes` for raw JSON"
-    )
+def observed(handler: Handler) -> bool:
+    """Whether it is an observer."""
+    return handler.annotation is RawMessage

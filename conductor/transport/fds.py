@@ -1,14 +1,16 @@
 """File descriptors as a transport: pipes, sockets, terminals and plain files.
 
 Reads and writes are tried first and waited for only when they would block (worth half of the
-CPU per message). Plain files are always ready, and cannot be waited for.
+CPU per message). Plain files and devices like /dev/null are always ready, and cannot be waited for.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
+import sys
 from collections.abc import Sequence
 
 import attrs
@@ -80,14 +82,25 @@ class FdTransport:
         fd, self._write_fd = self._write_fd, -1
         _close(fd)
 
-    def close(self) -> None:
-        self.close_writing()
+    def close_reading(self) -> None:
+        """End the incoming stream, also for whoever waits for it. Idempotent."""
         fd, self._read_fd = self._read_fd, -1
         _close(fd)
 
+    def close(self) -> None:
+        self.close_writing()
+        self.close_reading()
+
 
 def _can_be_waited_for(fd: int) -> bool:
-    return not stat.S_ISREG(os.fstat(fd).st_mode)
+    if sys.platform != "linux":
+        return not stat.S_ISREG(os.fstat(fd).st_mode)
+    with select.epoll() as poll:
+        try:
+            poll.register(fd)
+        except PermissionError:
+            return False
+    return True
 
 
 def _close(fd: int) -> None:

@@ -1,0 +1,92 @@
+"""`acp-conductor check FILE… [--start]`"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from conductor.cli.quiet import log_less
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ChainFile, Component
+    from conductor.chainfile.problems import Problem
+
+__all__ = ["command"]
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
+@click.pass_context
+def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
+    """Report every mistake in chain files; with --start, try whether they start.
+
+    Without --start no program is run; proxies named by `use:` are imported to check their options.
+    With --start each chain is started and initialized, as by an editor, and ended; a chain of
+    proxies is tried with the test agent. Exit codes: 0 all is well, 2 there are mistakes, 3 a chain
+    did not start.
+
+    \b
+    Examples:
+      acp-conductor check chains/*.yaml
+      acp-conductor check --start review.yaml
+    """
+    chains = _load_all(files)
+    if not start:
+        for chain in chains:
+            print(f"{chain.path}: ok: {_summary(chain)}")
+        return
+    log_less(ctx)
+    from conductor.cli.starting import try_all
+
+    try_all(chains)
+
+
+def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
+    from conductor.chainfile import load
+    from conductor.cli.reading import report
+    from conductor.errors import ChainFileError
+
+    chains: list[ChainFile] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            chain = load(file)
+        except ChainFileError as exc:
+            problems += exc.problems
+            continue
+        chains.append(chain)
+        for component in chain.flat():
+            problems += _plugin_problems(component)
+    if problems:
+        report(ChainFileError(list(dict.fromkeys(problems))))
+        sys.exit(2)
+    return chains
+
+
+def _plugin_problems(component: Component) -> list[Problem]:
+    """What is wrong with a `use:` that only its class can tell."""
+    if component.use is None:
+        return []
+    from conductor.chainfile.places import Place
+    from conductor.chainfile.problems import Problem
+    from conductor.components.loading import make_plugin
+    from conductor.errors import ChainFileError, StartError
+
+    try:
+        make_plugin(component)
+    except ChainFileError as exc:
+        return list(exc.problems)
+    except StartError as exc:
+        place = component.places.get(("use",)) or component.place or Place.whole(component.name)
+        return [Problem(place, exc.reason)]
+    return []
+
+
+def _summary(chain: ChainFile) -> str:
+    components = chain.flat()
+    count = len(components) - (chain.agent is not None)
+    proxies = f"{count} {'proxy' if count == 1 else 'proxies'}"
+    return f"{proxies}, agent {components[-1].name}" if chain.agent else f"{proxies}, no agent"

@@ -1,0 +1,161 @@
+"""One prompt: a chain in this process, one session, one turn, one exit code.
+
+The first SIGINT cancels the turn, and the agent may still end it its own way; the first SIGTERM or
+SIGHUP ends everything in order; any second signal ends it now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Literal, NoReturn
+
+import attrs
+import click
+import trio
+
+from conductor.chain import Chain
+from conductor.chainfile.model import ChainFile
+from conductor.cli.display import Display, JsonDisplay, Stdout, TextDisplay
+from conductor.cli.files import Files
+from conductor.cli.permissions import Permissions, open_terminal
+from conductor.client import Client, attach_file
+from conductor.endpoint import background
+from conductor.errors import ConnectionClosed, RequestError
+from conductor.serving import exit_now
+from conductor.transport.process import adopt_orphans, kill_descendants
+
+__all__ = ["SIGNALS", "Settings", "run_once"]
+
+_VERSION: Final = 1
+SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@attrs.frozen
+class Settings:
+    """The options of `prompt`."""
+
+    cwd: str
+    permissions: Literal["ask", "allow", "deny"] | None
+    fs: Literal["off", "read", "write"]
+    as_json: bool
+
+
+def run_once(chain: ChainFile, text: str, settings: Settings) -> NoReturn:
+    """Send the prompt, print what comes, and exit the process."""
+    policy = settings.permissions
+    if policy is None:
+        policy = "ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny"
+    terminal = open_terminal() if policy == "ask" else None
+    if policy == "ask" and terminal is None:
+        raise click.UsageError("--permissions ask needs a terminal to ask on")
+    adopt_orphans()
+    # While a chain runs in this process, fd 1 is not for what its plugins print.
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    display = (JsonDisplay if settings.as_json else TextDisplay)(Stdout(stdout))
+    permissions = Permissions(policy, terminal, display)
+    once = _Once(text, settings, display, permissions)
+    try:
+        code = trio.run(once.run, chain)
+    finally:
+        kill_descendants()
+    exit_now(code)
+
+
+@attrs.define(eq=False)
+class _Once:
+    text: str
+    settings: Settings
+    display: Display
+    permissions: Permissions
+    chain: Chain = attrs.field(init=False)
+    client: Client = attrs.field(init=False)
+    session: str | None = None
+    """The session whose turn is running."""
+    signals: list[int] = attrs.field(factory=list)
+    work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    async def run(self, file: ChainFile) -> int:
+        code = 1
+        self.display.stdout.broken = self.work.cancel
+        async with (
+            background() as nursery,
+            attach_file(partial(Client, handlers=self._handlers()), file) as attached,
+        ):
+            self.chain, self.client = attached.chain, attached.client
+            await nursery.start(self._obey_signals)
+            with self.work:
+                code = await self._converse()
+            self.display.end()
+        if self.signals:
+            return 128 + self.signals[0]
+        return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
+
+    async def _converse(self) -> int:
+        step, failure = "initialize", 3
+        try:
+            answer = await self.client.initialize(version=_VERSION, capabilities=self._abilities())
+            self.display.initialized(answer)
+            if self.client.protocol_version != _VERSION:
+                version = self.client.protocol_version
+                reason = f"the agent speaks protocol version {version}, this client only {_VERSION}"
+                self.display.failed(step, RequestError(-32022, reason))
+                return failure
+            step, failure = "session/new", 1
+            self.session = await self.client.new_session(
+                self.settings.cwd, answered=self.display.opened
+            )
+            step = "session/prompt"
+            await self.client.prompt(self.session, self.text, answered=self.display.ended)
+        except RequestError as exc:
+            self.display.failed(step, exc)
+            return failure
+        except ConnectionClosed:
+            if not self.signals:
+                self.display.failed(step, RequestError(-32603, "the chain ended without an answer"))
+            return failure
+        finally:
+            self.session = None
+        return 0
+
+    def _abilities(self) -> dict[str, Any]:
+        fs = self.settings.fs
+        return {"fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"}}
+
+    def _handlers(self) -> dict[str, Callable[[Any], Any]]:
+        handlers: dict[str, Callable[[Any], Any]] = {
+            "session/update": self._update,
+            "session/request_permission": self.permissions.decide,
+        }
+        if self.settings.fs != "off":
+            files = Files(self.settings.cwd)
+            handlers["fs/read_text_file"] = files.read
+            if self.settings.fs == "write":
+                handlers["fs/write_text_file"] = files.write
+        return handlers
+
+    def _update(self, params: Any) -> None:
+        update = params.get("update") if isinstance(params, Mapping) else None
+        if isinstance(update, Mapping):
+            self.display.update(str(params.get("sessionId")), update)
+
+    async def _obey_signals(
+        self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            task_status.started()
+            async for number in signals:
+                self.signals.append(number)
+                if len(self.signals) > 1:
+                    self.chain.kill()
+                    self.work.cancel()
+                elif number == signal.SIGINT and self.session is not None:
+                    self.permissions.cancel()
+                    self.client.cancel(self.session)
+                    self.display.note("cancelling; once more to end everything now")
+                else:
+                    self.work.cancel()

@@ -1,0 +1,144 @@
+"""`acp-conductor show FILE`"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ChainFile, Component, ValuePath
+
+__all__ = ["command"]
+
+_MASK: Final = "***"
+_SECRET: Final = re.compile(
+    r"(?:pass(?:word|wd|phrase)?|secret|token|credentials?|auth|(?:api|access|private)?[-_]?key)$",
+    re.IGNORECASE,
+)
+_URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
+
+
+@click.command("show")
+@click.argument("file", type=click.Path())
+def command(file: str) -> None:
+    """Show what a chain file comes to: its components in order, nested chains put in line.
+
+    Nothing is started. Values of environment variables are masked, and so is whatever is called a
+    token, key, secret or password; `${VAR}` is shown as it is written.
+
+    \b
+    Examples:
+      acp-conductor show chains/hello.yaml
+      acp-conductor show ~/chains/review.yaml
+    """
+    from conductor.cli.reading import read_chain
+
+    print("\n".join(_lines(read_chain(file))))
+
+
+def _lines(chain: ChainFile) -> Iterator[str]:
+    yield f"{chain.name} ({chain.path})"
+    components = chain.flat()
+    for number, component in enumerate(components, 1):
+        is_agent = chain.agent is not None and number == len(components)
+        yield f"  {'agent' if is_agent else f'proxy {number}'}: {component.name}"
+        for label, text in _facts(component):
+            yield f"    {label}: {text}"
+    if chain.agent is None:
+        yield "  no agent: a chain of proxies"
+    yield f"  mcp_bridge: {chain.mcp_bridge}"
+    yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
+
+
+def _facts(component: Component) -> Iterator[tuple[str, str]]:
+    """What the chain file's keys come to, under their names."""
+    if component.run is not None:
+        yield "run", shlex.join(_argv(component))
+    if component.use is not None:
+        yield "use", component.use + (" (in a process of its own)" if component.isolate else "")
+    if component.connect is not None:
+        url = _written(component, ("connect",))
+        yield "connect", url or _URL_SECRETS.sub(_MASK, component.connect)
+    if component.options:
+        yield "with", _flow(component, ("with",), component.options)
+    for name in component.env:
+        yield "env", f"{name}={_written(component, ('env', name)) or _MASK}"
+    if not component.inherit_env:
+        yield "inherit_env", "no"
+    if component.cwd is not None:
+        yield "cwd", component.cwd
+    if component.dialect is not None:
+        yield "dialect", component.dialect
+    yield "start_timeout", f"{component.start_timeout:g}s"
+    yield "stop_timeout", f"{component.stop_timeout:g}s"
+    for method, seconds in component.request_timeout.items():
+        yield "request_timeout", f"{method}: {seconds:g}s"
+    if component.stall_timeout is not None:
+        yield "stall_timeout", f"{component.stall_timeout:g}s"
+    if component.on_failure is not None:
+        yield "on_failure", component.on_failure
+    if component.restarts is not None:
+        yield "restarts", f"{component.restarts.count} in {component.restarts.within:g}s"
+    if component.required:
+        yield "required", "yes"
+    if component.place is not None:
+        yield "at", str(component.place)
+
+
+def _argv(component: Component) -> Iterator[str]:
+    """The command; the value of an option that is called a secret is one."""
+    hidden = False
+    for index, word in enumerate(component.run or ()):
+        written = _written(component, ("run", index))
+        name, equals, _ = word.partition("=")
+        if written is not None:
+            yield written
+        elif hidden and not word.startswith("-"):
+            yield _MASK
+        elif equals and index and _is_secret(name):
+            yield f"{name}={_MASK}"
+        else:
+            yield word
+        hidden = word.startswith("-") and not equals and _is_secret(word)
+
+
+def _flow(component: Component, path: ValuePath, value: Any) -> str:
+    """An option as YAML would have it on one line."""
+    match value:
+        case Mapping():
+            members = []
+            for name, inner in value.items():
+                where = (*path, name)
+                masked = _is_secret(str(name)) and _written(component, where) is None
+                members.append(f"{name}: {_MASK if masked else _flow(component, where, inner)}")
+            return "{" + ", ".join(members) + "}"
+        case None:
+            return "null"
+        case str():
+            return _quoted(_written(component, path) or value)
+        case Sequence():
+            items = (_flow(component, (*path, index), each) for index, each in enumerate(value))
+            return "[" + ", ".join(items) + "]"
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    if re.fullmatch(r"[\w./${:}@+-][\w ./${:}@+-]*", text) and not text.endswith(" "):
+        return text
+    import json
+
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _written(component: Component, path: ValuePath) -> str | None:
+    """The string as the file has it, if there is `${VAR}` in it."""
+    written = component.written.get(path)
+    return None if written is None else written.text
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.search(name))

@@ -1,0 +1,223 @@
+"""`check --start`: start a chain as an editor would, look at what was negotiated, end it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+import attrs
+import msgspec
+import trio
+
+from conductor.chain import Chain
+from conductor.chainfile.model import ChainFile, Component
+from conductor.cli.display import Stdout, TextDisplay
+from conductor.cli.one_shot import SIGNALS
+from conductor.client import Attached, Client, attach_file
+from conductor.components.base import Component as Running
+from conductor.components.initialization import Initialization
+from conductor.endpoint import background
+from conductor.errors import ConnectionClosed, RequestError
+from conductor.routing.capabilities import has_acp
+from conductor.serving import exit_now
+from conductor.transport.process import adopt_orphans, kill_descendants
+
+__all__ = ["try_all"]
+
+_CAPABILITIES: Final = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+_KINDS: Final = ("run", "use", "connect")
+_STAND_IN: Final = Component(name="test-agent", use="test-agent")
+
+
+def try_all(chains: Sequence[ChainFile]) -> NoReturn:
+    """Try one chain after the other, then exit with 0, or with 3 if any did not start."""
+    adopt_orphans()
+    # Plugins run in this process, and what they print is not our report.
+    stdout = Stdout(os.dup(1))
+    os.dup2(2, 1)
+    started: list[bool] = []
+    signals: list[int] = []
+    try:
+        for chain in chains:
+            if not signals:
+                started.append(trio.run(_try, chain, stdout, signals))
+    finally:
+        kill_descendants()
+    if signals:
+        exit_now(128 + signals[0])
+    exit_now(0 if all(started) else 3)
+
+
+async def _try(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
+    """Whether the chain started; what there is to know of it is printed."""
+    clocks = _Clocks()
+    async with background() as nursery:
+
+        def watch(components: Sequence[Running]) -> None:
+            for component in components:
+                initialization = getattr(component, "initialization", None)
+                if initialization is not None:
+                    nursery.start_soon(clocks.follow, component.name, initialization)
+
+        tried = file if file.agent is not None else attrs.evolve(file, agent=_STAND_IN)
+        started = False
+        async with attach_file(Client, tried, made=watch) as attached:
+            with trio.CancelScope() as work:
+                await nursery.start(_obey_signals, attached.chain, work, signals)
+                started = await _initialize(file, tried, attached, stdout, clocks)
+    return started
+
+
+async def _obey_signals(
+    chain: Chain,
+    work: trio.CancelScope,
+    received: list[int],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """The first one ends the chain in order, a second one now."""
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        task_status.started()
+        async for number in signals:
+            received.append(number)
+            work.cancel()
+            if len(received) > 1:
+                chain.kill()
+
+
+async def _initialize(
+    file: ChainFile, tried: ChainFile, attached: Attached[Client], stdout: Stdout, clocks: _Clocks
+) -> bool:
+    remark = "" if file.agent is not None else " (no agent of its own: tried with test-agent)"
+    begin = trio.current_time()
+    try:
+        answer = await attached.client.initialize(capabilities=_CAPABILITIES)
+    except RequestError as exc:
+        stdout.write(f"{file.path}: did not start{remark}\n")
+        TextDisplay(stdout).failed("initialize", exc)
+        return False
+    except ConnectionClosed:
+        stdout.write(f"{file.path}: the chain ended without an answer{remark}\n")
+        return False
+    spent = trio.current_time() - begin
+    stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
+    stdout.write(_report(tried, attached.chain, answer, clocks))
+    return True
+
+
+def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _Clocks) -> str:
+    specs = file.flat()
+    rows = []
+    below: Mapping[str, Any] | None = None
+    agent_answer: Mapping[str, Any] = answer
+    for index in range(len(specs) - 1, -1, -1):
+        spec, is_agent = specs[index], index == len(specs) - 1
+        initialization = getattr(chain.components[index], "initialization", None)
+        result = getattr(initialization, "result", None)
+        if is_agent:
+            result = agent_answer = result or _without_acp(file, answer)
+        rows.append(
+            (
+                spec.name,
+                next(kind for kind in _KINDS if getattr(spec, kind) is not None),
+                "agent" if is_agent else _dialect(initialization),
+                clocks.shown(spec.name),
+                _abilities(result, below),
+            )
+        )
+        below = result if result is not None else below
+    lines = [_table([("component", "kind", "dialect", "start", "says that it can"), *rows[::-1]])]
+    lines.append(f"  protocol version {answer.get('protocolVersion')}, {_who(answer)}")
+    lines.append(f"  MCP over ACP: {_mcp_over_acp(file, agent_answer)}")
+    return "\n".join(lines) + "\n"
+
+
+def _dialect(initialization: Initialization | None) -> str:
+    if initialization is None:
+        return "in process"
+    return f"{initialization.handshake.dialect}/*"
+
+
+def _who(answer: Mapping[str, Any]) -> str:
+    info = answer.get("agentInfo") or answer.get("info")
+    if not isinstance(info, Mapping):
+        return "an agent without a name"
+    return f"{info.get('title') or info.get('name')} {info.get('version', '')}".strip()
+
+
+def _without_acp(file: ChainFile, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of an agent in this process, of which we know only what the chain made of it."""
+    mcp = answer.get("agentCapabilities", {}).get("mcpCapabilities", {})
+    if file.mcp_bridge == "off" or "acp" not in mcp:
+        return answer
+    mcp = {name: value for name, value in mcp.items() if name != "acp"}
+    capabilities = {**answer["agentCapabilities"], "mcpCapabilities": mcp}
+    return {**answer, "agentCapabilities": capabilities}
+
+
+def _mcp_over_acp(file: ChainFile, agent_answer: Mapping[str, Any]) -> str:
+    if has_acp(msgspec.json.encode(agent_answer)):
+        return "yes"
+    return "no" if file.mcp_bridge == "off" else "bridged"
+
+
+def _abilities(result: Mapping[str, Any] | None, below: Mapping[str, Any] | None) -> str:
+    """The capabilities in a few words: what is false or empty of them is left out."""
+    if result is None:
+        return "-"
+    shown = _shown(result)
+    if below is not None and shown == _shown(below):
+        return "the same"
+    return shown or "nothing"
+
+
+def _shown(result: Mapping[str, Any]) -> str:
+    capabilities = result.get("agentCapabilities") or result.get("capabilities")
+    words = _words(capabilities) if isinstance(capabilities, Mapping) else []
+    return ", ".join(words)
+
+
+def _words(capabilities: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in capabilities.items():
+        if name == "_meta" or value is False or value is None:
+            continue
+        inner = _words(value) if isinstance(value, Mapping) else []
+        short = name.removesuffix("Capabilities")
+        if inner:
+            words.append(f"{short} ({' '.join(inner)})")
+        elif not (isinstance(value, Mapping) and name.endswith("Capabilities")):
+            words.append(short)
+    return words
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  "
+        + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+@attrs.define(eq=False)
+class _Clocks:
+    """How long each component kept the others waiting while the chain was initialized.
+
+    All start at once, so this is not how long one would need alone; it is what one gains by making
+    it faster. A component in this process needs no time worth showing.
+    """
+
+    _spent: dict[str, float] = attrs.field(factory=dict)
+
+    def shown(self, name: str) -> str:
+        return f"{self._spent[name] * 1000:.0f} ms" if name in self._spent else "-"
+
+    async def follow(self, name: str, initialization: Initialization) -> None:
+        """The deadline of an initialization is set for as long as the component has the ball."""
+        while not initialization.done:
+            since, has_ball = trio.current_time(), initialization.deadline != float("inf")
+            await initialization.changed.wait()
+            if has_ball:
+                spent = trio.current_time() - since
+                self._spent[name] = self._spent.get(name, 0.0) + spent

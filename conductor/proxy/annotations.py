@@ -1,0 +1,121 @@
+"""What the annotation of a handler's message asks for, and whether that fits the method."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import typing
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, Final
+
+from conductor.proxy.raw import RawMessage
+from conductor.schema import METHODS_BY_VERSION
+from conductor.schema.base import Object
+
+__all__ = ["DeclarationError", "message_type", "method_of", "result_type"]
+
+_MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
+_PLAIN: Final = (dict, Any, Mapping, MutableMapping)
+
+
+class DeclarationError(TypeError):
+    """A plugin class is written wrongly; the text names the class, the method, and the remedy."""
+
+
+def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
+    """What a handler of `method` wants its message as: `dict`, `bytes`, a schema type.
+
+    Raises `DeclarationError`, naming the handler `where`.
+    """
+    annotation = _annotation(where, function, parameter)
+    plain = (typing.get_origin(annotation) or annotation) in _PLAIN
+    if method == "*":
+        if plain or annotation is RawMessage:
+            return RawMessage
+        raise DeclarationError(
+            f"{where} observes every message: annotate {parameter!r} as RawMessage"
+        )
+    if plain:
+        return dict
+    if annotation is bytes:
+        return bytes
+    fitting = list(_types_of(method))
+    if any(annotation == each for each in fitting):
+        return annotation
+    shown = getattr(annotation, "__name__", repr(annotation))
+    wanted = f"use {_names(fitting)}, or `dict` for plain params, or `bytes` for raw JSON"
+    other = method_of(annotation)
+    if other is not None:
+        raise DeclarationError(
+            f"{where} handles {method!r}, but {parameter!r} is annotated {shown}, which is the "
+            f"type of {other!r}; {wanted}"
+        )
+    raise DeclarationError(f"{where}: {parameter!r} is annotated {shown}; {wanted}")
+
+
+def result_type(method: str, annotation: Any) -> Any:
+    """The type of a method's answer, as typed as `annotation` is."""
+    if annotation is bytes or annotation is RawMessage:
+        return bytes
+    for version, module in _MODULES.items():
+        known = METHODS_BY_VERSION[version].get(method)
+        if known is not None and known.result is not None and _is_from(annotation, module):
+            return getattr(importlib.import_module(module), known.result)
+    return dict
+
+
+def method_of(message: Any) -> str | None:
+    """The method whose params, of its request or notification, have this type."""
+    for version, module in _MODULES.items():
+        for method in METHODS_BY_VERSION[version]:
+            for candidate in _types_in(method, version, module):
+                if candidate == message or message in typing.get_args(candidate):
+                    return method
+    return None
+
+
+def _annotation(where: str, function: Any, parameter: str) -> Any:
+    if parameter not in function.__annotations__:
+        return dict
+    try:
+        return typing.get_type_hints(function)[parameter]
+    except NameError:
+        pass
+    # Another annotation, perhaps only for type checkers, cannot be read; this one may.
+    try:
+        alone = {parameter: function.__annotations__[parameter]}
+        holder = typing.cast(Any, type("Holder", (), {"__annotations__": alone}))
+        return typing.get_type_hints(holder, globalns=function.__globals__)[parameter]
+    except NameError as exc:
+        raise DeclarationError(
+            f"{where}: the annotation of {parameter!r} cannot be read: {exc}; import the type "
+            f"outside of `if TYPE_CHECKING`"
+        ) from None
+
+
+def _types_of(method: str) -> Iterator[Any]:
+    """The types of a method's params in the versions that are imported."""
+    for version, module in _MODULES.items():
+        yield from _types_in(method, version, module)
+
+
+def _types_in(method: str, version: int, module: str) -> Iterator[Any]:
+    known = METHODS_BY_VERSION[version].get(method)
+    types = sys.modules.get(module)  # an annotation's module is imported
+    if known is not None and types is not None:
+        for name in (known.params, known.notification):
+            if name is not None:
+                yield getattr(types, name)
+
+
+def _is_from(annotation: Any, module: str) -> bool:
+    members = typing.get_args(annotation) or (annotation,)
+    return any(
+        isinstance(member, type) and issubclass(member, Object) and member.__module__ == module
+        for member in members
+    )
+
+
+def _names(types: list[Any]) -> str:
+    names = [getattr(each, "__name__", None) or " | ".join(t.__name__ for t in typing.get_args(each)) for each in types]
+    return " or ".join(dict.fromkeys(names)) or "nothing"

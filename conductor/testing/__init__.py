@@ -1,0 +1,29 @@
+"""What tests of proxies, agents and chains need: for our own tests and for other people's.
+
+    async def test_it_says_hello(chain):
+        async with chain(MyProxy(), FakeAgent(turns=[["Hel", "lo"]])) as client:
+            await client.initialize()
+            session = await client.new_session("/work")
+            answer = await client.prompt(session, "hi")
+
+            assert answer == {"stopReason": "end_turn"}
+            assert client.transcript.text() == "Hello"
+
+- `open_chain` (the pytest fixture `chain`): a whole chain in memory, with a `FakeClient`.
+- `FakeClient`: keeps everything that it got, in order, answers by handlers, sends raw lines.
+- `FakeAgent`, `FakeProxy`: scripted components at the other end of a wire, as a process would be.
+- `Transcript`, `Heard`: what was heard, and questions about it.
+- `conductor.testing.agent.TestAgent`: an agent that does what the prompt says (`use: test-agent`).
+- the pytest fixture `virtual_clock`: time passes when everyone waits, so no test ever does.
+
+Nothing here depends on pytest; the fixtures come with the plugin `conductor.testing.plugin`, which
+pytest finds by itself.
+"""
+
+from __future__ import annotations
+
+from conductor.testing.chain import open_chain
+from conductor.testing.fakes import FakeAgent, FakeClient, FakeProxy
+from conductor.testing.transcript import Heard, Transcript
+
+__all__ = ["FakeAgent", "FakeClient", "FakeProxy", "Heard", "Transcript", "open_chain"]

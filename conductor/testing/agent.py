@@ -1,0 +1,288 @@
+"""`test-agent`: an agent without a model, which does what the prompt says.
+
+    acp-conductor prompt -- "python -m conductor.testing.agent" "help"
+
+A prompt is a small program, see `commands`. It is found in the last text block, so that a proxy may
+put what it likes before it; `echo` shows the whole prompt as it arrived. Ids count from 1 and
+nothing depends on time or chance, so two runs are alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, Final
+
+import attrs
+import trio
+
+from conductor import __version__
+from conductor.proxy import Agent, RequestError, on, run
+from conductor.testing.commands import COMMANDS, Session, Stop, Turn, perform
+from conductor.testing.mcp import McpError, open_server
+
+__all__ = ["TestAgent"]
+
+_INVALID_PARAMS: Final = -32602
+_INVALID_REQUEST: Final = -32600
+_NOT_FOUND: Final = -32002
+_VERSIONS: Final = (1, 2)
+_MODES: Final = [
+    {"id": "ask", "name": "Ask", "description": "Ask before tools run"},
+    {"id": "code", "name": "Code", "description": "Run tools without asking"},
+]
+
+
+@attrs.define(eq=False)
+class TestAgent(Agent):
+    """Answers prompts in the language of `conductor.testing.commands`."""
+
+    __test__: ClassVar[bool] = False  # it is no test case, whatever pytest thinks of its name
+
+    _version: int = attrs.field(default=1, init=False)
+    _sessions: dict[str, Session] = attrs.field(factory=dict, init=False)
+    _servers: trio.Nursery | None = attrs.field(default=None, init=False)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            self._servers = nursery
+            yield
+            nursery.cancel_scope.cancel()
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        asked = params.get("protocolVersion")
+        self._version = asked if asked in _VERSIONS else _VERSIONS[-1 if _newer(asked) else 0]
+        info = {"name": "test-agent", "title": "Test agent", "version": __version__}
+        if self._version == 1:
+            return {
+                "protocolVersion": 1,
+                "agentInfo": info,
+                "agentCapabilities": {
+                    "loadSession": True,
+                    "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
+                    "mcpCapabilities": {"http": False, "sse": False},
+                    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+                },
+                "authMethods": [],
+            }
+        session: dict[str, Any] = {
+            "prompt": {"image": {}, "audio": {}, "embeddedContext": {}},
+            "mcp": {"stdio": {}},
+        }
+        return {
+            "protocolVersion": 2,
+            "info": info,
+            "capabilities": {"session": session},
+        }
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    @on("session/new")
+    async def new_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = Session(f"session-{len(self._sessions) + 1}", _cwd(params))
+        self._sessions[session.id] = session
+        await self._open(session, params)
+        return {"sessionId": session.id, **self._state(session)}
+
+    @on("session/load")
+    async def load_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = await self._reopen(params)
+        await self._replay(session)
+        return self._state(session)
+
+    @on("session/resume")
+    async def resume_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = await self._reopen(params)
+        if params.get("replayFrom"):
+            await self._replay(session)
+        return self._state(session)
+
+    @on("session/list")
+    async def list_sessions(self, params: dict[str, Any]) -> dict[str, Any]:
+        cwd = params.get("cwd")
+        found = [each for each in self._sessions.values() if cwd in (None, each.cwd)]
+        return {"sessions": [{"sessionId": each.id, "cwd": each.cwd} for each in found]}
+
+    @on("session/close")
+    async def close_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self._session(params)
+        _cancel_turn(session)
+        session.close()
+        return {}
+
+    @on("session/set_mode")
+    async def set_mode(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self._session(params)
+        if params.get("modeId") not in [mode["id"] for mode in _MODES]:
+            raise RequestError(_INVALID_PARAMS, f"there is no mode {params.get('modeId')!r}")
+        session.mode = params["modeId"]
+        return {}
+
+    @on("session/cancel")
+    async def cancel(self, params: dict[str, Any]) -> None:
+        session = self._sessions.get(params.get("sessionId", ""))
+        if session is not None:
+            _cancel_turn(session)
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        session = self._session(params)
+        if session.turn is not None:
+            raise RequestError(_INVALID_REQUEST, "a turn of this session is already running")
+        session.turns += 1
+        session.turn = trio.CancelScope()
+        turn = Turn(
+            self.client,
+            session,
+            self._version,
+            params.get("prompt") or [],
+            alone=_alone(),
+            crash=self._crash,
+            wait_room=self.wait_room,
+        )
+        session.remember("user_message_chunk", turn.text)
+        # `session/cancel` comes in the lane that this handler holds.
+        self.release_lane()
+        if self._version == 1:
+            return {"stopReason": await self._take_turn(turn)}
+        await turn.update(
+            {"sessionUpdate": "user_message", "messageId": turn.prompt_id, "content": turn.prompt}
+        )
+        await turn.update({"sessionUpdate": "state_update", "state": "running"})
+        self.start_soon(self._take_turn_2, turn)
+        return {"messageId": turn.prompt_id}
+
+    async def _take_turn(self, turn: Turn) -> str:
+        scope = turn.session.turn
+        assert scope is not None
+        try:
+            with scope:
+                await perform(turn)
+                return "end_turn"
+        except Stop as stop:
+            return stop.reason
+        finally:
+            turn.session.turn = None
+        return "cancelled"
+
+    async def _take_turn_2(self, turn: Turn) -> None:
+        """Version 2: the prompt has been answered, the end of the turn is an update."""
+        try:
+            reason = await self._take_turn(turn)
+        except RequestError as exc:
+            await turn.say(str(exc))
+            reason = "end_turn"
+        await turn.update({"sessionUpdate": "state_update", "state": "idle", "stopReason": reason})
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _open(self, session: Session, params: Mapping[str, Any]) -> None:
+        """Start the session's MCP servers, as agents do; one that cannot start is no error."""
+        declared: Sequence[Mapping[str, Any]] = params.get("mcpServers") or ()
+        session.reopen()
+        # What they need may come through the client.
+        self.release_lane()
+        assert self._servers is not None
+        for declaration in declared:
+            await self._servers.start(_keep_server, session, declaration)
+        if self._version == 1:
+            self.start_soon(self._announce_commands, session)  # begins after our answer
+
+    async def _announce_commands(self, session: Session) -> None:
+        update = {
+            "sessionUpdate": "available_commands_update",
+            "availableCommands": _available_commands(),
+        }
+        await self.client.notify("session/update", {"sessionId": session.id, "update": update})
+
+    async def _reopen(self, params: Mapping[str, Any]) -> Session:
+        session = self._known(params)
+        session.cwd = _cwd(params)
+        await self._open(session, params)
+        return session
+
+    async def _replay(self, session: Session) -> None:
+        for update in session.history:
+            await self.client.notify("session/update", {"sessionId": session.id, "update": update})
+
+    def _state(self, session: Session) -> dict[str, Any]:
+        if self._version == 1:
+            return {"modes": {"currentModeId": session.mode, "availableModes": _MODES}}
+        return {"availableCommands": _available_commands()}
+
+    def _known(self, params: Mapping[str, Any]) -> Session:
+        id = params.get("sessionId")
+        if not isinstance(id, str) or id not in self._sessions:
+            raise RequestError(_NOT_FOUND, "Resource not found", {"sessionId": id})
+        return self._sessions[id]
+
+    def _session(self, params: Mapping[str, Any]) -> Session:
+        session = self._known(params)
+        if session.closed.is_set():
+            raise RequestError(_INVALID_PARAMS, f"{session.id} is closed")
+        return session
+
+    def _crash(self) -> None:
+        assert self._servers is not None
+        self._servers.start_soon(_crash)
+
+
+def _newer(version: object) -> bool:
+    return isinstance(version, int) and version > _VERSIONS[-1]
+
+
+def _cwd(params: Mapping[str, Any]) -> str:
+    cwd = params.get("cwd")
+    if not isinstance(cwd, str) or not cwd.startswith("/"):
+        raise RequestError(_INVALID_PARAMS, "cwd must be an absolute path")
+    return cwd
+
+
+def _cancel_turn(session: Session) -> None:
+    if session.turn is not None:
+        session.turn.cancel()
+
+
+def _available_commands() -> list[dict[str, Any]]:
+    return [
+        {"name": name, "description": command.about, "input": {"hint": command.arguments or "-"}}
+        for name, command in COMMANDS.items()
+    ]
+
+
+async def _keep_server(
+    session: Session,
+    declaration: Mapping[str, Any],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    name, closed = str(declaration.get("name", "?")), session.closed
+    try:
+        async with open_server(declaration, session.cwd) as server:
+            session.servers[name] = server
+            task_status.started()
+            await closed.wait()
+    except McpError as exc:
+        session.broken[name] = str(exc)
+        task_status.started()
+
+
+async def _crash() -> None:
+    raise RuntimeError("crashed, as the prompt said")
+
+
+def _alone() -> bool:
+    """Whether this process is the agent's own, and not the conductor's."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", "") in ("conductor.testing.agent", "conductor.proxy.standalone")
+
+
+if __name__ == "__main__":
+    # The class under its own name: this module is called `__main__`.
+    from conductor.testing.agent import TestAgent as Imported
+
+    run(Imported)

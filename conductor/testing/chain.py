@@ -1,0 +1,103 @@
+"""A whole chain in memory, ready to be talked to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+from conductor.chainfile.model import Component as Spec
+from conductor.client import attach
+from conductor.components.base import Component
+from conductor.components.build import build
+from conductor.components.plugin import PluginComponent
+from conductor.proxy.base import Agent, Plugin
+from conductor.routing.capabilities import with_acp
+from conductor.testing.fakes import FakeClient, FakeComponent
+from conductor.transport.lines import DEFAULT_LIMIT
+
+__all__ = ["Part", "open_chain"]
+
+Part: TypeAlias = Plugin | FakeComponent | Spec
+"""A proxy or agent: an instance of its class, a fake, or what a chain file says about it."""
+
+
+@asynccontextmanager
+async def open_chain(
+    *parts: Part | str | os.PathLike[str],
+    mode: Literal["agent", "proxy"] = "agent",
+    limit: int = DEFAULT_LIMIT,
+    stop_timeout: float = 5.0,
+    bridged: bool = True,
+) -> AsyncIterator[FakeClient]:
+    """Run a chain of these parts for as long as the block lasts, with a `FakeClient`.
+
+    The first part is nearest the client. If the last one is a proxy, a `TestAgent` is put behind
+    it. A path stands for all the components of a chain file. In "proxy" mode the client plays the
+    conductor above: there is no agent, and the chain's successor is the client, too.
+
+    Nothing starts before the client initializes. After the block the chain stops in order;
+    `client.attached.ending` says how it ended.
+    """
+    flat: list[Part] = []
+    for part in parts:
+        flat += [part] if isinstance(part, Plugin | FakeComponent | Spec) else _file(part)
+    if mode == "agent" and (not flat or _is_proxy(flat[-1])):
+        from conductor.testing.agent import TestAgent
+
+        flat.append(TestAgent())
+    names = _names(flat)
+
+    def make() -> list[Component]:
+        last = len(flat) - 1
+        return [
+            _component(part, names[index], mode == "agent" and index == last, bridged)
+            for index, part in enumerate(flat)
+        ]
+
+    async with attach(
+        FakeClient,
+        make,
+        mode=mode,
+        limit=limit,
+        stop_timeout=stop_timeout,
+        bridged=bridged and mode == "agent",
+    ) as attached:
+        attached.client.attached = attached
+        yield attached.client
+
+
+def _file(path: str | os.PathLike[str]) -> list[Part]:
+    from conductor.chainfile import load
+
+    return list(load(os.fspath(path)).flat())
+
+
+def _is_proxy(part: Part) -> bool:
+    """Whether it cannot be an agent; what a chain file says may be either."""
+    if isinstance(part, FakeComponent):
+        return part.role == "proxy"
+    return isinstance(part, Plugin) and not isinstance(part, Agent)
+
+
+def _names(parts: list[Part]) -> list[str]:
+    names: list[str] = []
+    for part in parts:
+        name = stem = type(part).__name__ if isinstance(part, Plugin) else part.name
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
+    return names
+
+
+def _component(part: Part, name: str, is_agent: bool, bridged: bool) -> Component:
+    if isinstance(part, Plugin):
+        return PluginComponent(name, part, "agent" if is_agent else "proxy")
+    if isinstance(part, FakeComponent):
+        part.name = name
+        return part
+    amend: Any = with_acp if bridged and is_agent else None
+    return build([part], mode="agent" if is_agent else "proxy", amend=amend)[0]

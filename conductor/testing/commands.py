@@ -1,0 +1,457 @@
+"""The language of the test agent's prompts: one command per line, `NAME ARGUMENTS…`.
+
+A text whose first word is no command is said back. `help` prints the table; what a command cannot
+do (a file that the client does not give, a tool that fails) it says, and the turn goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
+
+import attrs
+import trio
+
+from conductor.proxy import Peer, RequestError
+from conductor.testing.mcp import McpError, McpServer
+
+__all__ = ["COMMANDS", "Command", "Session", "Stop", "Turn", "perform"]
+
+_AT_ONCE: Final = 32
+"""Chunks of `stream` that are written together; between them a cancellation gets in."""
+_PERMISSIONS: Final = [
+    {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
+    {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
+    {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+]
+
+
+class Stop(Exception):
+    """Ends the turn with a stop reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Usage(Exception):
+    """The arguments of a command do not fit."""
+
+
+@attrs.define(eq=False)
+class Session:
+    """What the agent keeps of one session."""
+
+    id: str
+    cwd: str
+    mode: str = "ask"
+    turn: trio.CancelScope | None = None
+    turns: int = 0
+    history: list[dict[str, Any]] = attrs.field(factory=list)
+    """What was said, as the updates that `session/load` replays."""
+    servers: dict[str, McpServer] = attrs.field(factory=dict)
+    broken: dict[str, str] = attrs.field(factory=dict)
+    """MCP servers that did not start, and why."""
+    closed: trio.Event = attrs.field(factory=trio.Event)
+
+    def remember(self, update: str, text: str) -> None:
+        content = {"type": "text", "text": text}
+        self.history.append({"sessionUpdate": update, "content": content})
+
+    def close(self) -> None:
+        self.closed.set()
+        self.servers.clear()
+        self.broken.clear()
+
+    def reopen(self) -> None:
+        """Forget the servers of an earlier life; those that are left end."""
+        self.close()
+        self.closed = trio.Event()
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One prompt and the way to answer it, in both versions of the protocol."""
+
+    client: Peer
+    session: Session
+    version: int
+    prompt: Sequence[Mapping[str, Any]]
+    alone: bool
+    crash: Callable[[], None]
+    wait_room: Callable[[], Awaitable[None]]
+    calls: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the prompt: its last text block."""
+        texts = [block.get("text", "") for block in self.prompt if block.get("type") == "text"]
+        return str(texts[-1]).strip() if texts else ""
+
+    @property
+    def prompt_id(self) -> str:
+        return f"message-{2 * self.session.turns - 1}"
+
+    async def update(self, update: Mapping[str, Any]) -> None:
+        params = {"sessionId": self.session.id, "update": update}
+        await self.client.notify("session/update", params)
+
+    async def chunk(self, text: str, kind: str = "agent_message_chunk") -> None:
+        update: dict[str, Any] = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+        if self.version != 1:
+            update["messageId"] = f"message-{2 * self.session.turns}"
+        await self.update(update)
+
+    async def say(self, text: str) -> None:
+        """Say something that `session/load` will repeat."""
+        self.session.remember("agent_message_chunk", text)
+        await self.chunk(text)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        return await self.client.request(method, {"sessionId": self.session.id, **params})
+
+    async def begin_tool(self, title: str, kind: str = "other") -> str:
+        self.calls += 1
+        id = f"call-{self.session.turns}-{self.calls}"
+        first = "tool_call" if self.version == 1 else "tool_call_update"
+        call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending"}
+        await self.update({"sessionUpdate": first, **call})
+        return id
+
+    async def tool(self, id: str, status: str, text: str | None = None) -> None:
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}
+        if text is None:
+            await self.update(update)
+            return
+        content = [{"type": "content", "content": {"type": "text", "text": text}}]
+        await self.update({**update, "content": content})
+
+    def path(self, path: str) -> str:
+        return os.path.join(self.session.cwd, path)
+
+
+Function: TypeAlias = Callable[[Turn, str], Awaitable[None]]
+
+
+@attrs.frozen
+class Command:
+    """One command: its arguments and what it does, for `help`."""
+
+    name: str
+    arguments: str
+    about: str
+    function: Function
+
+
+COMMANDS: Final[dict[str, Command]] = {}
+
+
+def _command(usage: str, about: str) -> Callable[[Function], Function]:
+    name, _, arguments = usage.partition(" ")
+
+    def add(function: Function) -> Function:
+        COMMANDS[name] = Command(name, arguments, about, function)
+        return function
+
+    return add
+
+
+async def perform(turn: Turn) -> None:
+    """Do what the prompt says. `Stop` and `RequestError` (of `fail`) end the turn."""
+    first = turn.text.split(maxsplit=1)
+    if not first or first[0] not in COMMANDS:
+        await turn.say(f"You said: {turn.text}" if first else "You said nothing. Try `help`.")
+        return
+    for line in filter(None, map(str.strip, turn.text.splitlines())):
+        name, _, arguments = line.partition(" ")
+        command = COMMANDS.get(name)
+        if command is None:
+            await turn.say(f"There is no command {name!r}. Try `help`.\n")
+            continue
+        try:
+            await command.function(turn, arguments.strip())
+        except _Usage:
+            await turn.say(f"usage: {command.name} {command.arguments}\n")
+
+
+@_command("help", "list the commands")
+async def _help(turn: Turn, _: str) -> None:
+    rows = [(f"{each.name} {each.arguments}", each.about) for each in COMMANDS.values()]
+    width = max(len(usage) for usage, _ in rows)
+    await turn.say("".join(f"{usage:{width}}  {about}\n" for usage, about in rows))
+
+
+@_command("say TEXT", "say TEXT")
+async def _say(turn: Turn, text: str) -> None:
+    await turn.say(text)
+
+
+@_command("echo", "say the prompt, as content blocks in JSON")
+async def _echo(turn: Turn, _: str) -> None:
+    await turn.say(json.dumps(turn.prompt, ensure_ascii=False))
+
+
+@_command("think TEXT", "think TEXT")
+async def _think(turn: Turn, text: str) -> None:
+    await turn.chunk(text, "agent_thought_chunk")
+
+
+@_command("stream N [SIZE]", "say N chunks of SIZE characters (16)")
+async def _stream(turn: Turn, arguments: str) -> None:
+    count, size = _numbers(arguments, 1, 16)
+    text = ("0123456789abcdef" * (size // 16 + 1))[:size]
+    for number in range(count):
+        if number % _AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+            await turn.wait_room()
+        await turn.chunk(text)
+
+
+@_command("ask [TITLE]", "ask for permission")
+async def _ask(turn: Turn, title: str) -> None:
+    title = title or "Do something"
+    id = await turn.begin_tool(title, "edit")
+    call = {"toolCallId": id, "title": title, "kind": "edit", "status": "pending"}
+    params: dict[str, Any] = {"options": _PERMISSIONS}
+    if turn.version == 1:
+        params["toolCall"] = call
+    else:
+        params |= {"title": title, "subject": {"type": "tool_call", "toolCall": call}}
+    try:
+        answer = await turn.request("session/request_permission", params)
+        outcome = answer["outcome"]
+        allowed = outcome.get("optionId") in ("allow", "always")
+        said = outcome.get("optionId", outcome["outcome"])
+    except RequestError as exc:
+        allowed, said = False, str(exc)
+    await turn.tool(id, "completed" if allowed else "failed")
+    await turn.say(f"{title}: {said}\n")
+
+
+@_command("read PATH [LINE [LIMIT]]", "say a file that the client reads")
+async def _read(turn: Turn, arguments: str) -> None:
+    words = _words(arguments, 1, 3)
+    line, limit = _numbers(" ".join(words[1:]), 0, 0)
+    params: dict[str, Any] = {"path": turn.path(words[0])}
+    params |= {"line": line} if line else {}
+    params |= {"limit": limit} if limit else {}
+    try:
+        result = await turn.request("fs/read_text_file", params)
+    except RequestError as exc:
+        await turn.say(f"cannot read {words[0]}: {exc}\n")
+    else:
+        await turn.say(result["content"])
+
+
+@_command("write PATH TEXT", "have the client write a file")
+async def _write(turn: Turn, arguments: str) -> None:
+    path, _, text = arguments.partition(" ")
+    if not path:
+        raise _Usage
+    try:
+        await turn.request("fs/write_text_file", {"path": turn.path(path), "content": text})
+    except RequestError as exc:
+        await turn.say(f"cannot write {path}: {exc}\n")
+    else:
+        await turn.say(f"wrote {path}\n")
+
+
+@_command("plan STEP[; STEP]...", "make a plan and carry it out")
+async def _plan(turn: Turn, steps: str) -> None:
+    names = [step.strip() for step in steps.split(";") if step.strip()]
+    if not names:
+        raise _Usage
+    for done in range(len(names) + 1):
+        entries = [
+            {"content": name, "priority": "medium", "status": _status(index, done)}
+            for index, name in enumerate(names)
+        ]
+        if turn.version == 1:
+            await turn.update({"sessionUpdate": "plan", "entries": entries})
+        else:
+            plan = {"type": "items", "planId": "plan-1", "entries": entries}
+            await turn.update({"sessionUpdate": "plan_update", "plan": plan})
+
+
+def _status(index: int, done: int) -> str:
+    return "completed" if index < done else "in_progress" if index == done else "pending"
+
+
+@_command("tool TITLE", "show a tool call that completes")
+async def _tool(turn: Turn, title: str) -> None:
+    id = await turn.begin_tool(title or "Tool")
+    await turn.tool(id, "in_progress")
+    await turn.tool(id, "completed", "done")
+
+
+@_command("mode ID", "change the session's mode")
+async def _mode(turn: Turn, mode: str) -> None:
+    if not mode:
+        raise _Usage
+    turn.session.mode = mode
+    await turn.update({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+
+
+@_command("tools", "list the tools of the session's MCP servers")
+async def _tools(turn: Turn, _: str) -> None:
+    for name, server in sorted(turn.session.servers.items()):
+        try:
+            tools = await server.tools()
+        except McpError as exc:
+            await turn.say(f"{exc}\n")
+        else:
+            await turn.say(f"{name}: {', '.join(tool['name'] for tool in tools)}\n")
+    for _name, reason in sorted(turn.session.broken.items()):
+        await turn.say(f"{reason}\n")
+    if not turn.session.servers and not turn.session.broken:
+        await turn.say("this session has no MCP servers\n")
+
+
+@_command("call SERVER TOOL [JSON]", "call a tool of an MCP server")
+async def _call(turn: Turn, arguments: str) -> None:
+    server_name, tool, given = _two_and_json(arguments)
+    id = await turn.begin_tool(f"{server_name}: {tool}")
+    await turn.tool(id, "in_progress")
+    server = turn.session.servers.get(server_name)
+    try:
+        if server is None:
+            reason = f"this session has no MCP server {server_name!r}"
+            raise McpError(turn.session.broken.get(server_name, reason))
+        result = await server.call(tool, given)
+    except McpError as exc:
+        await turn.tool(id, "failed", str(exc))
+        await turn.say(f"{exc}\n")
+        return
+    text = "".join(item.get("text", f"[{item.get('type')}]") for item in result.get("content", ()))
+    await turn.tool(id, "failed" if result.get("isError") else "completed", text)
+    await turn.say(f"{text}\n")
+
+
+@_command("request METHOD [JSON]", "send a request to the client and say its answer")
+async def _request(turn: Turn, arguments: str) -> None:
+    method, given = _one_and_json(arguments)
+    try:
+        await turn.say(json.dumps(await turn.client.request(method, given), ensure_ascii=False))
+    except RequestError as exc:
+        await turn.say(f"{method}: {exc}\n")
+
+
+@_command("notify METHOD [JSON]", "send a notification to the client")
+async def _notify(turn: Turn, arguments: str) -> None:
+    await turn.client.notify(*_one_and_json(arguments))
+
+
+@_command("wait [SECONDS]", "wait, until cancelled if no time is given")
+async def _wait(turn: Turn, seconds: str) -> None:
+    try:
+        await trio.sleep(float(seconds or "inf"))
+    except ValueError:
+        raise _Usage from None
+
+
+@_command("stop REASON", "end the turn with this stop reason")
+async def _stop(turn: Turn, reason: str) -> None:
+    raise Stop(reason or "end_turn")
+
+
+@_command("fail CODE [MESSAGE]", "answer the prompt with an error")
+async def _fail(turn: Turn, arguments: str) -> None:
+    first, _, message = arguments.partition(" ")
+    (code,) = _numbers(first, -32603)
+    raise RequestError(code, message or "failed, as the prompt said")
+
+
+@_command("env NAME", "say an environment variable of the agent's process")
+async def _env(turn: Turn, name: str) -> None:
+    await turn.say(f"{name}={os.environ.get(name, '(not set)')}\n")
+
+
+@_command("log TEXT", "write TEXT on stderr")
+async def _log(turn: Turn, text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@_command("exit STATUS", "end the agent's process at once")
+async def _exit(turn: Turn, status: str) -> None:
+    (number,) = _numbers(status, 0)
+    await _before_the_end(turn)
+    os._exit(number)
+
+
+@_command("signal NAME", "send a signal to the agent's process, for example KILL")
+async def _signal(turn: Turn, name: str) -> None:
+    number = getattr(signal, f"SIG{name.upper()}", None)
+    if number is None:
+        raise _Usage
+    await _before_the_end(turn)
+    os.kill(os.getpid(), number)
+    await trio.sleep_forever()
+
+
+@_command("crash", "raise an exception where the agent cannot go on")
+async def _crash(turn: Turn, _: str) -> None:
+    turn.crash()
+    await trio.sleep_forever()
+
+
+async def _before_the_end(turn: Turn) -> None:
+    """Let what was said be written; refuse to take the conductor along."""
+    if not turn.alone:
+        await turn.say(
+            "this agent shares its process with the conductor: give it one of its own "
+            "(`isolate: true`, or `run: [python, -m, conductor.testing.agent]`), or use `crash`\n"
+        )
+        raise Stop("refusal")
+    for _ in range(3):
+        await trio.lowlevel.checkpoint()
+
+
+def _words(arguments: str, least: int, most: int) -> list[str]:
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        raise _Usage from None
+    if not least <= len(words) <= most:
+        raise _Usage
+    return words
+
+
+def _numbers(arguments: str, *defaults: int) -> list[int]:
+    """As many whole numbers as there are defaults, which stand in for those that are left out."""
+    words = _words(arguments, 0, len(defaults))
+    try:
+        return [*map(int, words), *defaults[len(words) :]]
+    except ValueError:
+        raise _Usage from None
+
+
+def _one_and_json(arguments: str) -> tuple[str, dict[str, Any]]:
+    first, _, rest = arguments.partition(" ")
+    if not first:
+        raise _Usage
+    return first, _object(rest)
+
+
+def _two_and_json(arguments: str) -> tuple[str, str, dict[str, Any]]:
+    first, _, rest = arguments.partition(" ")
+    second, given = _one_and_json(rest.strip())
+    return first, second, given
+
+
+def _object(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        _refuse()
+    return value if isinstance(value, dict) else _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise _Usage

@@ -1,0 +1,32 @@
+"""The pytest plugin: two fixtures. It imports nothing before one of them is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from conductor.testing.fakes import FakeClient
+
+__all__ = ["chain", "virtual_clock"]
+
+
+@pytest.fixture
+def chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
+    """`conductor.testing.open_chain`: `async with chain(MyProxy(), agent) as client:`."""
+    from conductor.testing.chain import open_chain
+
+    return open_chain
+
+
+@pytest.fixture
+def virtual_clock() -> MockClock:
+    """A clock that jumps to the next deadline as soon as nothing else can happen (pytest-trio)."""
+    from trio.testing import MockClock
+
+    return MockClock(autojump_threshold=0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import msgspec
@@ -27,9 +27,11 @@ __all__ = [
     "Batch",
     "Frame",
     "Malformed",
+    "Notification",
     "check",
     "decode",
     "decode_envelope",
+    "decode_notification",
     "members",
     "oversized",
     "without_ansi",
@@ -69,6 +71,18 @@ _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
 decode_envelope = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `check`ed; raises one of `UNUSUAL` for anything else."""
+
+
+class Notification(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
+    """A notification and nothing else: no id, no other member, params that are something."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: Raw
+
+
+decode_notification = msgspec.json.Decoder(Notification).decode
+"""A line as a `Notification`; raises one of `UNUSUAL` for every other message."""
 
 UNUSUAL: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

@@ -6,16 +6,16 @@ below the level costs one comparison.
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from typing import Any, Final
-
-import attrs
 
 __all__ = ["LEVELS", "Logger", "configure", "get_logger"]
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
+_ATOMIC: Final = 4096
 _level = LEVELS["warning"]
 _structlog: Any = None
 _as_json = False
@@ -29,11 +29,13 @@ def configure(level: str, *, as_json: bool = False) -> None:
     _structlog = None
 
 
-@attrs.frozen
 class Logger:
     """Bound to what it speaks about; `log.info("component started", pid=17)`."""
 
-    fields: dict[str, Any] = attrs.field(factory=dict)
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
 
     def bind(self, **fields: Any) -> Logger:
         return Logger({**self.fields, **fields})
@@ -63,8 +65,47 @@ def _emit(level: str, event: str, fields: dict[str, Any]) -> None:
     global _structlog
     if _structlog is None:
         _structlog = _configured_structlog()
-    with suppress(OSError, ValueError):  # nobody reads our stderr, or not fast enough
+    with suppress(OSError, ValueError):  # nobody reads our stderr
         getattr(_structlog, level)(event, **fields)
+
+
+class _Stderr:
+    """Writes lines to stderr: without secrets, and without ever waiting for whoever reads it.
+
+    An editor that does not read our stderr fills its pipe; waiting there would stop the chain.
+    A pipe that is ready takes `PIPE_BUF` bytes at least, so longer lines go in parts.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
+
+    def msg(self, message: str) -> None:
+        from conductor.masking import masked
+
+        lost = f" [{self._lost} lines of log were lost before]" if self._lost else ""
+        if self._write((masked(message) + lost + "\n").encode(errors="backslashreplace")):
+            self._lost = 0
+        else:
+            self._lost += 1
+
+    log = debug = info = warning = error = critical = msg
+
+    def _write(self, data: bytes) -> bool:
+        import select
+
+        try:
+            fd = sys.stderr.fileno()
+        except (AttributeError, OSError, ValueError):  # a program of somebody else's replaced it
+            print(data.decode(), end="", file=sys.stderr)
+            return True
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        sys.stderr.flush()
+        for start in range(0, len(data), _ATOMIC):
+            if not any(events & select.POLLOUT for _, events in poll.poll(0)):
+                return False
+            os.write(fd, data[start : start + _ATOMIC])
+        return True
 
 
 def _configured_structlog() -> Any:
@@ -76,7 +117,7 @@ def _configured_structlog() -> Any:
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     return structlog.wrap_logger(
-        structlog.WriteLogger(sys.stderr),
+        _Stderr(),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),

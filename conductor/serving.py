@@ -18,8 +18,9 @@ import trio
 from conductor.chain import Chain, Ending
 from conductor.components.base import Component
 from conductor.limits import Limits
+from conductor.transport.inherited import open_missing_stdio
 from conductor.transport.process import adopt_orphans, kill_descendants
-from conductor.transport.stdio import claim_stdio, open_missing_stdio
+from conductor.transport.stdio import claim_stdio
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """The entry point of the console script."""
+    if len(sys.argv) > 2 and sys.argv[1] in ("agent", "run", "proxy"):
+        from conductor.cli.early import serve_plainly
+
+        serve_plainly(sys.argv[1:])
     from conductor.cli.commands import acp_conductor
 
     acp_conductor(prog_name="acp-conductor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from conductor.cli.arguments import parse_components
+from conductor.cli.usage import components_of
 
 __all__ = ["command"]
 
@@ -25,4 +25,4 @@ def command(components: tuple[str, ...], name: str) -> None:
     """
     from conductor.cli.serve_chain import serve
 
-    serve(parse_components(components), mode="agent")
+    serve(components_of(components), mode="agent")

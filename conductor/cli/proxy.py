@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from conductor.cli.arguments import parse_components
+from conductor.cli.usage import components_of
 
 __all__ = ["command"]
 
@@ -28,4 +28,4 @@ def command(components: tuple[str, ...], name: str) -> None:
 
     if len(components) == 1 and components[0].endswith((".yaml", ".yml")):
         serve_file(read_chain(components[0], "proxies"))
-    serve(parse_components(components), mode="proxy")
+    serve(components_of(components), mode="proxy")

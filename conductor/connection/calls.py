@@ -42,6 +42,8 @@ class Call:
     target_id: int = 0
     cancelled: bool = False
     answered: bool = False
+    session: str | None = None
+    """The session of a prompt that a proxy sent on."""
 
     def cancel(self) -> None:
         """Pass the cancellation on, once; a call without a target is cancelled when it has one."""

@@ -6,7 +6,6 @@ CPU per message). Plain files and devices like /dev/null are always ready, and c
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import stat
@@ -21,7 +20,6 @@ from conductor.transport.base import CHUNK
 
 __all__ = ["FdTransport"]
 
-_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF})
 _IOV_MAX = 64
 
 
@@ -31,6 +29,8 @@ class FdTransport:
 
     _read_fd: int
     _write_fd: int
+    _first: list[bytes] = attrs.field(factory=list)
+    """What was read already."""
     _wait_to_read: bool = attrs.field(init=False)
     _wait_to_write: bool = attrs.field(init=False)
 
@@ -39,6 +39,8 @@ class FdTransport:
         self._wait_to_write = _can_be_waited_for(self._write_fd)
 
     async def receive(self) -> bytes:
+        if self._first:
+            return self._first.pop(0)
         fd = self._read_fd
         while fd >= 0:
             try:
@@ -51,10 +53,8 @@ class FdTransport:
                 continue
             except trio.ClosedResourceError:
                 return b""
-            except OSError as exc:
-                if exc.errno in _GONE or exc.errno == errno.EIO:
-                    return b""  # EIO is a terminal that hung up
-                raise
+            except OSError:
+                return b""  # whatever is wrong with it, it is this peer's end and nobody else's
         return b""
 
     def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
@@ -65,9 +65,7 @@ class FdTransport:
         except BlockingIOError:
             return 0
         except OSError as exc:
-            if exc.errno in _GONE:
-                raise ConnectionClosed(exc.strerror) from exc
-            raise
+            raise ConnectionClosed(exc.strerror) from exc
 
     async def wait_writable(self) -> None:
         try:

@@ -2,16 +2,14 @@
 
 Every child leads a process group of its own, so that what it started in turn can be ended with it.
 On Linux it is told to die with us (PR_SET_PDEATHSIG), should we be killed without a chance to stop
-it; elsewhere the end of its stdin has to do.
+it; elsewhere the end of its stdin has to do (`spawning`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -20,15 +18,9 @@ import trio
 
 from conductor.transport.base import CHUNK
 from conductor.transport.fds import FdTransport
+from conductor.transport.spawning import SpawnError, adopt_orphans, spawn_process
 
 __all__ = ["Child", "SpawnError", "adopt_orphans", "kill_descendants", "spawn"]
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-class SpawnError(Exception):
-    """The program could not be started; the text says why, for people."""
 
 
 @attrs.define(eq=False)
@@ -80,28 +72,9 @@ class Child:
 
 def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> Child:
     """Start a program, without a shell. Raises `SpawnError`."""
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(env),
-            cwd=cwd,
-            bufsize=0,
-            process_group=0,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
-    except (OSError, ValueError, subprocess.SubprocessError) as exc:
-        raise SpawnError(_why_not(exc, argv, env, cwd)) from exc
-    fds = []
-    for stream in (process.stdin, process.stdout, process.stderr):
-        assert stream is not None
-        fd = os.dup(stream.fileno())
-        os.set_blocking(fd, False)
-        stream.close()
-        fds.append(fd)
-    return Child(process.pid, FdTransport(fds[1], fds[0]), process, fds[2])
+    spawned = spawn_process(argv, env=env, cwd=cwd)
+    transport = FdTransport(spawned.stdout, spawned.stdin)
+    return Child(spawned.process.pid, transport, spawned.process, spawned.stderr)
 
 
 def describe_status(returncode: int) -> str:
@@ -112,12 +85,6 @@ def describe_status(returncode: int) -> str:
         return f"was ended by {signal.Signals(-returncode).name}"
     except ValueError:
         return f"was ended by signal {-returncode}"
-
-
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends (Linux), so they can be found."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_descendants() -> None:
@@ -159,30 +126,3 @@ async def _wait_exited(pid: int) -> None:
         await trio.lowlevel.wait_readable(fd)
     finally:
         os.close(fd)
-
-
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def _prctl(option: int, value: int) -> None:
-    assert _libc is not None
-    _libc.prctl(option, value, 0, 0, 0)
-
-
-def _die_with_parent() -> None:
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _why_not(exc: Exception, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> str:
-    if cwd is not None and not os.path.isdir(cwd):
-        return f"its working directory does not exist: {cwd}"
-    match exc:
-        case FileNotFoundError():
-            if os.path.dirname(argv[0]):
-                return f"no such file: {argv[0]}"
-            return f"command not found: {argv[0]} (PATH is {env.get('PATH', 'empty')})"
-        case PermissionError():
-            return f"not executable: {argv[0]}"
-        case OSError():
-            return f"{argv[0]}: {exc.strerror}"
-    return f"{argv[0]}: {exc}"

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from conductor.errors import ConnectionClosed
 from conductor.transport.fds import FdTransport
+from conductor.transport.inherited import first_bytes
 
-__all__ = ["claim_stdio", "open_missing_stdio"]
+__all__ = ["claim_stdio"]
 
 
 @contextmanager
@@ -32,7 +32,8 @@ def claim_stdio() -> Iterator[FdTransport]:
     os.dup2(2, 1)
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
-    transport = _StdioTransport(read_fd, write_fd)
+    early, first_bytes[:] = list(first_bytes), []
+    transport = _StdioTransport(read_fd, write_fd, early)
     try:
         yield transport
     finally:
@@ -43,18 +44,6 @@ def claim_stdio() -> Iterator[FdTransport]:
         os.dup2(saved_out, 1)
         os.close(saved_in)
         os.close(saved_out)
-
-
-def open_missing_stdio() -> None:
-    """Put /dev/null where whoever started us left 0, 1 or 2 closed. To be called first of all.
-
-    Whatever is opened next would get the number, and what is printed would go there.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 class _StdioTransport(FdTransport):

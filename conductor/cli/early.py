@@ -1,0 +1,92 @@
+"""What happens before anything heavy is imported: wait for `initialize`, start the components.
+
+Nothing is started before the client asks for it, and trio is not needed to wait: so the first bytes
+are read here, plainly. With `initialize` among them, the components are started at once, and start
+while the rest of us is imported. Whatever is unusual is left to the ordinary way, through click.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType
+
+from conductor.log import LEVELS, configure
+from conductor.transport.inherited import first_bytes, open_missing_stdio
+
+__all__ = ["serve_plainly"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def serve_plainly(arguments: list[str]) -> None:
+    """Serve `agent …`, `proxy …` or `run FILE`, and never return; or, for click to deal with it,
+    return because there are options or mistakes."""
+    command, words = arguments[0], arguments[1:]
+    level = os.environ.get("ACP_CONDUCTOR_LOG", "info")
+    if any(word.startswith("-") for word in words) or level not in LEVELS:
+        return
+    configure(level)
+    open_missing_stdio()
+    if command == "run" and len(words) == 1:
+        _serve_file(words[0])
+    elif command == "agent":
+        _serve_commands(words)
+
+
+def _serve_file(path: str) -> None:
+    from conductor.cli.reading import read_chain
+
+    chain = read_chain(path)
+    specs = [spec for spec in chain.flat() if spec.run is not None]
+    if chain.agent is not None and _client_wants_to_start():
+        _start(
+            (spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd)
+            for spec in specs
+            if spec.run is not None
+        )
+    from conductor.cli.serve_chain import serve_file
+
+    serve_file(chain)
+
+
+def _serve_commands(words: list[str]) -> None:
+    from conductor.cli.words import split_component
+
+    try:
+        commands = [split_component(word) for word in words]
+    except ValueError:
+        return
+    if _client_wants_to_start():
+        _start((argv, {**os.environ, **env}, None) for argv, env in commands)
+    from conductor.cli.arguments import parse_components
+    from conductor.cli.serve_chain import serve
+
+    serve(parse_components(words), mode="agent")
+
+
+def _client_wants_to_start() -> bool:
+    """Wait for the client's first bytes; they are kept for `transport.stdio` to begin with."""
+    for number in _SIGNALS:
+        signal.signal(number, _leave)
+    try:
+        first_bytes.append(os.read(0, 65536))
+    except OSError:
+        return False
+    return b'"initialize"' in first_bytes[0]
+
+
+def _start(programs: Iterable[tuple[Sequence[str], Mapping[str, str], str | None]]) -> None:
+    from conductor.transport.spawning import adopt_orphans, start_early
+
+    adopt_orphans()
+    for argv, env, cwd in programs:
+        start_early(argv, env=env, cwd=cwd)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """A signal before there is anything to stop in order; children die with us, or of their EOF."""
+    sys.stderr.flush()
+    os._exit(128 + number)

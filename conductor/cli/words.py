@@ -1,0 +1,59 @@
+"""One component of the command line: its words and its environment.
+
+Imports next to nothing: the components start before the rest of us is imported (`early`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from typing import Any
+
+__all__ = ["split_component"]
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_FORM = '{"command": "…", "args": ["…"], "env": {"NAME": "…"}}'
+
+
+def split_component(word: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The argv and the environment of a component.
+
+    Written as in the Rust conductor: as a shell would split it, with NAME=value in front for its
+    environment (no shell is run), or as a JSON object. Raises `ValueError` with a text for people.
+    """
+    argv, env = _from_json(word) if word.lstrip().startswith("{") else _from_shell(word)
+    if os.path.dirname(argv[0]):
+        argv[0] = os.path.abspath(argv[0])
+    return tuple(argv), env
+
+
+def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
+    try:
+        parts = shlex.split(word)
+    except ValueError as exc:
+        raise ValueError(f"cannot split {word!r} into words: {exc}") from exc
+    env: dict[str, str] = {}
+    while parts and _ASSIGNMENT.match(parts[0]):
+        name, _, value = parts.pop(0).partition("=")
+        env[name] = value
+    if not parts:
+        raise ValueError(f"{word!r} names no program")
+    return parts, env
+
+
+def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
+    try:
+        spec: Any = json.loads(word)
+    except ValueError as exc:
+        raise ValueError(f"{word!r} is no JSON ({exc}); expected {_FORM}") from exc
+    command, args, env = spec.get("command"), spec.get("args", []), spec.get("env", {})
+    unknown = sorted(spec.keys() - {"command", "args", "env"})
+    if unknown:
+        raise ValueError(f"{word!r} has an unknown key {unknown[0]!r}; expected {_FORM}")
+    texts = isinstance(args, list) and all(isinstance(arg, str) for arg in args)
+    pairs = isinstance(env, dict) and all(isinstance(value, str) for value in env.values())
+    if not (isinstance(command, str) and command and texts and pairs):
+        raise ValueError(f"{word!r} does not fit; expected {_FORM}")
+    return [command, *args], env

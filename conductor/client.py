@@ -25,8 +25,7 @@ from conductor.chainfile.model import ChainFile
 from conductor.components.base import Component
 from conductor.components.build import build
 from conductor.endpoint import Endpoint, background
-from conductor.routing.capabilities import with_acp
-from conductor.transport.lines import DEFAULT_LIMIT
+from conductor.limits import Limits
 from conductor.transport.memory import memory_pair
 
 __all__ = ["Attached", "Client", "attach", "attach_file"]
@@ -113,7 +112,7 @@ async def attach(
     make: Callable[[], Sequence[Component]],
     *,
     mode: Literal["agent", "proxy"] = "agent",
-    limit: int = DEFAULT_LIMIT,
+    limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
 ) -> AsyncIterator[Attached[ClientT]]:
@@ -122,7 +121,14 @@ async def attach(
     After the block the client closes its end, and the chain stops in order.
     """
     ours, theirs = memory_pair()
-    chain = Chain(theirs, make, mode=mode, limit=limit, stop_timeout=stop_timeout, bridged=bridged)
+    chain = Chain(
+        theirs,
+        make,
+        mode=mode,
+        limits=limits or Limits(),
+        stop_timeout=stop_timeout,
+        bridged=bridged,
+    )
     attached = Attached(client(ours), chain)
     async with background() as nursery, attached.client.open():
         nursery.start_soon(_run, attached)
@@ -145,19 +151,18 @@ async def attach_file(
     `made` is called with the components, before they start.
     """
     specs = file.flat()
-    bridged = file.mcp_bridge != "off"
 
     def make() -> list[Component]:
-        components = build(specs, mode="agent", amend=with_acp if bridged else None)
+        components = build(specs, mode="agent", mcp_bridge=file.mcp_bridge)
         made(components)
         return components
 
     async with attach(
         client,
         make,
-        limit=file.limits.max_message_bytes,
+        limits=file.limits,
         stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
-        bridged=bridged,
+        bridged=False,  # the bridge knows, and says, what the agent can be given
     ) as attached:
         yield attached
 

@@ -21,6 +21,7 @@ from conductor.connection.connection import Connection, Receiver
 from conductor.connection.pump import Flusher, pump, write_backlog
 from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
 from conductor.frames import Malformed
+from conductor.limits import Limits
 from conductor.messages import (
     CANCEL,
     INTERNAL_ERROR,
@@ -34,7 +35,6 @@ from conductor.messages import (
 )
 from conductor.proxy.codec import decode_params, encode
 from conductor.transport.base import Transport
-from conductor.transport.lines import DEFAULT_LIMIT
 
 __all__ = ["Endpoint", "Handler", "background"]
 
@@ -79,7 +79,7 @@ class Endpoint:
     transport: Transport
     handlers: dict[str, Handler] = attrs.field(factory=dict)
     """By method, for requests and notifications; requests without one are answered -32601."""
-    limit: int = DEFAULT_LIMIT
+    limits: Limits = attrs.field(factory=Limits)
     cancel_method: str = CANCEL
     tap: Receiver | None = None
     """Sees everything that the peer sends, before it is dealt with."""
@@ -93,7 +93,7 @@ class Endpoint:
     _nursery: trio.Nursery = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.connection = Connection(self.transport, self, self._flusher, limit=self.limit)
+        self.connection = Connection(self.transport, self, self._flusher, limits=self.limits)
 
     @asynccontextmanager
     async def open(self: Self) -> AsyncIterator[Self]:

@@ -82,9 +82,9 @@ def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str
     *chain, text = words
     if len(words) == behind:
         from conductor.chainfile.model import ChainFile
-        from conductor.cli.arguments import parse_components
+        from conductor.cli.usage import components_of
 
-        *proxies, agent = parse_components(chain)
+        *proxies, agent = components_of(chain)
         return ChainFile("<command line>", "prompt", tuple(proxies), agent), text
     if len(chain) > 1 or not (os.path.exists(chain[0]) or chain[0].endswith((".yaml", ".yml"))):
         raise click.UsageError(

@@ -12,9 +12,11 @@ __all__ = ["read_chain", "report"]
 
 
 def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either") -> ChainFile:
-    """The chain of a file; exits with 2, and every problem on stderr, if it has any."""
+    """The chain of a file; exits with 2, and every problem on stderr, if it has any: in the file,
+    and in the options of the plugins that it names."""
     try:
         chain = load(path)
+        _check_options(chain)
     except ChainFileError as exc:
         report(exc)
         sys.exit(2)
@@ -28,6 +30,16 @@ def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either"
         print(f"{place}: error: a chain of proxies must not have an `agent:`", file=sys.stderr)
         sys.exit(2)
     return chain
+
+
+def _check_options(chain: ChainFile) -> None:
+    """Raise `ChainFileError` for options that do not fit the classes that `use:` names."""
+    specs = [spec for spec in chain.flat() if spec.use is not None]
+    if specs:
+        from conductor.components.loading import option_problems
+
+        if problems := option_problems(specs):
+            raise ChainFileError(problems)
 
 
 def report(error: ChainFileError) -> None:

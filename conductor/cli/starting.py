@@ -19,7 +19,7 @@ from conductor.components.base import Component as Running
 from conductor.components.initialization import Initialization
 from conductor.endpoint import background
 from conductor.errors import ConnectionClosed, RequestError
-from conductor.routing.capabilities import has_acp
+from conductor.routing.capabilities import has_acp, with_acp
 from conductor.serving import exit_now
 from conductor.transport.process import adopt_orphans, kill_descendants
 
@@ -112,7 +112,9 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _C
     agent_answer: Mapping[str, Any] = answer
     for index in range(len(specs) - 1, -1, -1):
         spec, is_agent = specs[index], index == len(specs) - 1
-        initialization = getattr(chain.components[index], "initialization", None)
+        # A bridge, which is in no chain file, may stand before the agent.
+        component = chain.components[-1 if is_agent else index]
+        initialization = getattr(component, "initialization", None)
         result = getattr(initialization, "result", None)
         if is_agent:
             result = agent_answer = result or _without_acp(file, answer)
@@ -125,10 +127,13 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _C
                 _abilities(result, below),
             )
         )
-        below = result if result is not None else below
+        if is_agent and result is not None and _mcp_over_acp(answer, result) == "bridged":
+            below = msgspec.json.decode(with_acp(msgspec.json.encode(result)))
+        else:
+            below = result if result is not None else below
     lines = [_table([("component", "kind", "dialect", "start", "says that it can"), *rows[::-1]])]
     lines.append(f"  protocol version {answer.get('protocolVersion')}, {_who(answer)}")
-    lines.append(f"  MCP over ACP: {_mcp_over_acp(file, agent_answer)}")
+    lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     return "\n".join(lines) + "\n"
 
 
@@ -155,10 +160,11 @@ def _without_acp(file: ChainFile, answer: Mapping[str, Any]) -> Mapping[str, Any
     return {**answer, "agentCapabilities": capabilities}
 
 
-def _mcp_over_acp(file: ChainFile, agent_answer: Mapping[str, Any]) -> str:
+def _mcp_over_acp(answer: Mapping[str, Any], agent_answer: Mapping[str, Any]) -> str:
+    """Whether the agent takes MCP servers over ACP itself, and if not, whether the client may."""
     if has_acp(msgspec.json.encode(agent_answer)):
         return "yes"
-    return "no" if file.mcp_bridge == "off" else "bridged"
+    return "bridged" if has_acp(msgspec.json.encode(answer)) else "no"
 
 
 def _abilities(result: Mapping[str, Any] | None, below: Mapping[str, Any] | None) -> str:

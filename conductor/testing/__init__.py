@@ -22,8 +22,29 @@ pytest finds by itself.
 
 from __future__ import annotations
 
-from conductor.testing.chain import open_chain
-from conductor.testing.fakes import FakeAgent, FakeClient, FakeProxy
-from conductor.testing.transcript import Heard, Transcript
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from conductor.testing.chain import open_chain
+    from conductor.testing.fakes import FakeAgent, FakeClient, FakeProxy
+    from conductor.testing.transcript import Heard, Transcript
 
 __all__ = ["FakeAgent", "FakeClient", "FakeProxy", "Heard", "Transcript", "open_chain"]
+
+_HOMES: Final = {
+    "FakeAgent": "fakes",
+    "FakeClient": "fakes",
+    "FakeProxy": "fakes",
+    "Heard": "transcript",
+    "Transcript": "transcript",
+    "open_chain": "chain",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is asked for: pytest loads this package in every run, for its plugin,
+    and the agent, which is a program of its own, has no use for the fakes."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -12,10 +12,10 @@ from conductor.client import attach
 from conductor.components.base import Component
 from conductor.components.build import build
 from conductor.components.plugin import PluginComponent
+from conductor.limits import Limits
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.capabilities import with_acp
 from conductor.testing.fakes import FakeClient, FakeComponent
-from conductor.transport.lines import DEFAULT_LIMIT
 
 __all__ = ["Part", "open_chain"]
 
@@ -27,7 +27,7 @@ Part: TypeAlias = Plugin | FakeComponent | Spec
 async def open_chain(
     *parts: Part | str | os.PathLike[str],
     mode: Literal["agent", "proxy"] = "agent",
-    limit: int = DEFAULT_LIMIT,
+    limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
 ) -> AsyncIterator[FakeClient]:
@@ -60,7 +60,7 @@ async def open_chain(
         FakeClient,
         make,
         mode=mode,
-        limit=limit,
+        limits=limits or Limits(),
         stop_timeout=stop_timeout,
         bridged=bridged and mode == "agent",
     ) as attached:

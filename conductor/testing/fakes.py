@@ -100,9 +100,9 @@ class FakeComponent(Component):
     name: str
     role: Literal["proxy", "agent"]
     handlers: dict[str, Handler] = attrs.field(factory=dict)
-    dialect: Dialect | None = None
+    dialect: Dialect | None = attrs.field(default=None, kw_only=True)
     """As a chain file would fix it; None: detect."""
-    start_timeout: float = 30.0
+    start_timeout: float = attrs.field(default=30.0, kw_only=True)
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
     starts: int = attrs.field(default=0, init=False)
     """How often it was started."""
@@ -192,7 +192,7 @@ class FakeComponent(Component):
         self.endpoint = self.new_endpoint(theirs)
         self.endpoint.tap = self.transcript
         self.wire.connection = Connection(
-            ours, self.wire, self._host.flusher, limit=self._host.limit
+            ours, self.wire, self._host.flusher, limits=self._host.limits
         )
         self.initialization.connected()
 
@@ -252,7 +252,8 @@ class FakeAgent(FakeComponent):
     `handlers` may replace any of its answers, and add others.
     """
 
-    name: str = "fake-agent"
+    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    name: str = attrs.field(default="fake-agent", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
     turns: list[Turn] = attrs.field(factory=list, kw_only=True)
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
@@ -309,7 +310,8 @@ class FakeProxy(FakeComponent):
     send requests of its own.
     """
 
-    name: str = "fake-proxy"
+    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    name: str = attrs.field(default="fake-proxy", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="proxy", init=False)
     speaks: Dialect = attrs.field(default=DIALECTS[0], kw_only=True)
 

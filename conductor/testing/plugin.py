@@ -26,7 +26,10 @@ def chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
 
 @pytest.fixture
 def virtual_clock() -> MockClock:
-    """A clock that jumps to the next deadline as soon as nothing else can happen (pytest-trio)."""
+    """A clock that jumps to the next deadline as soon as nothing else can happen.
+
+    pytest-trio runs a test by this clock if it is among the test's arguments.
+    """
     from trio.testing import MockClock
 
     return MockClock(autojump_threshold=0)

@@ -1,0 +1,108 @@
+"""Commands run as a user runs them: real processes, pipes and pseudo-terminals."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+PATIENCE = 30  # seconds; only a hanging program takes that long
+PR_SET_CHILD_SUBREAPER = 36
+COMMAND = [sys.executable, "-m", "conductor"]
+AGENT = f"{sys.executable} -m conductor.testing.agent"
+PASS_PROXY = Path(__file__).parents[1] / "components" / "pass_proxy.py"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a command of ours; returns what `subprocess.run` does."""
+
+    def run(*arguments, input="", env=None, cwd=tmp_path):
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            input=input,
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            timeout=PATIENCE,
+        )
+
+    return run
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    """Write a chain file; returns its path."""
+
+    def write(text, name="chain.yaml"):
+        path = tmp_path / name
+        path.write_text("version: 1\n" + text)
+        return path
+
+    return write
+
+
+class Terminal:
+    """A command of ours on a terminal of its own."""
+
+    def __init__(self, arguments, cwd):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execv(sys.executable, [*COMMAND, *map(str, arguments)])
+        self.seen = ""
+
+    def wait_for(self, text):
+        """Read until the terminal shows this text."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen:
+            assert select.select([self.fd], [], [], deadline - time.monotonic())[0], self.seen
+            try:
+                chunk = os.read(self.fd, 4096)
+            except OSError:  # Linux: the last process that had the terminal is gone
+                chunk = b""
+            assert chunk, self.seen
+            self.seen += chunk.decode().replace("\r\n", "\n")
+
+    def type(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def exit_code(self):
+        try:
+            while chunk := os.read(self.fd, 4096):
+                self.seen += chunk.decode().replace("\r\n", "\n")
+        except OSError:
+            pass
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    return lambda *arguments: Terminal(arguments, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind():
+    """Processes that lose their parent become children of this one, where Linux lets us ask."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if libc:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    before = {child.pid for child in psutil.Process().children()}
+    yield
+    left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
+    for child in left:
+        child.kill()
+    psutil.wait_procs(left, timeout=PATIENCE)
+    if libc:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+    assert not left

@@ -1,0 +1,106 @@
+"""`acp-conductor show`: what a chain file comes to, without its secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HELLO = Path(__file__).parents[2] / "chains" / "hello.yaml"
+
+
+def test_the_smallest_chain(run):
+    result = run("show", HELLO)
+
+    assert result.returncode == 0
+    assert result.stdout.splitlines() == [
+        f"hello ({HELLO})",
+        "  agent: test-agent",
+        "    use: test-agent",
+        "    start_timeout: 30s",
+        "    stop_timeout: 5s",
+        f"    at: {HELLO}:7:3",
+        "  mcp_bridge: auto",
+        "  max_message_bytes: 268435456",
+    ]
+
+
+def test_nested_chains_are_put_in_line(run, chain_file, tmp_path):
+    inner = chain_file("proxies: [{name: a, run: x}, {name: b, run: y}]\n", "inner.yaml")
+    path = chain_file("proxies: [{name: tools, chain: inner.yaml}]\n")
+
+    result = run("show", path)
+
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line.startswith("  proxy")] == [
+        "  proxy 1: tools/a",
+        "  proxy 2: tools/b",
+    ]
+    assert f"    at: {inner}:2:11" in lines
+    assert "  no agent: a chain of proxies" in lines
+
+
+def test_secrets_are_not_shown(run, chain_file, tmp_path):
+    (tmp_path / "vault.py").write_text(
+        "import attrs\n"
+        "from conductor.proxy import Proxy\n"
+        "@attrs.define\n"
+        "class Vault(Proxy):\n"
+        "    password: str\n"
+        "    url: str\n"
+        "    deep: dict\n"
+    )
+    path = chain_file(
+        "proxies:\n"
+        "  - run: [prog, --token, hidden1, --api-key=hidden2, '--name=${SECRET}', shown]\n"
+        "    env: {A: hidden3, B: 'x-${SECRET}', C: 'y${UNSET:-z}'}\n"
+        "  - use: ./vault.py:Vault\n"
+        "    with: {password: hidden4, url: '${SECRET}/', deep: {api_key: hidden5, l: [1, a b]}}\n"
+        "  - connect: wss://user:hidden6@host/acp?token=hidden7\n"
+    )
+
+    result = run("show", path, env={"SECRET": "hidden8"})
+
+    assert result.returncode == 0
+    assert "hidden" not in result.stdout
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert "run: prog --token '***' '--api-key=***' '--name=${SECRET}' shown" in lines
+    assert "env: A=***" in lines
+    assert "env: B=x-${SECRET}" in lines
+    assert "env: C=y${UNSET:-z}" in lines
+    assert "with: {password: ***, url: ${SECRET}/, deep: {api_key: ***, l: [1, a b]}}" in lines
+    assert "connect: wss://***@host/acp?token=***" in lines
+
+
+def test_timeouts_and_failures(run, chain_file):
+    path = chain_file(
+        "proxies:\n"
+        "  - run: x\n"
+        "    cwd: sub\n"
+        "    inherit_env: no\n"
+        "    dialect: _proxy\n"
+        "    start_timeout: 500ms\n"
+        "    stop_timeout: 1m\n"
+        "    on_failure: bypass\n"
+        "mcp_bridge: off\n"
+    )
+
+    lines = [line.strip() for line in run("show", path).stdout.splitlines()]
+
+    assert lines[2:-2] == [
+        "run: x",
+        "inherit_env: no",
+        f"cwd: {path.parent}/sub",
+        "dialect: _proxy",
+        "start_timeout: 0.5s",
+        "stop_timeout: 60s",
+        "on_failure: bypass",
+        f"at: {path}:3:5",
+        "no agent: a chain of proxies",
+    ]
+    assert lines[-2] == "mcp_bridge: off"
+
+
+def test_mistakes_are_reported(run, chain_file):
+    result = run("show", chain_file("agent: {}\n"))
+
+    assert result.returncode == 2
+    assert "error:" in result.stderr

@@ -1,0 +1,410 @@
+"""The test agent does what its prompts say, in this process and in one of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from conductor.chainfile.model import Component as Spec
+from conductor.errors import ComponentExited, RequestError
+from conductor.testing.agent import TestAgent
+from conductor.testing.commands import COMMANDS
+
+OWN_PROCESS = Spec(
+    name="agent",
+    run=(sys.executable, "-m", "conductor.testing.agent"),
+    on_failure="end_chain",
+)
+SERVER = {
+    "name": "server",
+    "command": sys.executable,
+    "args": [str(Path(__file__).parent / "mcp_server.py")],
+    "env": [{"name": "GIVEN", "value": "by the client"}],
+}
+
+
+class Talk:
+    """A client and its session."""
+
+    def __init__(self, client, session):
+        self.client, self.session, self.answer = client, session, None
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+    async def say(self, text):
+        """Send a prompt, and return what was said in its turn."""
+        before = len(self.transcript.text())
+        self.answer = await self.prompt(self.session, text)
+        return self.transcript.text()[before:]
+
+
+@asynccontextmanager
+async def talk(chain, agent=None, *, version=1, cwd="/work", servers=()):
+    async with chain(agent or TestAgent()) as client:
+        await client.initialize(version=version)
+        yield Talk(client, await client.new_session(str(cwd), servers))
+
+
+@pytest.mark.parametrize("agent", [None, OWN_PROCESS], ids=["in process", "own process"])
+async def test_it_says_what_it_is_told_to(chain, agent):
+    async with talk(chain, agent) as client:
+        assert await client.say("say hello") == "hello"
+        assert await client.say("How are you?") == "You said: How are you?"
+        assert await client.say("say one\nsay two") == "onetwo"
+        assert client.answer == {"stopReason": "end_turn"}
+
+
+async def test_help_lists_every_command(chain):
+    async with talk(chain) as client:
+        lines = (await client.say("help")).splitlines()
+
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+
+
+async def test_the_command_is_in_the_last_text_block(chain):
+    blocks = [{"type": "text", "text": "context"}, {"type": "text", "text": "echo"}]
+    async with talk(chain) as client:
+        await client.prompt(client.session, blocks)
+
+        assert json.loads(client.transcript.text()) == blocks
+
+
+async def test_commands_are_announced_right_after_the_session_is_there(chain):
+    async with talk(chain) as client:
+        await client.say("say x")
+
+        assert client.transcript.labels == [
+            "answer to initialize",
+            "answer to session/new",
+            "session/update available_commands_update",
+            "session/update agent_message_chunk",
+            "answer to session/prompt",
+        ]
+
+
+async def test_it_streams_so_many_chunks_of_such_a_size(chain):
+    async with talk(chain) as client:
+        assert await client.say("stream 100 20") == "0123456789abcdef0123" * 100
+        assert len(client.transcript.of("session/update")) == 101  # and the commands
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "status"),
+    [
+        ({"outcome": "selected", "optionId": "allow"}, "Edit: allow\n", "completed"),
+        ({"outcome": "selected", "optionId": "reject"}, "Edit: reject\n", "failed"),
+        ({"outcome": "cancelled"}, "Edit: cancelled\n", "failed"),
+    ],
+    ids=lambda value: str(value),
+)
+async def test_it_asks_for_permission(chain, outcome, said, status):
+    async with talk(chain) as client:
+        client.handlers["session/request_permission"] = lambda params: {"outcome": outcome}
+
+        assert await client.say("ask Edit") == said
+        assert client.transcript.updates()[-2] == {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": "call-1-1",
+            "status": status,
+        }
+
+
+async def test_it_reads_and_writes_through_the_client(chain):
+    files = {}
+
+    def write(params):
+        files[params["path"]] = params["content"]
+
+    def read(params):
+        if params["path"] not in files:
+            raise RequestError(-32002, "Resource not found")
+        return {"content": files[params["path"]]}
+
+    async with talk(chain) as client:
+        client.handlers.update({"fs/read_text_file": read, "fs/write_text_file": write})
+
+        assert await client.say("write a.txt some text") == "wrote a.txt\n"
+        assert await client.say("read a.txt 1 2") == "some text"
+        assert await client.say("read /b") == "cannot read /b: Resource not found (-32002)\n"
+        assert client.transcript.of("fs/read_text_file")[0].params == {
+            "sessionId": client.session,
+            "path": "/work/a.txt",
+            "line": 1,
+            "limit": 2,
+        }
+
+
+async def test_it_makes_a_plan_and_carries_it_out(chain):
+    async with talk(chain) as client:
+        await client.say("plan look; leap")
+
+        plans = [update["entries"] for update in client.transcript.updates()[1:]]
+    assert [[entry["status"] for entry in entries] for entries in plans] == [
+        ["in_progress", "pending"],
+        ["completed", "in_progress"],
+        ["completed", "completed"],
+    ]
+
+
+async def test_it_says_how_a_command_is_used(chain):
+    async with talk(chain) as client:
+        assert await client.say("stream many") == "usage: stream N [SIZE]\n"
+        assert await client.say("call x") == "usage: call SERVER TOOL [JSON]\n"
+        assert await client.say("say a\nnonsense") == (
+            "aThere is no command 'nonsense'. Try `help`.\n"
+        )
+
+
+async def test_it_sends_what_it_is_told_to_send(chain):
+    async with talk(chain) as client:
+        client.handlers["_vendor/x"] = lambda params: {"got": params}
+
+        assert await client.say('request _vendor/x {"a": 1}') == '{"got": {"a": 1}}'
+        await client.say('notify _vendor/y {"b": 2}')
+        assert client.transcript.of("_vendor/y")[0].params == {"b": 2}
+
+
+async def test_session_cancel_ends_the_turn(chain):
+    async with talk(chain) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.say, "say waiting\nwait")
+        await client.transcript.wait("session/update agent_message_chunk")
+
+        client.cancel(client.session)
+        answer = await client.transcript.wait("answer to session/prompt")
+
+    assert answer.result == {"stopReason": "cancelled"}
+
+
+async def test_session_cancel_withdraws_a_question(chain):
+    asked = trio.Event()
+
+    async def never(params):
+        asked.set()
+        await trio.sleep_forever()
+
+    async with talk(chain) as client, trio.open_nursery() as nursery:
+        client.handlers["session/request_permission"] = never
+        nursery.start_soon(client.say, "ask")
+        await asked.wait()
+
+        client.cancel(client.session)
+        answer = await client.transcript.wait("answer to session/prompt")
+        await client.transcript.wait("$/cancel_request")
+
+    assert answer.result == {"stopReason": "cancelled"}
+
+
+async def test_a_cancelled_request_is_answered_so(chain):
+    async with talk(chain) as client:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.say, "say waiting\nwait")
+                await client.transcript.wait("session/update agent_message_chunk")
+                scope.cancel()
+        answer = await client.transcript.wait("error to session/prompt")
+
+    assert answer.error["code"] == -32800
+
+
+async def test_one_turn_at_a_time(chain):
+    async with talk(chain) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.say, "say waiting\nwait")
+        await client.transcript.wait("session/update agent_message_chunk")
+
+        with pytest.raises(RequestError, match="already running"):
+            await client.say("say x")
+        client.cancel(client.session)
+
+
+async def test_it_waits_so_many_seconds(chain, virtual_clock):
+    async with talk(chain) as client:
+        before = trio.current_time()
+        await client.say("wait 3600")
+
+        assert trio.current_time() - before == pytest.approx(3600)
+
+
+async def test_the_turn_ends_as_it_is_told_to(chain):
+    async with talk(chain) as client:
+        await client.say("stop max_tokens")
+        assert client.answer == {"stopReason": "max_tokens"}
+
+        with pytest.raises(RequestError) as caught:
+            await client.say("fail -32001 out of tea")
+    assert (caught.value.code, caught.value.message) == (-32001, "out of tea")
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 4", "exited with status 4"), ("signal KILL", "was ended by SIGKILL")],
+)
+async def test_it_crashes_on_demand(chain, command, status):
+    async with talk(chain, OWN_PROCESS) as client:
+        with pytest.raises(RequestError, match=status):
+            await client.say(f"say last words\nlog a hint\n{command}")
+        assert client.transcript.text() == "last words"
+
+    ending = client.attached.ending
+    assert ending.reason == "failed"
+    assert isinstance(ending.error, ComponentExited)
+    assert ending.error.stderr_tail == ("a hint",)
+
+
+async def test_it_does_not_take_the_conductor_along(chain):
+    async with talk(chain) as client:
+        assert "shares its process" in await client.say("exit 4")
+        assert client.answer == {"stopReason": "refusal"}
+
+
+async def test_a_crash_in_the_conductors_process_ends_the_chain_only(chain):
+    async with talk(chain) as client:
+        with pytest.raises(RequestError):
+            await client.say("crash")
+        await client.attached.ended.wait()
+
+    assert client.attached.ending.reason == "failed"
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+async def test_sessions_are_listed_closed_and_loaded(chain):
+    async with talk(chain) as client:
+        await client.say("say hello")
+        await client.new_session("/other")
+        listed = await client.request("session/list", {})
+        assert listed["sessions"] == [
+            {"sessionId": "session-1", "cwd": "/work"},
+            {"sessionId": "session-2", "cwd": "/other"},
+        ]
+
+        await client.request("session/close", {"sessionId": "session-1"})
+        with pytest.raises(RequestError, match="closed"):
+            await client.say("say x")
+
+        before = len(client.transcript)
+        params = {"sessionId": "session-1", "cwd": "/work", "mcpServers": []}
+        loaded = await client.request("session/load", params)
+        assert loaded["modes"]["currentModeId"] == "ask"
+        assert client.transcript.labels[before : before + 3] == [
+            "session/update user_message_chunk",
+            "session/update agent_message_chunk",
+            "answer to session/load",
+        ]
+        assert await client.say("say again") == "again"
+
+
+async def test_an_unknown_session_is_not_found(chain):
+    async with talk(chain) as client:
+        with pytest.raises(RequestError) as caught:
+            await client.prompt("session-9", "hi")
+
+    assert caught.value.code == -32002
+
+
+async def test_the_mode_is_set(chain):
+    async with talk(chain) as client:
+        params = {"sessionId": client.session, "modeId": "code"}
+        assert await client.request("session/set_mode", params) == {}
+        with pytest.raises(RequestError):
+            await client.request("session/set_mode", {**params, "modeId": "dance"})
+
+        await client.say("mode ask")
+        assert client.transcript.updates()[-1]["currentModeId"] == "ask"
+
+
+# -- protocol versions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "answered"), [(0, 1), (1, 1), (2, 2), (99, 2)])
+async def test_the_protocol_version_is_the_one_asked_for_or_the_nearest(chain, asked, answered):
+    async with chain(TestAgent()) as client:
+        result = await client.request("initialize", {"protocolVersion": asked})
+
+    assert result["protocolVersion"] == answered
+
+
+async def test_in_version_2_the_end_of_the_turn_is_an_update(chain):
+    async with talk(chain, version=2) as client:
+        await client.say("say hello\nask Edit")
+        idle = await client.transcript.wait(
+            lambda heard: (
+                heard.params is not None and heard.params.get("update", {}).get("state") == "idle"
+            )
+        )
+
+        assert client.answer == {"messageId": "message-1"}
+        assert idle.params["update"]["stopReason"] == "end_turn"
+        client.transcript.check_order(
+            "session/update user_message",
+            "session/update state_update",
+            "answer to session/prompt",
+            "session/update agent_message_chunk",
+            "session/request_permission?",
+            "session/update tool_call_update",
+            "session/update state_update",
+        )
+        question = client.transcript.of("session/request_permission")[0].params
+        assert question["title"] == "Edit"
+        assert question["subject"]["type"] == "tool_call"
+
+
+# -- MCP -------------------------------------------------------------------------------------------
+
+
+async def test_it_lists_and_calls_the_tools_of_mcp_servers(chain, tmp_path):
+    async with talk(chain, cwd=tmp_path, servers=[SERVER]) as client:
+        say = client.say
+        assert await say("tools") == "server: add, fail, hang, env\n"
+        assert await say('call server add {"a": 1, "b": 2}') == "3\n"
+        assert await say("call server env") == "by the client\n"
+        assert await say("call server fail") == "no\n"
+        assert client.transcript.updates()[-2]["status"] == "failed"
+        assert "Unknown tool: x" in await say("call server x")
+        assert "no MCP server 'y'" in await say("call y x")
+
+
+async def test_a_call_that_is_cancelled_ends_the_turn(chain, tmp_path):
+    async with talk(chain) as client, trio.open_nursery() as nursery:
+        session = await client.new_session(str(tmp_path), [SERVER])
+        nursery.start_soon(client.prompt, session, "call server hang")
+        await client.transcript.wait("session/update tool_call_update")
+
+        client.cancel(session)
+        answer = await client.transcript.wait("answer to session/prompt")
+
+    assert answer.result == {"stopReason": "cancelled"}
+
+
+async def test_a_server_that_does_not_start_is_no_error_until_it_is_used(chain, tmp_path):
+    missing = {"name": "gone", "command": "/no/such/program", "args": [], "env": []}
+    async with talk(chain) as client:
+        session = await client.new_session(str(tmp_path), [missing])
+        await client.prompt(session, "tools")
+
+    assert client.transcript.text() == "MCP server 'gone': no such file: /no/such/program\n"
+
+
+async def test_the_official_sdks_servers_are_understood(chain, tmp_path):
+    pytest.importorskip("mcp")
+    program = tmp_path / "server.py"
+    program.write_text(
+        "from mcp.server import MCPServer\n"
+        "server = MCPServer('sdk')\n"
+        "@server.tool()\n"
+        "def double(n: int) -> str:\n"
+        "    return str(2 * n)\n"
+        "server.run()\n"
+    )
+    server = {"name": "sdk", "command": sys.executable, "args": [str(program)], "env": []}
+    async with talk(chain) as client:
+        session = await client.new_session(str(tmp_path), [server])
+        await client.prompt(session, 'tools\ncall sdk double {"n": 21}')
+
+    assert client.transcript.text() == "sdk: double\n42\n"

@@ -1,0 +1,267 @@
+"""The fakes do what they are told, and remember what they heard."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from conductor.errors import ConnectionClosed, RequestError
+from conductor.proxy import Proxy, on
+from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain
+from conductor.testing.agent import TestAgent
+
+END = {"stopReason": "end_turn"}
+
+
+async def test_an_agent_follows_its_script(chain):
+    plan = {"sessionUpdate": "plan", "entries": []}
+    agent = FakeAgent(turns=[["Hel", plan, "lo"], [{"stopReason": "refusal"}], ["late"]])
+    async with chain(agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+
+        assert await client.prompt(session, "one") == END
+        assert client.transcript.text() == "Hello"
+        assert await client.prompt(session, "two") == {"stopReason": "refusal"}
+        assert await client.prompt(session, "three") == END
+        assert await client.prompt(session, "four") == END
+
+    assert client.transcript.labels == [
+        "answer to initialize",
+        "answer to session/new",
+        "session/update agent_message_chunk",
+        "session/update plan",
+        "session/update agent_message_chunk",
+        "answer to session/prompt",
+        "answer to session/prompt",
+        "session/update agent_message_chunk",
+        "answer to session/prompt",
+        "answer to session/prompt",
+    ]
+    assert agent.transcript.labels[:3] == ["initialize?", "session/new?", "session/prompt?"]
+
+
+async def test_a_step_may_be_a_function_or_an_error(chain):
+    async def ask(session):
+        params = {"options": [{"optionId": "yes"}, {"optionId": "no"}]}
+        answer = await agent.endpoint.request("session/request_permission", params)
+        agent.say(session, answer["outcome"]["optionId"])
+
+    agent = FakeAgent(turns=[[ask], [RequestError(-32000, "log in first")]])
+    async with chain(agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        with pytest.raises(RequestError, match="log in first"):
+            await client.prompt(session, "two")
+
+    assert client.transcript.text() == "yes"
+
+
+async def test_handlers_replace_answers_and_add_others(chain):
+    agent = FakeAgent({"_vendor/x": lambda params: {"got": params}})
+    agent.handlers["session/new"] = lambda params: {"sessionId": "mine"}
+    async with chain(agent) as client:
+        await client.initialize()
+
+        assert await client.new_session("/work") == "mine"
+        assert await client.request("_vendor/x", {"a": 1}) == {"got": {"a": 1}}
+        with pytest.raises(RequestError) as caught:
+            await client.request("_vendor/y")
+    assert caught.value.code == -32601
+
+
+@pytest.mark.parametrize("speaks", ["proxy", "_proxy"])
+async def test_a_proxy_passes_everything_on(chain, speaks):
+    proxy, agent = FakeProxy(speaks=speaks), FakeAgent(turns=[["hi"]])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        client.notify("_vendor/n", {"big": 2**70})
+        await agent.transcript.wait("_vendor/n")
+
+    assert agent.transcript.labels == [
+        "initialize?",
+        "session/new?",
+        "session/prompt?",
+        "_vendor/n",
+    ]
+    assert agent.transcript.of("_vendor/n")[0].raw == b'{"big":%d}' % 2**70
+    assert client.transcript.text() == "hi"
+
+
+async def test_a_proxy_answers_for_others_and_speaks_for_itself(chain):
+    proxy = FakeProxy({"_vendor/x": lambda params: "from the proxy"})
+    agent = FakeAgent({"_vendor/y": lambda params: "from the agent"})
+    async with chain(proxy, agent) as client:
+        client.handlers["_vendor/z"] = lambda params: "from the client"
+        await client.initialize()
+
+        assert await client.request("_vendor/x") == "from the proxy"
+        assert await proxy.toward_agent("_vendor/y") == "from the agent"
+        assert await proxy.toward_client("_vendor/z") == "from the client"
+
+
+async def test_a_cancellation_passes_a_proxy(chain):
+    async def never(params):
+        await trio.sleep_forever()
+
+    agent = FakeAgent({"_vendor/x": never})
+    async with chain(FakeProxy(), agent) as client:
+        await client.initialize()
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.request, "_vendor/x")
+                await agent.transcript.wait("_vendor/x?")
+                scope.cancel()
+        answer = await client.transcript.wait("error to _vendor/x")
+
+    assert answer.error["code"] == -32800
+
+
+async def test_raw_lines_are_sent_as_they_are(chain):
+    async with chain(FakeAgent()) as client:
+        client.send_line(b"no json")
+        heard = await client.transcript.wait(lambda heard: heard.kind == "malformed")
+
+    assert heard.method == "an answer to no request (id None)"
+
+
+async def test_an_agent_that_hangs_up_ends_the_chain(chain):
+    async def hang_up(session):
+        await trio.testing.wait_all_tasks_blocked()
+        agent.hang_up()
+
+    agent = FakeAgent(turns=[["bye", hang_up]])
+
+    async with chain(agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError, match="hung up"):
+            await client.prompt(session, "one")
+
+    assert client.transcript.text() == "bye"
+    assert client.attached.ending.reason == "failed"
+
+
+async def test_what_is_in_flight_when_the_client_goes_is_finished(chain):
+    begun, go_on = trio.Event(), trio.Event()
+
+    async def work(params):
+        begun.set()
+        await go_on.wait()
+        return {}
+
+    agent = FakeAgent({"_vendor/x": work})
+    async with chain(agent) as client:
+        await client.initialize()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.request, "_vendor/x")
+            await begun.wait()
+            client.close()
+            go_on.set()
+            await client.transcript.wait("answer to _vendor/x")
+
+    assert client.attached.ending.reason == "client"
+
+
+async def test_a_timeout_takes_no_time(chain, virtual_clock):
+    async def never(params):
+        await trio.sleep_forever()
+
+    agent = FakeAgent({"initialize": never}, start_timeout=3600)
+    before = trio.current_time()
+    async with chain(agent) as client:
+        with pytest.raises(RequestError, match="within 3600 s"):
+            await client.initialize()
+
+        assert trio.current_time() - before == pytest.approx(3600)
+
+
+async def test_a_proxy_in_front_of_nothing_gets_the_test_agent(chain):
+    class Loud(Proxy):
+        @on("session/prompt")
+        async def prompt(self, params: dict, forward):
+            params["prompt"][0]["text"] = params["prompt"][0]["text"].upper()
+            return await forward(params)
+
+    async with chain(Loud()) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hello")
+
+    assert client.transcript.text() == "You said: HELLO"
+
+
+async def test_a_chain_file_is_a_part(chain, tmp_path):
+    path = tmp_path / "chain.yaml"
+    path.write_text("version: 1\nagent: {use: test-agent}\n")
+    async with chain(path) as client:
+        answer = await client.initialize()
+
+    assert answer["agentInfo"]["name"] == "test-agent"
+
+
+async def test_a_chain_of_proxies_has_the_client_for_its_successor(chain):
+    async with chain(FakeProxy(), mode="proxy") as client:
+        client.handlers["proxy/successor"] = lambda params: {"protocolVersion": 1}
+        answer = await client.request("proxy/initialize", {"protocolVersion": 1})
+
+    assert answer["protocolVersion"] == 1
+    assert client.transcript.labels[0] == "proxy/successor?"
+
+
+async def test_an_exception_in_the_block_comes_out_as_it_is():
+    async def use():
+        async with open_chain(TestAgent()) as client:
+            await client.initialize()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+
+
+async def test_a_request_to_nobody_says_so(chain):
+    async with chain(FakeAgent()) as client:
+        await client.initialize()
+    with pytest.raises(ConnectionClosed):
+        await client.request("_vendor/x")
+
+
+# -- transcripts -----------------------------------------------------------------------------------
+
+
+def update(session, kind, **members):
+    params = {"sessionId": session, "update": {"sessionUpdate": kind, **members}}
+    return Heard("notification", "session/update", params=params)
+
+
+def text(session, text):
+    return update(session, "agent_message_chunk", content={"type": "text", "text": text})
+
+
+def test_a_transcript_tells_the_sessions_apart():
+    transcript = Transcript([text("a", "1"), text("b", "2"), text("a", "3")])
+
+    assert transcript.text() == "123"
+    assert transcript.text("a") == "13"
+    assert len(transcript.updates("b")) == 1
+
+
+def test_the_order_is_checked():
+    transcript = Transcript(
+        [text("a", "1"), update("a", "plan"), Heard("answer", "session/prompt")]
+    )
+
+    transcript.check_order("session/update plan", "answer to session/prompt")
+    with pytest.raises(AssertionError, match="'session/update plan' does not come after"):
+        transcript.check_order("answer to session/prompt", "session/update plan")
+
+
+async def test_what_was_heard_before_counts_when_one_waits():
+    transcript = Transcript([text("a", "1")])
+
+    assert (await transcript.wait("session/update agent_message_chunk")).session == "a"
+    with trio.move_on_after(0) as scope:
+        await transcript.wait("session/update agent_message_chunk", count=2)
+    assert scope.cancelled_caught

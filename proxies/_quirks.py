@@ -1,0 +1,58 @@
+"""Who has which quirk: the table in `quirks.yaml`, and how names and versions are looked up."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import attrs
+import yaml
+
+__all__ = ["QUIRKS", "Entry", "Quirk", "load", "quirks_of"]
+
+Quirk: TypeAlias = Literal[
+    "early_updates",
+    "echoed_protocol_version",
+    "missing_tool_call_id",
+    "one_turn_at_a_time",
+    "protocol_version_text",
+    "unannounced_tool_calls",
+]
+QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
+
+
+@attrs.frozen
+class Entry:
+    """One line of the table."""
+
+    name: str
+    quirks: list[str]
+    since: str | None = None
+    until: str | None = None
+
+    def applies_to(self, name: str, version: str) -> bool:
+        return (
+            fnmatch.fnmatchcase(name.lower(), self.name.lower())
+            and (self.since is None or _number(version) >= _number(self.since))
+            and (self.until is None or _number(version) < _number(self.until))
+        )
+
+
+def load() -> dict[str, list[Entry]]:
+    """The table, by `agents` and `clients`."""
+    text = resources.files("proxies").joinpath("quirks.yaml").read_text(encoding="utf-8")
+    table: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    return {side: [Entry(**entry) for entry in entries] for side, entries in table.items()}
+
+
+def quirks_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> set[str]:
+    """The quirks of who introduces itself like this; one that does not has those of everybody."""
+    name, version = (str((info or {}).get(key) or "") for key in ("name", "version"))
+    return {quirk for entry in entries if entry.applies_to(name, version) for quirk in entry.quirks}
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0]))

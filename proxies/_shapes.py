@@ -1,0 +1,65 @@
+"""What messages say, whichever version of the protocol they are in.
+
+Proxies that only look at a few members take plain dicts: most of these are the same in both
+versions, and what differs is here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = [
+    "merge_tool_call",
+    "opened_session",
+    "permission_tool_call",
+    "turn_end",
+    "update_of_kind",
+]
+
+_CAP = 1000
+_FINISHED = ("completed", "failed", "cancelled")
+
+
+def opened_session(params: dict[str, Any], result: dict[str, Any] | None) -> str:
+    """The id of the session that `session/new`, `load`, `resume` or `fork` has opened."""
+    opened = (result or {}).get("sessionId")
+    return str(opened if opened is not None else params["sessionId"])
+
+
+def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
+    """The params of `session/update` if it is of one of these kinds; others are not even decoded,
+    as most updates are chunks, and there are many."""
+    if not any(kind.encode() in raw for kind in kinds):
+        return None
+    params: dict[str, Any] = json.loads(raw)
+    return params if params["update"].get("sessionUpdate") in kinds else None
+
+
+def turn_end(update: dict[str, Any]) -> bool:
+    """Whether a version 2 update ends a turn; in version 1 the answer to the prompt does."""
+    return update.get("sessionUpdate") == "state_update" and (
+        update.get("state") == "idle" and update.get("stopReason") is not None
+    )
+
+
+def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) -> dict[str, Any]:
+    """Apply a tool call, or an update of one, to what is known; return all that is known of it.
+
+    What has finished is forgotten, and so is the oldest when there are very many.
+    """
+    id = str(update.get("toolCallId", ""))
+    known = {**calls.pop(id, {}), **{k: v for k, v in update.items() if v is not None}}
+    if known.get("status") not in _FINISHED:
+        calls[id] = known
+        if len(calls) > _CAP:
+            del calls[next(iter(calls))]
+    return known
+
+
+def permission_tool_call(params: dict[str, Any]) -> dict[str, Any]:
+    """What a permission request says about its tool call; empty if it is about something else."""
+    call = params.get("toolCall")
+    if call is None and (subject := params.get("subject")) is not None:
+        call = subject.get("toolCall")
+    return call if isinstance(call, dict) else {}

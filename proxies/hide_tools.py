@@ -1,0 +1,146 @@
+"""`hide_tools`: keeps tools from the agent, or tool calls from the user's screen.
+
+From the agent: a tool that an MCP server over ACP offers (one that a proxy or the client provides)
+is taken out of the server's list, and calling it all the same is refused. Servers that the agent
+itself starts or connects to are out of reach: their messages do not come by; see `mcp_servers`.
+
+From the client: tool calls that only make noise are not shown, unless permission is asked for one.
+
+Options:
+    tools      globs for `server/tool`, or for the name of a tool
+    kinds      kinds of tool calls (read, search, think, …); with `hide_from: client` only
+    hide_from  agent (default) or client
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any, Literal
+
+import attrs
+
+from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from proxies._rules import Call
+from proxies._shapes import merge_tool_call, permission_tool_call, update_of_kind
+
+__all__ = ["HideTools"]
+
+_INVALID_PARAMS = -32602
+
+
+@attrs.define
+class _Session:
+    calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    shown: set[str] = attrs.field(factory=set)
+    """Calls that were shown although they match: permission was asked."""
+
+
+@attrs.define
+class HideTools(Proxy):
+    """Hide tools from the agent, or tool calls from the client."""
+
+    tools: list[str] = attrs.field(factory=list)
+    kinds: list[str] = attrs.field(factory=list)
+    hide_from: Literal["agent", "client"] = "agent"
+    _servers: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Names of MCP servers over ACP, by server id and by connection id."""
+
+    sessions = per_session(_Session)
+
+    def __attrs_post_init__(self) -> None:
+        if self.kinds and self.hide_from == "agent":
+            raise ValueError("`kinds` are kinds of tool calls: add `hide_from: client`")
+        if not (self.tools or self.kinds):
+            raise ValueError("there is nothing to hide: give `tools`")
+
+    # -- from the agent ----------------------------------------------------------------------------
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def learn_names(self, params: dict[str, Any], forward: Forward) -> Any:
+        for server in params.get("mcpServers") or ():
+            if server.get("type") == "acp" and isinstance(server.get("name"), str):
+                self._servers[_first(server, "serverId", "id")] = server["name"]
+        return await forward()
+
+    @on("mcp/connect", source="agent")
+    async def connect(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        name = self._servers.get(_first(params, "serverId", "acpId"), "")
+        self._servers[_first(result, "connectionId")] = name
+        return result
+
+    @on("mcp/disconnect", source="agent")
+    async def disconnect(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._servers.pop(params.get("connectionId", ""), None)
+        return await forward()
+
+    @on("mcp/message", source="agent")
+    async def message(self, params: dict[str, Any], forward: Forward) -> Any:
+        server = self._servers.get(_first(params, "serverId", "connectionId"), "")
+        method, inner = params.get("method"), params.get("params") or {}
+        if self.hide_from == "agent" and method == "tools/call":
+            name = str(inner.get("name"))
+            if self._hidden(f"{server}/{name}", name):
+                return _refusal(f"Unknown tool: {name}", stateless="serverId" in params)
+        if self.hide_from == "client" or method != "tools/list":
+            return await forward()
+        result = await forward()
+        # One binding wraps the server's answer, the other does not.
+        listed = result.get("result", {}) if "serverId" in params else result
+        if "tools" in listed:
+            listed["tools"] = [
+                tool
+                for tool in listed["tools"]
+                if not self._hidden(f"{server}/{tool['name']}", tool["name"])
+            ]
+        return result
+
+    # -- from the client ---------------------------------------------------------------------------
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        kinds = ("tool_call", "tool_call_update", "tool_call_content_chunk")
+        params = update_of_kind(raw, *kinds) if self.hide_from == "client" else None
+        if params is not None:
+            session, id = self.sessions[params["sessionId"]], params["update"].get("toolCallId")
+            if params["update"]["sessionUpdate"] == "tool_call_content_chunk":
+                known = session.calls.get(id, {})
+            else:
+                known = merge_tool_call(session.calls, params["update"])
+            if id not in session.shown and self._uninteresting(known):
+                return
+        await forward()
+
+    @on("session/request_permission")
+    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+        session, told = self.sessions[params["sessionId"]], permission_tool_call(params)
+        id = str(told.get("toolCallId"))
+        known = session.calls.get(id)
+        if known is not None and id not in session.shown and self._uninteresting(known):
+            session.shown.add(id)
+            first = "tool_call" if "toolCall" in params else "tool_call_update"
+            await self.client.update(params["sessionId"], {**known, "sessionUpdate": first})
+        return await forward()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _uninteresting(self, known: dict[str, Any]) -> bool:
+        call = Call.of(known, cwd="", session="", agent="")
+        return call.kind in self.kinds or self._hidden(*call.tools)
+
+    def _hidden(self, *names: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in self.tools)
+
+
+def _first(holder: dict[str, Any], *keys: str) -> str:
+    """What the first of these members says that is there: the bindings differ in their names."""
+    return next((str(holder[key]) for key in keys if key in holder), "")
+
+
+def _refusal(text: str, *, stateless: bool) -> dict[str, Any]:
+    if not stateless:
+        raise RequestError(_INVALID_PARAMS, text)
+    return {"error": {"code": _INVALID_PARAMS, "message": text}}

@@ -1,0 +1,238 @@
+"""`hooks`: runs a command, or calls a URL, when something happens in a session.
+
+A command gets the event as JSON on its stdin, a URL as the body of a POST: `event`, `session_id`,
+`cwd`, and what the event is about. As with Claude Code's hooks, exit status 0 (or an HTTP status of
+2xx) means all right, 2 (or 403) blocks, with stderr (the body) as the reason, and everything else
+is only logged. What blocking means:
+
+    turn_end    the agent goes on: it is prompted with the reason, `max_continues` times at most
+    permission  the tool call is rejected, before anybody is asked, and the user is told why
+    tool_start  the turn is cancelled, and the user is told why; the tool may have run already
+    tool_end, error  the user is told the reason
+
+Options:
+    hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
+                   (default 30s), and `kinds` of tool calls, if it is not for all
+    max_continues  default 3
+
+Hooks for turn_end and permission are waited for, one after the other; the rest runs beside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import trio
+from attrs.validators import ge, gt, min_len
+
+from conductor.log import get_logger
+from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from proxies._commands import say
+from proxies._process import run
+from proxies._rules import choose_option
+from proxies._shapes import (
+    merge_tool_call,
+    opened_session,
+    permission_tool_call,
+    turn_end,
+    update_of_kind,
+)
+from proxies._web import post
+
+__all__ = ["Hook", "Hooks"]
+
+Event: TypeAlias = Literal["turn_end", "permission", "tool_start", "tool_end", "error"]
+
+_BLOCKS = {"run": 2, "url": 403}
+_AT_ONCE = 8
+
+log = get_logger(component="hooks")
+
+
+@attrs.frozen
+class Hook:
+    """What is done about some events."""
+
+    events: list[Event] = attrs.field(validator=min_len(1))
+    run: list[str] = attrs.field(factory=list)
+    url: str | None = attrs.field(default=None, repr=False)
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    timeout: timedelta = attrs.field(default=timedelta(seconds=30), validator=gt(timedelta()))
+    kinds: list[str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.run) == (self.url is not None):
+            raise ValueError("a hook has `run` or `url`")
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError("`url` begins with http:// or https://")
+
+    async def fire(self, event: dict[str, Any]) -> str | None:
+        """Do it; return the reason if that blocks."""
+        data, seconds = json.dumps(event).encode(), self.timeout.total_seconds()
+        status: int | None
+        if self.url is not None:
+            posted = await post(self.url, data, self.headers, seconds=seconds)
+            status, reason, problem = posted.status, posted.body, posted.problem
+            fine = status is not None and 200 <= status < 300
+        else:
+            cwd = event["cwd"] or None
+            done = await run(self.run, seconds=seconds, stdin=data, cwd=cwd, limit=65536)
+            reason, problem = done.stderr.decode(errors="replace"), done.problem
+            status, fine = done.status, done.status == 0
+        if status == _BLOCKS["run" if self.url is None else "url"]:
+            return reason.strip() or "blocked by a hook"
+        if not fine:
+            log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
+        return None
+
+
+@attrs.define
+class _Session:
+    cwd: str = ""
+    calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    ended: deque[str] = attrs.field(factory=lambda: deque(maxlen=1000))
+    """Tool calls that have ended, of which more may be heard."""
+    continues: int = 0
+    cancelled: bool = False
+
+
+@attrs.define
+class Hooks(Proxy):
+    """Run commands and call URLs on events."""
+
+    on_error = "pass"
+
+    hooks: list[Hook]
+    max_continues: int = attrs.field(default=3, validator=ge(0))
+    _version: int = attrs.field(default=1, init=False)
+    _slots: trio.CapacityLimiter = attrs.field(init=False)
+
+    sessions = per_session(_Session)
+
+    def __attrs_post_init__(self) -> None:
+        self._slots = trio.CapacityLimiter(_AT_ONCE)
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._version = result.get("protocolVersion", 1)
+        return result
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self.sessions[opened_session(params, result)].cwd = params.get("cwd", "")
+        return result
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        id = params["sessionId"]
+        session = self.sessions[id]
+        session.continues, session.cancelled = 0, False
+        try:
+            result = await forward()
+            while self._version == 1:
+                self.release_lane()  # other sessions need not wait for our hooks
+                reason = await self._turn_ended(id, result.get("stopReason"))
+                if session.cancelled:
+                    return {**result, "stopReason": "cancelled"}
+                if reason is None:
+                    return result
+                result = await forward(_prompt(id, reason))
+            return result
+        except RequestError as exc:
+            error = {"code": exc.code, "message": exc.message}
+            self.start_soon(self._tell, id, "error", {"error": error})
+            raise
+
+    @on("session/cancel")
+    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
+        self.sessions[params["sessionId"]].cancelled = True
+        await forward()
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        await forward()
+        params = update_of_kind(raw, "tool_call", "tool_call_update", "state_update")
+        if params is None:
+            return
+        id, update = params["sessionId"], params["update"]
+        if update["sessionUpdate"] == "state_update":
+            if turn_end(update):
+                self.start_soon(self._go_on, id, update["stopReason"])
+            return
+        session, call_id = self.sessions[id], str(update.get("toolCallId"))
+        first = call_id not in session.calls
+        if first and call_id in session.ended:
+            return
+        call = merge_tool_call(session.calls, update)
+        if first:
+            self.start_soon(self._tool_started, id, call)
+        if call_id not in session.calls:
+            session.ended.append(call_id)
+            self.start_soon(self._tell, id, "tool_end", {"tool_call": call})
+
+    @on("session/request_permission")
+    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+        id, told = params["sessionId"], permission_tool_call(params)
+        known = {**self.sessions[id].calls.get(str(told.get("toolCallId")), {}), **told}
+        self.release_lane()
+        reason = await self._fire(id, "permission", {"tool_call": known})
+        if reason is None:
+            return await forward()
+        await say(self.client, id, f"Denied by a hook: {reason}\n", version=self._version)
+        return {"outcome": choose_option("deny", params.get("options") or ())}
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _turn_ended(self, id: str, stop_reason: Any) -> str | None:
+        """Fire; return what the agent is to go on with."""
+        session = self.sessions[id]
+        reason = await self._fire(id, "turn_end", {"stop_reason": stop_reason})
+        if reason is None or stop_reason == "cancelled" or session.cancelled:
+            return None
+        if session.continues >= self.max_continues:
+            log.warning("a hook keeps the agent from ending too often", session=id)
+            return None
+        session.continues += 1
+        return reason
+
+    async def _go_on(self, id: str, stop_reason: str) -> None:
+        """Version 2: the turn has ended; a prompt begins another."""
+        reason = await self._turn_ended(id, stop_reason)
+        if reason is not None:
+            await self.agent.request("session/prompt", _prompt(id, reason))
+
+    async def _tool_started(self, id: str, call: dict[str, Any]) -> None:
+        if await self._tell(id, "tool_start", {"tool_call": call}):
+            await self.agent.cancel(id)
+
+    async def _tell(self, id: str, event: Event, about: dict[str, Any]) -> bool:
+        async with self._slots:
+            reason = await self._fire(id, event, about)
+        if reason is not None:
+            await say(self.client, id, f"A hook says: {reason}\n", version=self._version)
+        return reason is not None
+
+    async def _fire(self, id: str, event: Event, about: dict[str, Any]) -> str | None:
+        """Fire the hooks of an event, until one blocks; return its reason."""
+        kind = about.get("tool_call", {}).get("kind") or "other"
+        told = {"event": event, "session_id": id, "cwd": self.sessions[id].cwd, **about}
+        for hook in self.hooks:
+            fits = not hook.kinds or "tool_call" not in about or kind in hook.kinds
+            if event in hook.events and fits:
+                reason = await hook.fire(told)
+                if reason is not None:
+                    return reason
+        return None
+
+
+def _prompt(session_id: str, text: str) -> dict[str, Any]:
+    return {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}

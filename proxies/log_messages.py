@@ -1,0 +1,104 @@
+"""`log_messages`: tells of every message that passes: who, what, how large, how long it took.
+
+It sees messages as they are at its place in the chain; put one before and one after a proxy to see
+what that proxy does. It changes and delays nothing.
+
+Options:
+    methods    globs for the methods that are told of; default all
+    file       a file to append lines of JSON to; without one, the conductor's log, at `level`
+    level      default info (`acp-conductor --log info …` shows it)
+    content    whether params and results are written, too, to the file only; default no. They hold
+               whatever people and files say, secrets included
+    max_bytes  of one content; a larger one is left out; default 65536
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import attrs
+import trio
+from attrs.validators import ge
+
+from conductor.log import get_logger
+from conductor.proxy import Proxy, RawMessage, on
+
+__all__ = ["LogMessages"]
+
+_SESSION = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,200})"')
+_KIND = re.compile(rb'"sessionUpdate"\s*:\s*"([^"\\]{1,100})"')
+
+log = get_logger(component="log_messages")
+
+
+@attrs.define
+class LogMessages(Proxy):
+    """Log messages."""
+
+    on_error = "pass"
+
+    methods: list[str] = attrs.field(factory=lambda: ["*"])
+    file: Path | None = None
+    level: Literal["debug", "info", "warning"] = "info"
+    content: bool = False
+    max_bytes: int = attrs.field(default=65536, validator=ge(0))
+    _open: TextIO | None = attrs.field(default=None, init=False)
+    _asked: dict[int, float] = attrs.field(factory=dict, init=False)
+    """When the requests came that are not answered yet."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.content and self.file is None:
+            raise ValueError("`content` is written to a file only: give `file`")
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        if self.file is None:
+            yield
+            return
+        with _append(self.file) as self._open:
+            yield
+
+    @on("*")
+    async def tell(self, message: RawMessage) -> None:
+        if not any(fnmatch.fnmatchcase(message.method, glob) for glob in self.methods):
+            return
+        fields = self._fields(message)
+        if self._open is None:
+            getattr(log, self.level)("message", **fields)
+            return
+        payload = message.payload
+        if self.content and payload is not None and len(payload) <= self.max_bytes:
+            fields["content"] = json.loads(payload)
+        self._open.write(json.dumps({"time": time.time(), **fields}) + "\n")
+
+    def _fields(self, message: RawMessage) -> dict[str, Any]:
+        payload = message.payload or b""
+        fields: dict[str, Any] = {"source": message.source, "kind": message.kind}
+        fields["method"] = message.method
+        for name, regex in (("session", _SESSION), ("update", _KIND)):
+            if message.kind != "response" and (found := regex.search(payload, 0, 4096)):
+                fields[name] = found[1].decode(errors="replace")
+        fields["bytes"] = len(payload)
+        if message.kind == "request":
+            self._asked[message.number] = trio.current_time()
+        elif message.kind == "response":
+            fields["error"] = message.is_error
+            asked = self._asked.pop(message.number, None)
+            if asked is not None:
+                fields["ms"] = round(1000 * (trio.current_time() - asked), 1)
+        return fields
+
+
+def _append(path: Path) -> TextIO:
+    def private(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600)
+
+    return open(path, "a", encoding="utf-8", buffering=1, opener=private)

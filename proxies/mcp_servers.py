@@ -1,0 +1,123 @@
+"""`mcp_servers`: which MCP servers a session has, by project and by agent.
+
+Clients give every session and every agent the same servers, if they give any. Here servers are
+added, replaced (one of the client's with the same name), and removed, for the directories and the
+agents that an entry names.
+
+Options:
+    servers   entries; later ones win. Each has
+        name      of the server; to `remove`, a glob
+        command   an argv, or url: where it is, with `type` http (default) or sse
+        env       variables of a command, by name; headers of a url, by name
+        remove    true: take servers of this name away instead
+        cwd       globs for the session's directory; `~` is expanded; without it, all
+        agent     globs for the name that the agent gives itself; without it, all
+
+A server that the agent cannot reach, as it takes no http or sse, is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+from typing import Any, Literal
+
+import attrs
+
+from conductor.log import get_logger
+from conductor.proxy import Forward, Proxy, on
+from proxies._globs import matches
+
+__all__ = ["McpServers", "Server"]
+
+log = get_logger(component="mcp_servers")
+
+
+@attrs.frozen
+class Server:
+    """One entry."""
+
+    name: str
+    command: list[str] = attrs.field(factory=list)
+    url: str | None = None
+    type: Literal["http", "sse"] = "http"
+    env: dict[str, str] = attrs.field(factory=dict, repr=False)
+    headers: dict[str, str] = attrs.field(factory=dict, repr=False)
+    remove: bool = False
+    cwd: list[str] = attrs.field(factory=list)
+    agent: list[str] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.command) + (self.url is not None) + self.remove != 1:
+            raise ValueError("a server has one of `command`, `url` and `remove: true`")
+        if self.env and not self.command:
+            raise ValueError("`env` belongs to a `command`; a `url` has `headers`")
+        if self.headers and self.url is None:
+            raise ValueError("`headers` belong to a `url`; a `command` has `env`")
+
+    def meant_for(self, cwd: str, agent: str) -> bool:
+        directory = os.path.normpath(cwd)
+        return (not self.cwd or any(matches(directory, glob) for glob in self.cwd)) and (
+            not self.agent or any(fnmatch.fnmatchcase(agent, glob) for glob in self.agent)
+        )
+
+    def declaration(self, version: int) -> dict[str, Any]:
+        """The entry as the agent gets it."""
+        if self.url is not None:
+            headers = _pairs(self.headers)
+            return {"type": self.type, "name": self.name, "url": self.url, "headers": headers}
+        program, *args = self.command
+        # Agents want an absolute path, and may have another PATH than we.
+        command = shutil.which(program) or program
+        made = {"name": self.name, "command": command, "args": args, "env": _pairs(self.env)}
+        return made if version == 1 else {"type": "stdio", **made}
+
+
+@attrs.define
+class McpServers(Proxy):
+    """Add, replace and remove MCP servers."""
+
+    servers: list[Server]
+    _version: int = attrs.field(default=1, init=False)
+    _agent: str = attrs.field(default="", init=False)
+    _can: dict[str, Any] = attrs.field(factory=dict, init=False)
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._version = result.get("protocolVersion", 1)
+        self._agent = (result.get("agentInfo") or result.get("info") or {}).get("name", "")
+        if self._version == 1:
+            can = (result.get("agentCapabilities") or {}).get("mcpCapabilities")
+        else:
+            can = ((result.get("capabilities") or {}).get("session") or {}).get("mcp")
+        self._can = can or {}
+        return result
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def amend(self, params: dict[str, Any], forward: Forward) -> Any:
+        servers = list(params.get("mcpServers") or ())
+        for entry in self.servers:
+            if entry.meant_for(params.get("cwd", ""), self._agent):
+                servers = self._amended(servers, entry)
+        return await forward({**params, "mcpServers": servers})
+
+    def _amended(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
+        if entry.remove:
+            return [each for each in servers if not fnmatch.fnmatchcase(each["name"], entry.name)]
+        # Version 2 says `{}` for what it can, version 1 says true.
+        if entry.url is not None and self._can.get(entry.type) in (None, False):
+            log.warning("the agent cannot use an MCP server", name=entry.name, type=entry.type)
+            return servers
+        made = entry.declaration(self._version)
+        if any(each["name"] == entry.name for each in servers):
+            return [made if each["name"] == entry.name else each for each in servers]
+        return [*servers, made]
+
+
+def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]

@@ -1,0 +1,197 @@
+"""`normalize`: puts right what known agents and clients get wrong, so that nobody else has to.
+
+Which of the repairs are made depends on the names and versions that client and agent give
+themselves; the table is `quirks.yaml`.
+
+    early_updates            updates of a session that come before the answer to session/new, which
+                             tells the client of the session, are sent after it
+    protocol_version_text    `protocolVersion` as a text becomes a number
+    echoed_protocol_version  an agent that says yes to any version speaks version 1
+    missing_tool_call_id     tool calls without an id get one; an update without one is about the
+                             last such call
+    unannounced_tool_calls   a tool call that permission is asked for is announced first
+    one_turn_at_a_time       a prompt waits until the session's turn has ended (version 1)
+
+Options:
+    add   repairs that are made in any case
+    skip  repairs that are not
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import trio
+
+from conductor.proxy import Forward, Proxy, on, per_session
+from proxies import _quirks
+from proxies._quirks import Quirk, quirks_of
+from proxies._shapes import opened_session, update_of_kind
+
+__all__ = ["Normalize"]
+
+
+@attrs.define
+class _Session:
+    turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
+    waiting: list[trio.CancelScope] = attrs.field(factory=list)
+    """Prompts that wait for their turn."""
+    announced: bool = False
+    """The client knows the session."""
+    last_id: str = ""
+    """Of the last tool call that had none of its own."""
+    calls: dict[str, None] = attrs.field(factory=dict)
+    """Ids of tool calls that were announced; the oldest are forgotten."""
+
+
+@attrs.define
+class Normalize(Proxy):
+    """Repair known quirks of agents and clients."""
+
+    on_error = "pass"
+
+    add: list[Quirk] = attrs.field(factory=list)
+    skip: list[Quirk] = attrs.field(factory=list)
+    _active: set[str] = attrs.field(factory=set, init=False)
+    _opening: int = attrs.field(default=0, init=False)
+    """Requests for new sessions that are not answered yet."""
+    _holding: dict[str, deque[bytes]] = attrs.field(factory=dict, init=False)
+    """Updates that wait until the client knows their session."""
+    _version: int = attrs.field(default=1, init=False)
+    _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+
+    sessions = per_session(_Session)
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        table = _quirks.load()
+        client = quirks_of(table["clients"], params.get("clientInfo") or params.get("info"))
+        self._activate(client)
+        result = await forward(self._with_number(params))
+        agent = quirks_of(table["agents"], result.get("agentInfo") or result.get("info"))
+        self._activate(client | agent)
+        result = self._with_number(result)
+        if "echoed_protocol_version" in self._active:
+            result = {**result, "protocolVersion": 1}
+        self._version = result.get("protocolVersion", 1)
+        return result
+
+    @on("session/new")
+    @on("session/fork")
+    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._opening += 1
+        try:
+            result = await forward()
+            id = opened_session(params, result)
+            self.sessions[id].announced = True
+            return result
+        finally:
+            self._opening -= 1
+            for held in list(self._holding):
+                if self.sessions[held].announced or not self._opening:
+                    self.start_soon(self._send_held, held)  # begins after our answer
+
+    @on("session/load")
+    @on("session/resume")
+    async def reopen_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        self.sessions[params["sessionId"]].announced = True
+        return await forward()
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        if "early_updates" in self._active and (self._opening or self._holding):
+            id = json.loads(raw)["sessionId"]
+            if id in self._holding or not self.sessions[id].announced:
+                self._holding.setdefault(id, deque()).append(self._repaired(raw))
+                return
+        await forward(self._repaired(raw))
+
+    @on("session/request_permission")
+    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+        session, holder = self.sessions[params["sessionId"]], params.get("subject") or params
+        call = holder.get("toolCall")
+        if not isinstance(call, dict):
+            return await forward()
+        if "missing_tool_call_id" in self._active and not call.get("toolCallId"):
+            call["toolCallId"] = session.last_id or self._new_id(session)
+        if "unannounced_tool_calls" in self._active and call["toolCallId"] not in session.calls:
+            kind = "tool_call" if self._version == 1 else "tool_call_update"
+            told = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
+            await self.client.update(params["sessionId"], told)
+            self._remember(session, call["toolCallId"])
+        return await forward(params)
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        if "one_turn_at_a_time" not in self._active or self._version > 1:
+            return await forward()
+        session = self.sessions[params["sessionId"]]
+        with trio.CancelScope() as scope:
+            if session.turn.locked():
+                self.release_lane()
+                session.waiting.append(scope)
+                try:
+                    await session.turn.acquire()
+                finally:
+                    session.waiting.remove(scope)
+            else:
+                session.turn.acquire_nowait()
+        if scope.cancelled_caught:
+            return {"stopReason": "cancelled"}
+        try:
+            return await forward()
+        finally:
+            session.turn.release()
+
+    @on("session/cancel")
+    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
+        for scope in self.sessions[params["sessionId"]].waiting:
+            scope.cancel()
+        await forward()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _activate(self, quirks: set[str]) -> None:
+        self._active = (quirks | {*self.add}) - {*self.skip}
+
+    def _with_number(self, params: dict[str, Any]) -> dict[str, Any]:
+        version = params.get("protocolVersion")
+        if "protocol_version_text" in self._active and isinstance(version, str):
+            digits = version.strip().partition(".")[0]
+            if digits.isascii() and digits.isdigit():
+                return {**params, "protocolVersion": int(digits)}
+        return params
+
+    async def _send_held(self, id: str) -> None:
+        """What comes meanwhile is put behind what is held, so the order stays."""
+        held = self._holding.get(id, deque())
+        while held:
+            await self.client.notify("session/update", held.popleft())
+        self._holding.pop(id, None)
+
+    def _repaired(self, raw: bytes) -> bytes:
+        """An update with a tool call's id, if that is missing."""
+        params = update_of_kind(raw, "tool_call", "tool_call_update")
+        if params is None:
+            return raw
+        session, update = self.sessions[params["sessionId"]], params["update"]
+        changed = "missing_tool_call_id" in self._active and not update.get("toolCallId")
+        if changed:
+            new = update["sessionUpdate"] == "tool_call" or not session.last_id
+            update["toolCallId"] = self._new_id(session) if new else session.last_id
+        self._remember(session, str(update.get("toolCallId")))
+        return json.dumps(params).encode() if changed else raw
+
+    def _new_id(self, session: _Session) -> str:
+        session.last_id = f"conductor-call-{next(self._ids)}"
+        return session.last_id
+
+    def _remember(self, session: _Session, id: str) -> None:
+        session.calls[id] = None
+        if len(session.calls) > 1000:
+            del session.calls[next(iter(session.calls))]

@@ -1,0 +1,160 @@
+"""`rate_limit`: so many prompts in so much time, and so many turns at once.
+
+For keys with a quota, and against loops of programs that prompt. What is too much waits for its
+turn, in the order in which it came, or is refused.
+
+Options:
+    prompts   how many prompts may begin …
+    per       … in any stretch of this length; default 1m
+    at_once   how many turns may run at the same time, in all sessions; default unlimited
+    when_full wait (default) or refuse
+    longest   a prompt that would have to wait longer for the rate is refused; default 10m
+
+A prompt that waits can be cancelled. In version 2 of the protocol a turn outlives the answer to its
+prompt, and `at_once` counts it until the session is idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from typing import Any, Literal
+
+import attrs
+import trio
+from attrs.validators import ge, gt, optional
+
+from conductor.proxy import Forward, Proxy, RequestCancelled, on, per_session
+from proxies._commands import answer, say
+from proxies._shapes import update_of_kind
+
+__all__ = ["RateLimit"]
+
+
+@attrs.define
+class _Session:
+    waiting: list[trio.CancelScope] = attrs.field(factory=list)
+    holds: int = 0
+    """How many of the turns that may run at once are its own."""
+
+
+@attrs.define
+class RateLimit(Proxy):
+    """Limit how often, and how many at once, prompts reach the agent."""
+
+    prompts: int | None = attrs.field(default=None, validator=optional(gt(0)))
+    per: timedelta = attrs.field(default=timedelta(minutes=1), validator=gt(timedelta()))
+    at_once: int | None = attrs.field(default=None, validator=optional(ge(1)))
+    when_full: Literal["wait", "refuse"] = "wait"
+    longest: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
+    _version: int = attrs.field(default=1, init=False)
+    _begun: deque[float] = attrs.field(init=False)
+    """When the last prompts begin; those that wait are in the future."""
+    _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
+    _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
+
+    sessions = per_session(_Session)
+
+    def __attrs_post_init__(self) -> None:
+        if self.prompts is None and self.at_once is None:
+            raise ValueError("there is no limit: give `prompts` or `at_once`")
+        self._begun = deque(maxlen=self.prompts or 0)
+        if self.at_once is not None:
+            self._turns = trio.Semaphore(self.at_once, max_value=self.at_once)
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._version = result.get("protocolVersion", 1)
+        return result
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        id = params["sessionId"]
+        begin = self._next_begin()
+        wait = begin - trio.current_time()
+        room = wait <= 0 and not self._queue.locked() and self._take_turn()
+        if not room and (self.when_full == "refuse" or wait > self.longest.total_seconds()):
+            text = "Refused: there were too many prompts. Try again later."
+            return await answer(
+                self.client, params, text, version=self._version, stop_reason="refusal"
+            )
+        self._begun.append(max(begin, trio.current_time()))
+        if not room and not await self._wait(id, begin):
+            if self._version == 1:
+                return {"stopReason": "cancelled"}
+            raise RequestCancelled
+        return await self._run(id, forward)
+
+    @on("session/cancel")
+    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
+        for scope in self.sessions[params["sessionId"]].waiting:
+            scope.cancel()
+        await forward()
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        await forward()
+        params = update_of_kind(raw, "state_update")
+        if params is not None and params["update"].get("state") == "idle":
+            self._give_back(self.sessions[params["sessionId"]])
+
+    @on("session/close")
+    async def close(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._give_back(self.sessions[params["sessionId"]])
+        return result
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _next_begin(self) -> float:
+        """When the next prompt may begin, as far as the rate is concerned."""
+        if self.prompts is None or len(self._begun) < self.prompts:
+            return trio.current_time()
+        return self._begun[0] + self.per.total_seconds()
+
+    def _take_turn(self) -> bool:
+        if self._turns is None:
+            return True
+        try:
+            self._turns.acquire_nowait()
+        except trio.WouldBlock:
+            return False
+        return True
+
+    async def _wait(self, id: str, begin: float) -> bool:
+        """Wait in the queue, until `begin` and for a turn; False if that was cancelled."""
+        session, seconds = self.sessions[id], begin - trio.current_time()
+        if seconds >= 1:
+            text = f"Waiting for {seconds:.0f} s: there were too many prompts.\n"
+            await say(self.client, id, text, version=self._version)
+        with trio.CancelScope() as scope:
+            session.waiting.append(scope)
+            try:
+                self.release_lane()
+                async with self._queue:
+                    await trio.sleep_until(begin)
+                    if self._turns is not None:
+                        await self._turns.acquire()
+            finally:
+                session.waiting.remove(scope)
+        return not scope.cancelled_caught
+
+    async def _run(self, id: str, forward: Forward) -> Any:
+        """The turn, which has to be given back when it ends."""
+        session = self.sessions[id]
+        session.holds += 1
+        accepted = False
+        try:
+            result = await forward()
+            accepted = self._version > 1
+            return result
+        finally:
+            if not accepted:
+                self._give_back(session)
+
+    def _give_back(self, session: _Session) -> None:
+        if session.holds:
+            session.holds -= 1
+            if self._turns is not None:
+                self._turns.release()

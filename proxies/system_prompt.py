@@ -1,0 +1,100 @@
+"""`system_prompt`: gives every session the same instructions, whatever the agent can take.
+
+An agent that takes a system prompt gets it with the request that opens the session. For another one
+it comes before the first prompt, or, with `otherwise: skip`, not at all.
+
+Options:
+    text, file  the instructions; of both, the text comes first
+    mode        append (default) to the agent's own instructions, or override them. An agent that
+                cannot be overridden gets them appended, with a warning in the log.
+    otherwise   prompt (default) or skip: what to do with an agent that takes no system prompt
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from conductor.log import get_logger
+from conductor.proxy import Forward, Proxy, on, per_session
+
+__all__ = ["SystemPrompt"]
+
+log = get_logger(component="system_prompt")
+
+
+@attrs.define
+class SystemPrompt(Proxy):
+    """Give every session the same instructions."""
+
+    text: str = ""
+    file: Path | None = None
+    mode: Literal["append", "override"] = "append"
+    otherwise: Literal["prompt", "skip"] = "prompt"
+    _can: dict[str, Any] | None = attrs.field(default=None, init=False)
+    """What the agent says about system prompts; None if it takes none."""
+
+    waiting = per_session(list[str])
+    """What comes before the session's first prompt."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.text and self.file is None:
+            raise ValueError("there are no instructions: give `text` or `file`")
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        if result.get("protocolVersion", 1) == 1:
+            session = (result.get("agentCapabilities") or {}).get("sessionCapabilities")
+        else:
+            session = (result.get("capabilities") or {}).get("session")
+        self._can = (session or {}).get("systemPrompt")
+        return result
+
+    @on("session/new")
+    async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._can is not None:
+            return await forward(await self._instructed(params))
+        result = await forward()
+        if self.otherwise == "prompt":
+            self.waiting[result["sessionId"]].append(await self._read())
+        return result
+
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
+        """What came before the first prompt is in the history; a system prompt is not."""
+        if self._can is None:
+            return await forward()
+        return await forward(await self._instructed(params))
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        waiting = self.waiting.pop(params["sessionId"], [])
+        if not waiting:
+            return await forward()
+        blocks = [{"type": "text", "text": text} for text in waiting]
+        return await forward({**params, "prompt": [*blocks, *params["prompt"]]})
+
+    async def _instructed(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The request with our instructions, after the client's own unless they are overridden."""
+        theirs = params.get("systemPrompt") or {}
+        mode = self.mode
+        if mode == "override" and ((self._can or {}).get("mode") or {}).get("override") is None:
+            log.warning("the agent's system prompt cannot be overridden; it is appended to")
+            mode = "append"
+        ours = {"type": "text", "text": await self._read()}
+        if mode == "override" or not theirs:
+            return {**params, "systemPrompt": {"mode": mode, "content": [ours]}}
+        return {**params, "systemPrompt": {**theirs, "content": [*theirs["content"], ours]}}
+
+    async def _read(self) -> str:
+        """The instructions as they are now: a file may have been edited since the start."""
+        if self.file is None:
+            return self.text
+        content = await trio.Path(self.file).read_text(encoding="utf-8")
+        return f"{self.text}\n\n{content}".strip()

@@ -1,0 +1,101 @@
+"""`usage`: tells, when the user asks `/usage`, what a session has used so far.
+
+Most clients show none of what agents report: the context window, tokens, cost. The agent is not
+asked and spends nothing on the answer.
+
+Options:
+    command  the slash command; default `usage`
+    tokens   whether the tokens that the agent reports at a turn's end are those of the `turn`
+             (default) or of the `session` so far; agents differ
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from attrs.validators import matches_re
+
+from conductor.proxy import Forward, Proxy, on, per_session
+from proxies._commands import SlashCommand, answer
+from proxies._meter import CATEGORIES, Counting, Meter
+from proxies._shapes import update_of_kind
+
+__all__ = ["Usage"]
+
+
+@attrs.define
+class Usage(Proxy):
+    """Answer `/usage` with the session's tokens and cost."""
+
+    on_error = "pass"
+
+    command: str = attrs.field(default="usage", validator=matches_re(r"[\w:-]+"))
+    tokens: Counting = "turn"
+    _version: int = attrs.field(default=1, init=False)
+    _command: SlashCommand = attrs.field(init=False)
+
+    meters = per_session(Meter)
+
+    def __attrs_post_init__(self) -> None:
+        self._command = SlashCommand(self.command, "Show the tokens and cost of this session")
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._version = result.get("protocolVersion", 1)
+        return result
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def advertise(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        return result if self._version == 1 or result is None else self._command.advertise(result)
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        kinds = ("usage_update", "state_update", "available_commands_update")
+        params = update_of_kind(raw, *kinds)
+        if params is not None and params["update"]["sessionUpdate"] == "available_commands_update":
+            await forward({**params, "update": self._command.advertise(params["update"])})
+            return
+        if params is not None:
+            self._meter(params["sessionId"]).update(params["update"])
+        await forward()
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        meter = self._meter(params["sessionId"])
+        if self._command.called_in(params):
+            return await answer(self.client, params, report(meter), version=self._version)
+        result = await forward()
+        if self._version == 1:
+            meter.turn(result)
+        return result
+
+    def _meter(self, session_id: str) -> Meter:
+        meter = self.meters[session_id]
+        meter.counting = self.tokens
+        return meter
+
+
+def report(meter: Meter) -> str:
+    """What a meter shows, for people."""
+    lines = []
+    if meter.used is not None and meter.size:
+        share = f"{100 * meter.used / meter.size:.0f} %"
+        lines.append(f"Context: {meter.used:,} of {meter.size:,} tokens ({share})")
+    if meter.tokens:
+        parts = [
+            f"{word} {meter.tokens[name]:,}"
+            for name, word in CATEGORIES.items()
+            if name in meter.tokens
+        ]
+        turns = f"{meter.turns} turn{'s' if meter.turns != 1 else ''}"
+        total = f"{meter.tokens.get('totalTokens', 0):,}"
+        lines.append(f"Tokens: {total} in {turns} ({', '.join(parts)})")
+    for currency, amount in meter.cost.items():
+        lines.append(f"Cost: {amount:.4f} {currency}")
+    return "\n".join(lines) or "The agent has not reported any usage yet."

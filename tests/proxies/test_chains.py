@@ -1,0 +1,47 @@
+"""The example chains load, and what their first lines promise is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conductor.components.loading import entry_points
+from conductor.testing import open_chain
+
+CHAINS = Path(__file__).parents[2] / "chains"
+
+# A prompt, and what the answer has in it.
+PROMISED = {
+    "budget": ("say hello", "hello"),
+    "context": ("echo", "Answer briefly."),
+    "hide_tools": ("say hello", "hello"),
+    "hooks": ("say hello", "hello"),
+    "log_messages": ("echo", "Answer briefly."),
+    "mcp_servers": ("say hello", "hello"),
+    "normalize": ("say hello", "hello"),
+    "permissions": ("ask Deploy", "Deploy: reject"),
+    "rate_limit": ("say hello", "hello"),
+    "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),
+    "system_prompt": ("echo", "British English"),
+    "usage": ("/usage", "The agent has not reported any usage yet."),
+}
+
+
+@pytest.mark.parametrize("name", PROMISED)
+async def test_an_example_does_what_it_says(name, tmp_path):
+    prompt, said = PROMISED[name]
+    async with open_chain(CHAINS / f"{name}.yaml") as client:
+        await client.initialize()
+        session = await client.new_session(str(tmp_path))
+        assert await client.prompt(session, prompt) == {"stopReason": "end_turn"}
+        assert said in client.transcript.text()
+
+
+def test_every_proxy_is_announced_and_has_an_example():
+    modules = {path.stem for path in (CHAINS.parent / "proxies").glob("[!_]*.py")}
+    ours = {
+        name for name, point in entry_points().items() if point.value.startswith("proxies.")
+    } - {"mcp_tools"}
+
+    assert ours == modules - {"mcp_tools"} == set(PROMISED)

@@ -1,0 +1,36 @@
+"""The examples in docs/proxies.md are valid, and every proxy has its paragraph."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.components.loading import make_plugin
+
+ROOT = Path(__file__).parents[2]
+PARAGRAPHS = dict(
+    re.findall(
+        r"^## (\w+)\n.*?^```yaml\n(.*?)^```",
+        (ROOT / "docs" / "proxies.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+)
+
+
+@pytest.mark.parametrize("name", PARAGRAPHS)
+def test_the_example_of_a_paragraph_is_valid(name, tmp_path):
+    text = "".join(f"  {line}\n" for line in PARAGRAPHS[name].splitlines())
+    file = tmp_path / "chain.yaml"
+    file.write_text(f"version: 1\nproxies:\n{text}agent:\n  use: test-agent\n")
+
+    (spec,) = load(file, environ={"DOCS_TOKEN": "x"}).proxies
+    assert type(make_plugin(spec)).__module__ == f"proxies.{name}"
+
+
+def test_every_proxy_has_a_paragraph():
+    modules = {path.stem for path in (ROOT / "proxies").glob("[!_]*.py")} - {"mcp_tools"}
+
+    assert modules == set(PARAGRAPHS)

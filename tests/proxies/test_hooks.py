@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.hooks import Hook, Hooks
+
+TOOL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Run", "kind": "execute"}
+DONE = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+OPTIONS = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
+
+
+def hook(*events, script="exit 0", file="/dev/null", **more):
+    """A hook that writes what it gets to a file, as a line, and then runs a shell script."""
+    command = ["sh", "-c", f'{{ cat; echo; }} >> "$0"; {script}', str(file)]
+    return Hook(list(events), run=command, **more)
+
+
+def events(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def telling(*events):
+    """A hook that says what it gets, so that a test can wait for it."""
+    return Hook(list(events), run=["sh", "-c", "cat >&2; exit 2"])
+
+
+async def told(client, count):
+    """What `telling` hooks have said, once there are this many of them."""
+    await client.transcript.wait("session/update agent_message_chunk", count=count)
+    lines = client.transcript.text().splitlines()
+    return [json.loads(line.removeprefix("A hook says: ")) for line in lines]
+
+
+async def test_a_turn_that_ends_is_told_of(chain, tmp_path):
+    file = tmp_path / "events"
+    async with chain(Hooks([hook("turn_end", file=file)]), FakeAgent(turns=[["hi"]])) as client:
+        await client.initialize()
+        session = await client.new_session(str(tmp_path))
+        assert await client.prompt(session, "go") == {"stopReason": "end_turn"}
+
+    assert events(file) == [
+        {
+            "event": "turn_end",
+            "session_id": "session-1",
+            "cwd": str(tmp_path),
+            "stop_reason": "end_turn",
+        }
+    ]
+
+
+async def test_a_turn_that_must_not_end_goes_on_with_the_reason(chain, tmp_path):
+    once = (
+        f"test -e {tmp_path}/tested && exit 0; touch {tmp_path}/tested; echo run tests >&2; exit 2"
+    )
+    agent = FakeAgent(turns=[["one "], ["two"]])
+    async with chain(Hooks([hook("turn_end", script=once)]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        assert await client.prompt(session, "go") == {"stopReason": "end_turn"}
+        assert client.transcript.text() == "one two"
+
+    prompts = [each.params["prompt"] for each in agent.transcript.of("session/prompt", "request")]
+    assert prompts[1:] == [[{"type": "text", "text": "run tests"}]]
+
+
+async def test_a_hook_does_not_keep_a_turn_going_for_ever(chain):
+    agent = FakeAgent()
+    proxy = Hooks([hook("turn_end", script="exit 2")], max_continues=2)
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        for _ in range(2):
+            assert await client.prompt(session, "go") == {"stopReason": "end_turn"}
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 2 * 3
+
+
+async def test_a_turn_that_the_user_cancelled_does_not_go_on(chain):
+    agent = FakeAgent(turns=[[{"stopReason": "cancelled"}]])
+    async with chain(Hooks([hook("turn_end", script="exit 2")]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+async def test_cancelling_while_a_hook_runs_ends_the_turn(chain, tmp_path):
+    running, go = tmp_path / "running", tmp_path / "go"
+    for fifo in (running, go):
+        os.mkfifo(fifo)
+    script = f"echo > {running}; read word < {go}; exit 2"
+    agent, answers = FakeAgent(), []
+    async with chain(Hooks([hook("turn_end", script=script)]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+
+        async def prompt():
+            answers.append(await client.prompt(session, "go"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompt)
+            await trio.to_thread.run_sync(running.read_text, abandon_on_cancel=True)
+            client.cancel(session)
+            await agent.transcript.wait("session/cancel")
+            await trio.to_thread.run_sync(go.write_text, "go\n", abandon_on_cancel=True)
+
+    assert answers == [{"stopReason": "cancelled"}]
+    assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+def asking(agent, answers):
+    async def ask(session):
+        params = {"sessionId": session, "toolCall": {"toolCallId": "c1"}, "options": OPTIONS}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("script", "kinds", "option", "said"),
+    [
+        ("exit 0", [], "yes", ""),
+        ("echo too risky >&2; exit 2", [], "no", "Denied by a hook: too risky\n"),
+        ("exit 1", [], "yes", ""),
+        ("exit 2", ["read"], "yes", ""),
+        ("exit 2", ["execute"], "no", "Denied by a hook: blocked by a hook\n"),
+    ],
+)
+async def test_a_hook_may_deny_permission(chain, script, kinds, option, said):
+    answers, agent = [], FakeAgent()
+    agent.turns.append([TOOL, asking(agent, answers)])
+    async with chain(Hooks([hook("permission", script=script, kinds=kinds)]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+        assert client.transcript.text() == said
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": option}}]
+
+
+async def test_the_first_hook_that_blocks_decides(chain, tmp_path):
+    file = tmp_path / "events"
+    hooks = [hook("permission", script="exit 2"), hook("permission", file=file)]
+    agent = FakeAgent()
+    agent.turns.append([TOOL, asking(agent, [])])
+    async with chain(Hooks(hooks), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+
+    assert not file.exists()
+
+
+async def test_tools_are_told_of_once_when_they_start_and_once_when_they_end(chain):
+    running, late = {**DONE, "status": "in_progress"}, {**DONE, "rawOutput": 1}
+    del late["status"]
+    other = {**TOOL, "toolCallId": "c2", "status": "completed"}
+    agent = FakeAgent(turns=[[TOOL, running, DONE, late, DONE, other]])
+    async with chain(Hooks([telling("tool_start", "tool_end")]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+        heard = await told(client, 4)
+
+    calls = [(each["event"], each["tool_call"]["toolCallId"]) for each in heard]
+    assert sorted(calls) == [
+        ("tool_end", "c1"),
+        ("tool_end", "c2"),
+        ("tool_start", "c1"),
+        ("tool_start", "c2"),
+    ]
+
+
+async def test_updates_are_not_held_up_by_hooks(chain):
+    agent = FakeAgent(turns=[[TOOL, DONE]])
+    async with chain(Hooks([hook("tool_start", script="sleep 1000")]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+
+        assert client.transcript.updates() == [TOOL, DONE]
+
+
+async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
+    async def until_cancelled(session):
+        await agent.transcript.wait("session/cancel")
+
+    agent = FakeAgent(turns=[[TOOL, until_cancelled, {"stopReason": "cancelled"}]])
+    proxy = Hooks([hook("tool_start", script="echo not that >&2; exit 2")])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
+        assert client.transcript.text() == "A hook says: not that\n"
+
+
+async def test_an_error_is_told_of(chain):
+    agent = FakeAgent(turns=[[RequestError(-32000, "no money")]])
+    async with chain(Hooks([telling("error")]), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        with pytest.raises(RequestError, match="no money"):
+            await client.prompt(session, "go")
+
+        assert (await told(client, 1))[0]["error"] == {"code": -32000, "message": "no money"}
+
+
+async def test_in_version_2_a_turn_goes_on_with_another_prompt(chain):
+    async def end(session):
+        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+        agent.update(session, idle)
+
+    agent = FakeAgent(turns=[[end], [end], [end]])
+    proxy = Hooks([hook("turn_end", script="echo more >&2; exit 2")], max_continues=1)
+    async with chain(proxy, agent) as client:
+        await client.initialize(version=2)
+        await client.prompt(await client.new_session("/"), "go")
+        again = await agent.transcript.wait("session/prompt?", count=2)
+
+        assert again.params["prompt"] == [{"type": "text", "text": "more"}]
+
+
+@pytest.mark.parametrize(
+    ("status", "option"), [("200 OK", "yes"), ("403 Forbidden", "no"), ("500 Oh", "yes")]
+)
+async def test_a_url_is_called(chain, status, option):
+    received = []
+
+    async def serve(stream):
+        data = b""
+        while b"\r\n\r\n" not in data or not data.endswith(b"}"):
+            data += await stream.receive_some()
+        received.append(data)
+        body = f"HTTP/1.1 {status}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!"
+        await stream.send_all(body.encode())
+        await stream.aclose()
+
+    answers, agent = [], FakeAgent()
+    agent.turns.append([TOOL, asking(agent, answers)])
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        port = listener.socket.getsockname()[1]
+        url = f"http://127.0.0.1:{port}/hook"
+        proxy = Hooks([Hook(["permission"], url=url, headers={"X-Key": "k"})])
+        async with chain(proxy, agent) as client:
+            await client.initialize()
+            await client.prompt(await client.new_session("/work"), "go")
+            assert client.transcript.text() == ("Denied by a hook: no!\n" if option == "no" else "")
+        nursery.cancel_scope.cancel()
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": option}}]
+    head, _, body = received[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /hook ")
+    assert b"X-Key: k" in head
+    assert json.loads(body)["tool_call"]["title"] == "Run"
+
+
+async def test_a_hook_that_takes_too_long_blocks_nothing(chain, virtual_clock):
+    slow = hook("turn_end", script="sleep 1000", timeout=timedelta(seconds=5))
+    async with chain(Hooks([slow]), FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session("/")
+        assert await client.prompt(session, "go") == {"stopReason": "end_turn"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "a hook has `run` or `url`"),
+        ({"run": ["x"], "url": "http://x"}, "a hook has `run` or `url`"),
+        ({"url": "file:///etc/passwd"}, "begins with http"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        Hook(["turn_end"], **options)
+
+
+def test_nothing_tells_the_secrets():
+    shown = repr(Hook(["error"], url="http://x/?key=s3cret", headers={"A": "s3cret"}))
+    assert "s3cret" not in shown

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from conductor.testing import FakeAgent
+from proxies.mcp_servers import McpServers, Server
+
+THEIRS = {"name": "files", "command": "/bin/files", "args": [], "env": []}
+HTTP = {"mcpCapabilities": {"http": True, "sse": False}}
+
+
+def stdio(name, command="/bin/x"):
+    return {"name": name, "command": command, "args": [], "env": []}
+
+
+async def servers_of(chain, *entries, cwd="/work", version=1, capabilities=HTTP, name="claude"):
+    """The MCP servers that the agent is told of when the client has one."""
+    answer = {"protocolVersion": version, "agentCapabilities": capabilities}
+    answer |= {"agentInfo": {"name": name, "version": "1"}}
+    if version == 2:
+        answer = {"protocolVersion": 2, "info": answer["agentInfo"], "capabilities": capabilities}
+    agent = FakeAgent(handlers={"initialize": lambda params: answer})
+    async with chain(McpServers(list(entries)), agent, bridged=False) as client:
+        await client.initialize(version=version)
+        await client.new_session(cwd, [THEIRS])
+    return agent.transcript.of("session/new", "request")[0].params["mcpServers"]
+
+
+async def test_a_server_is_added_after_those_of_the_client(chain):
+    command = ["/bin/docs", "--fast"]
+    found = await servers_of(chain, Server("docs", command, env={"KEY": "v"}))
+
+    env = [{"name": "KEY", "value": "v"}]
+    added = {"name": "docs", "command": "/bin/docs", "args": ["--fast"], "env": env}
+    assert found == [THEIRS, added]
+
+
+async def test_a_program_is_given_by_its_absolute_path(chain):
+    found = await servers_of(chain, Server("a", ["sh"]), Server("b", ["no-such-program"]))
+
+    assert os.path.isabs(found[1]["command"])
+    assert found[2]["command"] == "no-such-program"
+
+
+async def test_one_with_the_same_name_is_replaced_where_it_stands(chain):
+    found = await servers_of(
+        chain, Server("docs", ["/bin/x"]), Server("files", ["/bin/x"]), Server("docs", ["/bin/y"])
+    )
+
+    assert found == [stdio("files"), stdio("docs", "/bin/y")]
+
+
+async def test_servers_are_removed_by_name(chain):
+    removed = Server("f*", remove=True)
+
+    assert await servers_of(chain, Server("g", ["/bin/x"]), removed) == [stdio("g")]
+    assert await servers_of(chain, Server("x", remove=True)) == [THEIRS]
+
+
+@pytest.mark.parametrize(
+    ("entry", "cwd", "meant"),
+    [
+        ({"cwd": ["/work/**"]}, "/work/a/b", True),
+        ({"cwd": ["/work"]}, "/work/a", True),
+        ({"cwd": ["/work"]}, "/work/../home", False),
+        ({"cwd": ["/work"]}, "/workshop", False),
+        ({"cwd": ["~/src"]}, os.path.expanduser("~/src/x"), True),
+        ({"agent": ["codex*", "claude"]}, "/work", True),
+        ({"agent": ["codex*"]}, "/work", False),
+        ({"agent": ["claude"], "cwd": ["/home"]}, "/work", False),
+    ],
+)
+async def test_an_entry_is_for_projects_and_agents(chain, entry, cwd, meant):
+    found = await servers_of(chain, Server("x", ["/bin/x"], **entry), cwd=cwd)
+
+    assert found == ([THEIRS, stdio("x")] if meant else [THEIRS])
+
+
+async def test_a_url_is_given_to_an_agent_that_takes_it(chain):
+    http = Server("api", url="https://x.example/mcp", headers={"Authorization": "Bearer 1"})
+    sse = Server("old", url="https://x.example/sse", type="sse")
+
+    assert await servers_of(chain, http, sse) == [
+        THEIRS,
+        {
+            "type": "http",
+            "name": "api",
+            "url": "https://x.example/mcp",
+            "headers": [{"name": "Authorization", "value": "Bearer 1"}],
+        },
+    ]
+
+
+async def test_version_2_names_the_type_and_has_the_capabilities_elsewhere(chain):
+    http = Server("api", url="https://x.example/mcp")
+    capabilities = {"session": {"mcp": {"stdio": {}, "http": {}}}}
+    found = await servers_of(
+        chain, Server("x", ["/bin/x"]), http, version=2, capabilities=capabilities
+    )
+
+    assert found[1] == {"type": "stdio", **stdio("x")}
+    assert found[2]["type"] == "http"
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
+async def test_every_request_that_opens_a_session_is_amended(chain, method):
+    agent = FakeAgent(handlers={method: lambda params: {"sessionId": "s2"}})
+    async with chain(McpServers([Server("x", ["/bin/x"])]), agent) as client:
+        await client.initialize()
+        await client.request(method, {"sessionId": "s", "cwd": "/work", "mcpServers": []})
+
+    assert agent.transcript.of(method, "request")[0].params["mcpServers"] == [stdio("x")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "one of `command`, `url` and `remove: true`"),
+        ({"command": ["x"], "url": "y"}, "one of"),
+        ({"url": "x", "env": {"A": "b"}}, "`env` belongs to a `command`"),
+        ({"command": ["x"], "headers": {"A": "b"}}, "`headers` belong to a `url`"),
+    ],
+)
+def test_an_entry_is_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        Server("x", **options)
+
+
+def test_nothing_tells_the_secrets():
+    shown = repr(
+        [Server("x", ["x"], env={"A": "s3cret"}), Server("x", url="", headers={"A": "s3cret"})]
+    )
+    assert "s3cret" not in shown

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor import log
+from conductor.testing import FakeAgent
+from proxies._rules import Rule
+from proxies.permissions import Permissions
+
+OPTIONS = [
+    {"optionId": "always", "name": "Always", "kind": "allow_always"},
+    {"optionId": "once", "name": "Once", "kind": "allow_once"},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+]
+READ = {
+    "sessionUpdate": "tool_call",
+    "toolCallId": "c1",
+    "title": "Read notes",
+    "kind": "read",
+    "locations": [{"path": "/work/notes.txt"}],
+}
+
+
+def asking(agent, tool_call, answers, **members):
+    """A step of a turn: ask, and keep the outcome."""
+
+    async def ask(session):
+        params = {"sessionId": session, "options": OPTIONS, "toolCall": tool_call, **members}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    return ask
+
+
+def selected(id):
+    return {"outcome": {"outcome": "selected", "optionId": id}}
+
+
+async def decide(chain, proxy, *steps, handlers=None, version=1, tool_call=None, members=None):
+    """What the agent is answered, and what was asked of the client."""
+    answers = []
+    agent = FakeAgent()
+    tool_call = tool_call or {"toolCallId": "c1"}
+    agent.turns.append([*steps, asking(agent, tool_call, answers, **(members or {}))])
+    async with chain(proxy, agent) as client:
+        client.handlers.update(handlers or {})
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+        asked = client.transcript.of("session/request_permission", "request")
+        await client.prompt(session, "/permissions")
+        return answers[0], len(asked), client.transcript.text()
+
+
+async def test_a_bare_request_matches_by_the_tool_call_that_was_announced(chain):
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=["notes.txt"])])
+
+    answer, asked, _ = await decide(chain, proxy, READ)
+
+    assert (answer, asked) == (selected("once"), 0)
+
+
+async def test_updates_and_the_request_itself_add_to_what_is_known(chain):
+    update = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"}
+    proxy = Permissions([Rule("deny", kind=["edit"], title="other")])
+
+    answer, _, _ = await decide(
+        chain, proxy, READ, update, tool_call={"toolCallId": "c1", "title": "other"}
+    )
+
+    assert answer == selected("no")
+
+
+async def test_tool_calls_of_other_sessions_and_finished_ones_are_not_known(chain):
+    done = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+    proxy = Permissions([Rule("deny", kind=["read"])])
+
+    answer, asked, _ = await decide(chain, proxy, READ, done)
+
+    assert (answer, asked) == (selected("always"), 1)
+
+
+async def test_what_no_rule_decides_is_asked_and_may_be_told_otherwise(chain):
+    rules = [Rule("deny", kind=["delete"])]
+
+    assert (await decide(chain, Permissions(rules), READ))[:2] == (selected("always"), 1)
+    assert (await decide(chain, Permissions(rules, default="deny"), READ))[0] == selected("no")
+
+
+async def test_a_dry_run_asks_and_tells_what_it_would_have_done(chain):
+    proxy = Permissions([Rule("deny", name="no reading")], dry_run=True)
+
+    answer, asked, told = await decide(chain, proxy, READ)
+
+    assert (answer, asked) == (selected("always"), 1)
+    assert told == "- Read notes: no reading → deny (dry run), always"
+
+
+async def test_the_user_is_told_which_rule_decided(chain):
+    _, _, told = await decide(chain, Permissions([Rule("ask", kind=["x"]), Rule("deny")]), READ)
+
+    assert told == "- Read notes: rule 2 → deny, no"
+
+
+async def test_what_nobody_answers_in_time_is_denied_and_withdrawn(chain, virtual_clock):
+    async def never(params):
+        withdrawn.append(params["toolCall"])
+        try:
+            await trio.sleep_forever()
+        finally:
+            withdrawn.append("withdrawn")
+
+    withdrawn = []
+    proxy = Permissions([], timeout=timedelta(minutes=2))
+
+    before = trio.current_time()
+    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": never})
+
+    assert answer == selected("no")
+    assert withdrawn == [{"toolCallId": "c1"}, "withdrawn"]
+    assert trio.current_time() - before == pytest.approx(120)
+
+
+async def test_a_person_who_answers_in_time_is_heard(chain, virtual_clock):
+    async def later(params):
+        await trio.sleep(60)
+        return selected("once")
+
+    proxy = Permissions([], timeout=timedelta(minutes=2))
+
+    answer, _, _ = await decide(chain, proxy, READ, handlers={"session/request_permission": later})
+
+    assert answer == selected("once")
+
+
+async def test_every_decision_is_a_line_in_the_audit_file(chain, tmp_path):
+    file = tmp_path / "audit.jsonl"
+    await decide(chain, Permissions([Rule("deny")], audit=file), READ)
+    await decide(chain, Permissions([], audit=file), READ)
+
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line.pop("time") > 0 for line in lines] == [True, True]
+    common = {"session": "session-1", "tool_call": "c1", "kind": "read", "dry_run": False}
+    assert lines == [
+        {**common, "rule": "rule 1", "action": "deny", "outcome": "no", "title": "Read notes"},
+        {**common, "rule": "default", "action": "ask", "outcome": "always", "title": "Read notes"},
+    ]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_version_2_asks_about_a_subject_or_about_nothing_in_particular(chain):
+    call = {**READ, "sessionUpdate": "tool_call_update"}
+    subject = {"type": "tool_call", "toolCall": {"toolCallId": "c1"}}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+    rules = [Rule("allow_once", kind=["read"]), Rule("deny", title="May I")]
+
+    told = await decide(chain, Permissions(rules), call, version=2, members=members)
+    bare = await decide(chain, Permissions(rules), version=2, members={**members, "subject": None})
+
+    assert (told[0], bare[0]) == (selected("once"), selected("no"))
+
+
+async def test_an_agent_is_known_by_its_name(chain):
+    agent = {"protocolVersion": 1, "agentInfo": {"name": "codex-acp", "version": "1"}}
+    answers = []
+    fake = FakeAgent(handlers={"initialize": lambda params: agent})
+    fake.turns.append([asking(fake, {"toolCallId": "c"}, answers)])
+    async with chain(Permissions([Rule("deny", agent=["codex*"])]), fake) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]
+
+
+async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
+    async with chain(Permissions([]), FakeAgent()) as client:
+        await client.initialize(version=2)
+        opened = await client.request("session/new", {"cwd": "/work"})
+        assert [each["name"] for each in opened["availableCommands"]] == ["permissions"]
+        answer = await client.prompt(opened["sessionId"], "/permissions")
+
+        updates = client.transcript.updates()
+        assert answer == {"messageId": updates[0]["messageId"]}
+        assert updates[2]["content"][0]["text"] == "No permission was asked for yet."
+
+
+async def test_version_1_advertises_in_an_update_only(chain):
+    commands = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+    async with chain(Permissions([]), FakeAgent(turns=[[commands]])) as client:
+        await client.initialize()
+        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": []})
+        assert opened == {"sessionId": "session-1"}
+        await client.prompt("session-1", "hi")
+
+        (update,) = client.transcript.updates()
+        assert [each["name"] for each in update["availableCommands"]] == ["permissions"]
+
+
+async def test_the_log_tells_of_every_decision_without_its_title(chain, capsys):
+    log.configure("info", as_json=True)
+    await decide(chain, Permissions([Rule("deny")]), READ)
+
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["event"] == "permission decided"
+    assert (line["rule"], line["action"], line["outcome"]) == ("rule 1", "deny", "no")
+    assert "Read notes" not in str(line)

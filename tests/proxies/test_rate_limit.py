@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.rate_limit import RateLimit
+
+ENDED = {"stopReason": "end_turn"}
+REFUSED = {"stopReason": "refusal"}
+
+
+async def prompt_all(client, sessions, *, prompts=1):
+    """Prompt all at once; when which of them was answered, and with what."""
+    answers, start = [], trio.current_time()
+
+    async def prompt(session, number):
+        answer = await client.prompt(session, f"{session} {number}")
+        answers.append((round(trio.current_time() - start), session, answer["stopReason"]))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(prompts):
+            for session in sessions:
+                nursery.start_soon(prompt, session, number)
+                await trio.testing.wait_all_tasks_blocked()
+    return answers
+
+
+async def test_prompts_over_the_rate_wait_in_order(chain, virtual_clock):
+    agent = FakeAgent()
+    async with chain(RateLimit(prompts=2, per=timedelta(seconds=60)), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        answers = await prompt_all(client, [one, two], prompts=3)
+
+    assert [(when, what) for when, _, what in answers] == [
+        (when, "end_turn") for when in (0, 0, 60, 60, 120, 120)
+    ]
+    heard = agent.transcript.of("session/prompt", "request")
+    assert [each.params["prompt"][0]["text"] for each in heard] == [
+        f"{session} {number}" for number in range(3) for session in (one, two)
+    ]
+
+
+async def test_time_that_passes_makes_room(chain, virtual_clock):
+    async with chain(RateLimit(prompts=1, per=timedelta(seconds=10)), FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        await trio.sleep(4)
+        assert await prompt_all(client, [session]) == [(6, session, "end_turn")]
+        await trio.sleep(10)
+        assert await prompt_all(client, [session]) == [(0, session, "end_turn")]
+        assert client.transcript.text() == "Waiting for 6 s: there were too many prompts.\n"
+
+
+async def test_prompts_over_the_rate_may_be_refused(chain, virtual_clock):
+    agent = FakeAgent()
+    async with chain(RateLimit(prompts=1, when_full="refuse"), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "one") == ENDED
+        assert await client.prompt(session, "two") == REFUSED
+        await trio.sleep(60)
+        assert await client.prompt(session, "three") == ENDED
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 2
+
+
+async def test_who_would_wait_too_long_is_refused(chain, virtual_clock):
+    proxy = RateLimit(prompts=1, longest=timedelta(seconds=90))
+    async with chain(proxy, FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        answers = await prompt_all(client, [session], prompts=3)
+
+    assert sorted(answers) == [
+        (0, session, "end_turn"),
+        (0, session, "refusal"),
+        (60, session, "end_turn"),
+    ]
+
+
+async def think(session):
+    await trio.sleep(10)
+
+
+@pytest.mark.parametrize(("at_once", "ends"), [(1, [10, 20, 30]), (2, [10, 10, 20])])
+async def test_no_more_turns_run_at_once(chain, virtual_clock, at_once, ends):
+    agent = FakeAgent(turns=[[think] for _ in range(3)])
+    async with chain(RateLimit(at_once=at_once), agent) as client:
+        await client.initialize()
+        sessions = [await client.new_session("/work") for _ in range(3)]
+        answers = await prompt_all(client, sessions)
+
+    assert [when for when, _, _ in answers] == ends
+
+
+async def test_other_messages_pass_those_that_wait(chain, virtual_clock):
+    agent = FakeAgent(turns=[[think], [think]])
+    async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        nursery.start_soon(client.prompt, one, "hi")
+        nursery.start_soon(client.prompt, two, "hi")
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert await client.new_session("/work") == "session-3"
+
+
+async def test_a_prompt_that_waits_can_be_cancelled(chain, virtual_clock):
+    agent = FakeAgent(turns=[[think], ["third"]])
+    async with chain(RateLimit(at_once=1), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        answers = []
+
+        async def prompt(session):
+            answers.append((session, await client.prompt(session, "hi")))
+
+        async with trio.open_nursery() as nursery:
+            for session in (one, two):
+                nursery.start_soon(prompt, session)
+                await trio.testing.wait_all_tasks_blocked()
+            client.cancel(two)
+        assert answers == [(two, {"stopReason": "cancelled"}), (one, ENDED)]
+        assert await client.prompt(two, "hi") == ENDED
+        assert client.transcript.text() == "third"
+    assert len(agent.transcript.of("session/cancel")) == 1
+
+
+async def test_a_turn_that_fails_is_given_back(chain, virtual_clock):
+    def fail(params):
+        raise RequestError(-32603, "no")
+
+    agent = FakeAgent(handlers={"session/prompt": fail})
+    async with chain(RateLimit(at_once=1), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        for _ in range(2):
+            with pytest.raises(RequestError):
+                await client.prompt(session, "hi")
+
+
+async def test_in_version_2_a_turn_ends_with_the_idle_state(chain, virtual_clock):
+    agent = FakeAgent()
+    async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize(version=2)
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        await client.prompt(one, "hi")
+        nursery.start_soon(client.prompt, two, "hi")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(agent.transcript.of("session/prompt", "request")) == 1
+        agent.update(one, {"sessionUpdate": "state_update", "state": "idle"})
+        await agent.transcript.wait("session/prompt?", count=2)
+        assert client.transcript.updates() == [{"sessionUpdate": "state_update", "state": "idle"}]
+
+
+async def test_a_session_that_is_closed_gives_its_turn_back(chain, virtual_clock):
+    agent = FakeAgent(handlers={"session/close": lambda params: {}})
+    async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize(version=2)
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        await client.prompt(one, "hi")
+        nursery.start_soon(client.prompt, two, "hi")
+        await trio.testing.wait_all_tasks_blocked()
+        await client.request("session/close", {"sessionId": one})
+        await agent.transcript.wait("session/prompt?", count=2)
+
+
+def test_there_must_be_a_limit():
+    with pytest.raises(ValueError, match="give `prompts` or `at_once`"):
+        RateLimit()

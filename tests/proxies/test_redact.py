@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.redact import Redact
+
+TOKEN = "ghp" + "_" + "a1B2" * 9
+SHOWN = "[redacted:github-token:1]"
+COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+TOOL = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "Look"}
+
+
+def chunk(text, kind="agent_message_chunk", **members):
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **members}
+
+
+def said(client):
+    """What the client heard, in order: texts by their kind, other updates by name."""
+    heard = []
+    for update in client.transcript.updates():
+        content = update.get("content")
+        text = content.get("text") if isinstance(content, dict) else None
+        heard.append(update["sessionUpdate"] if text is None else text)
+    return heard
+
+
+async def converse(chain, *turn, version=1, proxy=None, prompt="hi"):
+    agent = FakeAgent(turns=[list(turn)])
+    async with chain(proxy or Redact(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+        answer = await client.prompt(session, prompt)
+        assert client.transcript.labels[-1] == "answer to session/prompt"
+        return client, agent, answer
+
+
+async def test_a_secret_in_a_prompt_does_not_reach_the_agent(chain):
+    resource = {"uri": "file:///x", "text": f"KEY={TOKEN}"}
+    blocks = [
+        {"type": "text", "text": f"use {TOKEN}"},
+        {"type": "resource", "resource": resource},
+        {"type": "image", "data": TOKEN, "mimeType": "image/png"},
+    ]
+    _, agent, _ = await converse(chain, prompt=blocks)
+
+    assert agent.transcript.of("session/prompt", "request")[0].params["prompt"] == [
+        {"type": "text", "text": f"use {SHOWN}"},
+        {"type": "resource", "resource": {"uri": "file:///x", "text": f"KEY={SHOWN}"}},
+        {"type": "image", "data": TOKEN, "mimeType": "image/png"},
+    ]
+
+
+async def test_a_secret_in_the_middle_of_chunks_does_not_reach_the_client(chain):
+    client, _, answer = await converse(chain, "It is ", TOKEN[:3], TOKEN[3:30], TOKEN[30:], ", ok")
+
+    assert said(client) == ["It is ", f"{SHOWN}, ok"]
+    assert answer == {"stopReason": "end_turn"}
+
+
+async def test_what_is_held_back_is_shown_before_the_turn_ends(chain):
+    client, _, _ = await converse(chain, f"It is {TOKEN}")
+    assert said(client) == ["It is ", SHOWN]
+
+    client, _, _ = await converse(chain, "It is g")
+    assert said(client) == ["It is ", "g"]
+
+
+async def test_what_is_held_back_is_shown_before_whatever_comes_next(chain):
+    thought = chunk("Hm", "agent_thought_chunk")
+    client, _, _ = await converse(chain, "a g", TOOL, "b g", thought, "c")
+
+    assert said(client) == ["a ", "g", "tool_call", "b ", "g", "Hm", "c"]
+
+
+async def test_an_update_about_something_else_does_not_let_a_secret_through(chain):
+    usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
+    client, _, _ = await converse(chain, TOKEN[:9], usage, COMMANDS, TOKEN[9:], " ok")
+
+    assert said(client) == ["usage_update", "available_commands_update", f"{SHOWN} ok"]
+
+
+async def test_sessions_do_not_mix(chain):
+    agent = FakeAgent()
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        agent.turns.append([lambda _: half(agent, one, two)])
+        await client.prompt(one, "hi")
+        assert client.transcript.text(one) == f"{SHOWN} "
+        assert client.transcript.text(two) == "x "
+
+
+async def half(agent, one, two):
+    for session, text in [(one, TOKEN[:9]), (two, "x "), (one, TOKEN[9:] + " ")]:
+        agent.say(session, text)
+
+
+async def test_tool_calls_are_redacted_everywhere_but_in_their_ids(chain):
+    update = {
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": TOKEN,
+        "rawInput": {"command": f"curl -H {TOKEN}"},
+        "content": [{"type": "diff", "path": "/x", "oldText": None, "newText": TOKEN}],
+    }
+    client, _, _ = await converse(chain, update)
+
+    assert client.transcript.updates() == [
+        {
+            **update,
+            "rawInput": {"command": f"curl -H {SHOWN}"},
+            "content": [{"type": "diff", "path": "/x", "oldText": None, "newText": SHOWN}],
+        }
+    ]
+
+
+async def test_files_are_read_without_secrets_and_written_with_them(chain):
+    files = {"/work/.env": f"A=1\nKEY={TOKEN}\n"}
+
+    async def edit(session):
+        where = {"sessionId": session, "path": "/work/.env"}
+        content = (await agent.endpoint.request("fs/read_text_file", where))["content"]
+        seen.append(content)
+        where["content"] = content.replace("A=1", "A=2")
+        await agent.endpoint.request("fs/write_text_file", where)
+
+    seen, agent = [], FakeAgent(turns=[["g", edit]])
+    async with chain(Redact(), agent) as client:
+        client.handlers["fs/read_text_file"] = lambda p: {"content": files[p["path"]]}
+        client.handlers["fs/write_text_file"] = lambda p: files.update({p["path"]: p["content"]})
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "edit")
+        client.transcript.check_order("session/update agent_message_chunk", "fs/read_text_file?")
+
+    assert seen == [f"A=1\nKEY={SHOWN}\n"]
+    assert files == {"/work/.env": f"A=2\nKEY={TOKEN}\n"}
+
+
+async def test_terminal_output_is_redacted_but_commands_get_no_secrets(chain):
+    async def look(session):
+        started = {"sessionId": session, "command": f"echo {SHOWN}"}
+        await agent.endpoint.request("terminal/create", started)
+        where = {"sessionId": session, "terminalId": "t1"}
+        outputs.append(await agent.endpoint.request("terminal/output", where))
+
+    outputs, agent = [], FakeAgent(turns=[[look]])
+    async with chain(Redact(), agent) as client:
+        commands = []
+        client.handlers["terminal/create"] = lambda p: commands.append(p) or {"terminalId": "t1"}
+        client.handlers["terminal/output"] = lambda p: {"output": TOKEN, "truncated": False}
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, f"use {TOKEN}")
+
+    assert outputs == [{"output": SHOWN, "truncated": False}]
+    assert commands == [{"sessionId": session, "command": f"echo {SHOWN}"}]
+
+
+async def test_permission_requests_are_redacted_after_what_was_said(chain):
+    async def ask(session):
+        call = {"toolCallId": "c1", "rawInput": {"command": TOKEN}}
+        params = {"sessionId": session, "toolCall": call, "options": [{"optionId": "a"}]}
+        await agent.endpoint.request("session/request_permission", params)
+
+    agent = FakeAgent(turns=[["g", ask]])
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        client.transcript.check_order(
+            "session/update agent_message_chunk", "session/request_permission?"
+        )
+        asked = client.transcript.of("session/request_permission", "request")[0]
+        assert asked.params["toolCall"]["rawInput"] == {"command": SHOWN}
+
+
+async def test_an_error_tells_no_secret_and_comes_after_what_was_said(chain):
+    agent = FakeAgent(turns=[["oh g", RequestError(-32603, f"bad {TOKEN}", {"key": TOKEN})]])
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, "hi")
+        assert said(client) == ["oh ", "g"]
+
+    assert (caught.value.message, caught.value.data) == (f"bad {SHOWN}", {"key": SHOWN})
+
+
+async def test_values_of_the_environment_are_secrets(chain, monkeypatch):
+    monkeypatch.setenv("MY_PASSWORD", "correct horse")
+    monkeypatch.setenv("MY_NAME", "battery staple")
+    client, _, _ = await converse(chain, "correct ", "horse battery staple")
+
+    assert said(client) == ["[redacted:MY_PASSWORD:1] battery staple"]
+
+
+async def test_a_piece_that_is_no_text_passes_in_its_place(chain):
+    image = {"sessionUpdate": "agent_message_chunk", "content": {"type": "image", "data": TOKEN}}
+    client, _, _ = await converse(chain, "a g", image, "b")
+
+    assert said(client) == ["a ", "g", "agent_message_chunk", "b"]
+    assert client.transcript.updates()[2] == image
+
+
+async def test_patterns_are_added_and_built_in_ones_chosen(chain):
+    proxy = Redact(builtin=["jwt"], patterns={"ticket": r"TICKET-\d+"})
+    client, _, _ = await converse(chain, f"TICKET-1, {TOKEN}.", proxy=proxy)
+
+    assert said(client) == [f"[redacted:ticket:1], {TOKEN}."]
+
+
+async def test_loaded_history_is_redacted_before_the_session_is_open(chain):
+    def load(params):
+        agent.update(params["sessionId"], chunk(f"my key: {TOKEN}", "user_message_chunk"))
+        return {}
+
+    agent = FakeAgent(handlers={"session/load": load})
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        await client.request("session/load", {"sessionId": "s", "cwd": "/", "mcpServers": []})
+
+        assert said(client) == ["my key: ", SHOWN]
+        assert client.transcript.labels[-1] == "answer to session/load"
+
+
+async def test_messages_of_version_2_may_interleave(chain):
+    one, two = ({"messageId": id} for id in ("m1", "m2"))
+    idle = {"sessionUpdate": "state_update", "state": "idle"}
+    client, _, _ = await converse(
+        chain,
+        chunk(TOKEN[:9], **one),
+        chunk("x ", **two),
+        chunk(TOKEN[9:], **one),
+        {"sessionUpdate": "agent_message", "messageId": "m3", "content": [{"text": TOKEN}]},
+        chunk("g", **one),
+        idle,
+        version=2,
+    )
+
+    assert client.transcript.updates() == [
+        chunk("x ", **two),
+        chunk(SHOWN, **one),
+        {"sessionUpdate": "agent_message", "messageId": "m3", "content": [{"text": SHOWN}]},
+        chunk("g", **one),
+        idle,
+    ]
+
+
+async def test_terminal_bytes_of_version_2_are_redacted(chain):
+    def output(data):
+        encoded = base64.b64encode(data).decode()
+        return {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": encoded}
+
+    client, _, _ = await converse(
+        chain,
+        output(b"\xff" + TOKEN[:9].encode()),
+        output(TOKEN[9:].encode() + b"\x00"),
+        version=2,
+    )
+
+    assert client.transcript.updates() == [output(b"\xff"), output(SHOWN.encode() + b"\x00")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"builtin": ["jtw"]}, "no built-in pattern `jtw`, only private-key, "),
+        ({"patterns": {"mine": "("}}, "`mine` is not a regular expression"),
+        ({"shortest": 3}, "'shortest' must be > 3"),
+        ({"hold": 0}, "'hold' must be > 0"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        Redact(**options)

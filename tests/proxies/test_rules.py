@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import pytest
+
+from proxies._rules import Call, Rule, choose_option, first_match
+
+ONCE = {"optionId": "1", "kind": "allow_once"}
+ALWAYS = {"optionId": "2", "kind": "allow_always"}
+REJECT = {"optionId": "3", "kind": "reject_once"}
+NEVER = {"optionId": "4", "kind": "reject_always"}
+
+
+def call(**members):
+    return Call.of(members, cwd="/work", session="s1", agent="claude-agent")
+
+
+def run(command):
+    return call(kind="execute", title="`x`", rawInput={"command": command})
+
+
+@pytest.mark.parametrize(
+    ("raw", "command"),
+    [
+        ({"command": "git status"}, "git status"),
+        ({"command": ["git", "status"]}, "git status"),
+        ({"command": ["bash", "-lc", "git status"]}, "git status"),
+        ({"cmd": "git", "args": ["push", "-f"]}, "git push -f"),
+        ({}, None),
+        (None, None),
+        ("text", None),
+    ],
+)
+def test_the_command_is_found_in_the_raw_input(raw, command):
+    assert call(kind="execute", rawInput=raw).command == command
+
+
+def test_the_paths_are_all_that_the_call_names():
+    found = call(
+        rawInput={"file_path": "src/../a.py"},
+        locations=[{"path": "/work/b.py"}, {"path": "/work/a.py"}],
+        content=[
+            {"type": "diff", "path": "/work/c.py"},
+            {"type": "diff", "changes": [{"path": "/work/d", "oldPath": "/work/e"}]},
+        ],
+    )
+    names = ["a.py", "b.py", "c.py", "d", "e"]
+    assert found.paths == tuple(f"/work/{name}" for name in names)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"name": "mcp__github__list"},
+        {"title": "mcp__github__list", "kind": "other"},
+        {"title": "github__list"},
+        {"rawInput": {"server": "github", "tool": "list"}},
+        {"rawInput": {"invocation": {"server": "github", "tool": "list", "arguments": {}}}},
+    ],
+)
+def test_a_tool_of_an_mcp_server_is_recognised(members):
+    assert "github/list" in call(**members).tools
+
+
+def test_what_is_oddly_shaped_names_nothing():
+    odd = call(rawInput={"path": 5, "file_path": "", "server": "x", "tool": 1}, locations=["x"])
+
+    assert (odd.paths, odd.tools) == ((), ())
+
+
+def test_a_command_that_looks_like_a_tool_is_none():
+    rule = Rule("allow_once", mcp_tool=["github/*"])
+
+    assert not rule.matches(call(kind="execute", title="github__x"))
+    assert not rule.matches(call(kind="other", title="github__x; rm -rf /"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git log; x", "git log | x", "git log && x", "git log $(x)", "git log `x`", "git log > x"],
+)
+def test_a_chain_of_commands_is_not_allowed_by_the_rule_for_the_first(command):
+    assert Rule("allow_once", command="git log").matches(run("git log"))
+    assert not Rule("allow_once", command="git log.*").matches(run(command))
+    assert Rule("allow_once", command="git log.*", chained=True).matches(run(command))
+    assert Rule("deny", command="git log").matches(run(command))
+
+
+def test_an_allowed_command_must_match_as_a_whole_and_a_denied_one_in_part():
+    assert not Rule("allow_once", command="git").matches(run("git push"))
+    assert Rule("deny", command="push").matches(run("git push"))
+    assert Rule("ask", command="push").matches(run("git push"))
+
+
+def test_a_title_denies_but_does_not_allow_a_command():
+    told = call(kind="execute", title="`rm -rf /`")
+
+    assert Rule("deny", command="^`?rm ").matches(told)
+    assert not Rule("allow_once", command=".*").matches(told)
+    assert not Rule("deny", command="rm").matches(call(kind="read", title="rm"))
+
+
+def test_an_allowed_path_must_be_every_path_and_a_denied_one_any():
+    both = call(locations=[{"path": "/work/src/a"}, {"path": "/etc/passwd"}])
+
+    assert not Rule("allow_once", path=["src/**"]).matches(both)
+    assert Rule("allow_once", path=["src/**", "/etc/*"]).matches(both)
+    assert Rule("deny", path=["/etc"]).matches(both)
+    assert not Rule("allow_once", path=["**"]).matches(call())
+
+
+def test_a_path_cannot_climb_out():
+    assert not Rule("allow_once", path=["src/**"]).matches(
+        call(locations=[{"path": "/work/src/../../etc/passwd"}])
+    )
+
+
+def test_a_symbolic_link_is_followed(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "src" / "link").symlink_to(tmp_path / "secret")
+    where = {"cwd": str(tmp_path), "session": "s", "agent": "a"}
+    linked = Call.of({"locations": [{"path": str(tmp_path / "src/link")}]}, **where)
+    plain = Call.of({"locations": [{"path": str(tmp_path / "src/file")}]}, **where)
+
+    assert not Rule("allow_once", path=["src/**"]).matches(linked)
+    assert Rule("deny", path=["secret"]).matches(linked)
+    assert Rule("allow_once", path=["src/**"]).matches(plain)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "expected"),
+    [
+        ("*.py", "/work/a.py", True),
+        ("*.py", "/work/src/a.py", False),
+        ("**/*.py", "/work/a.py", True),
+        ("**/*.py", "/work/src/deep/a.py", True),
+        ("src", "/work/src/a.py", True),
+        ("src", "/work/src2/a.py", False),
+        ("a?", "/work/ab", True),
+        ("a?", "/work/a/", False),
+        ("/other/**", "/other/x", True),
+    ],
+)
+def test_globs(glob, path, expected):
+    assert Rule("deny", path=[glob]).matches(call(locations=[{"path": path}])) is expected
+
+
+def test_everything_that_a_rule_names_must_match():
+    told = call(kind="read", title="Read a.py")
+
+    assert Rule("deny", kind=["edit", "read"], title="a.py", agent=["claude*"]).matches(told)
+    assert not Rule("deny", kind=["edit"], title="a.py").matches(told)
+    assert not Rule("deny", kind=["read"], title="b.py").matches(told)
+    assert not Rule("deny", kind=["read"], agent=["codex*"]).matches(told)
+    assert not Rule("deny", session=["s2"]).matches(told)
+    assert Rule("deny").matches(told)
+
+
+def test_the_first_rule_that_matches_is_the_one():
+    rules = [Rule("deny", kind=["edit"]), Rule("ask", kind=["read"]), Rule("deny")]
+
+    assert first_match(rules, call(kind="read")) == (2, rules[1])
+    assert first_match(rules[:2], call(kind="think")) is None
+
+
+@pytest.mark.parametrize(
+    ("action", "options", "chosen"),
+    [
+        ("allow_once", [NEVER, ALWAYS, ONCE], "1"),
+        ("allow_once", [ALWAYS, REJECT], None),
+        ("allow_always", [ONCE, ALWAYS], "2"),
+        ("allow_always", [ONCE], "1"),
+        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], "1"),
+        ("deny", [ONCE, NEVER, REJECT], "3"),
+        ("deny", [ONCE, NEVER], "4"),
+        ("ask", [ONCE], None),
+    ],
+)
+def test_an_action_chooses_the_option_that_allows_no_more(action, options, chosen):
+    outcome = choose_option(action, options)
+
+    assert outcome == (chosen and {"outcome": "selected", "optionId": chosen})
+
+
+def test_what_cannot_be_rejected_is_cancelled():
+    assert choose_option("deny", [ONCE]) == {"outcome": "cancelled"}
+
+
+def test_a_regular_expression_is_checked():
+    with pytest.raises(ValueError, match="not a regular expression: missing"):
+        Rule("deny", title="(")

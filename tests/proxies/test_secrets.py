@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxies import _secrets
+from proxies._secrets import (
+    PATTERNS,
+    Secrets,
+    Tail,
+    check_patterns,
+    environment_values,
+    walk,
+)
+
+# Put together here, so that no scanner takes them for real.
+EXAMPLES = {
+    "private-key": "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----",
+    "anthropic-key": "sk-" + "ant-api03-" + "a1B2" * 6,
+    "openai-key": "sk-" + "proj-" + "a1B2" * 6,
+    "github-token": "ghp" + "_" + "a1B2" * 9,
+    "gitlab-token": "glpat" + "-" + "a1B2" * 5,
+    "slack-token": "xox" + "b-" + "1234567890-abc",
+    "aws-key-id": "AKIA" + "ABCD1234" * 2,
+    "google-key": "AIza" + "a1B2c" * 7,
+    "stripe-key": "sk_" + "live_" + "a1B2" * 6,
+    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3." + "SflKxwRJSM",
+    "url-password": "://me:hunter2@",
+}
+VALUE = "correct horse battery staple"
+
+
+@pytest.fixture
+def secrets():
+    return Secrets(PATTERNS, {"PASSWORD": VALUE})
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_pattern_finds_its_kind(secrets, name):
+    assert secrets.redact(f"a {EXAMPLES[name]} z") == f"a [redacted:{name}:1] z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ask-me-anything-you-like-please", "https://example.com:8080/a@b", "AKIA is a prefix", "sk-1"],
+)
+def test_what_is_no_secret_stays(secrets, text):
+    assert secrets.redact(text) == text
+
+
+def test_the_same_secret_has_the_same_placeholder_and_comes_back(secrets):
+    text = f"{VALUE}, {EXAMPLES['github-token']}, {VALUE}"
+    redacted = secrets.redact(text)
+
+    assert redacted == "[redacted:PASSWORD:1], [redacted:github-token:2], [redacted:PASSWORD:1]"
+    assert secrets.restore(redacted + " [redacted:x:9]") == text + " [redacted:x:9]"
+
+
+def test_only_so_many_secrets_come_back(secrets, monkeypatch):
+    monkeypatch.setattr(_secrets, "_REMEMBERED", 1)
+    redacted = secrets.redact(f"{VALUE} {EXAMPLES['github-token']}")
+
+    assert redacted == "[redacted:PASSWORD:1] [redacted:github-token]"
+    assert secrets.restore(redacted) == f"{VALUE} [redacted:github-token]"
+
+
+def test_a_value_that_begins_like_another_does_not_hide_it():
+    secrets = Secrets({}, {"A": "12345678", "B": "123456789"})
+
+    assert secrets.redact("123456789 12345678") == "[redacted:B:1] [redacted:A:2]"
+
+
+def test_groups_in_patterns_do_not_disturb():
+    secrets = Secrets({"one": "(a)(?P<x>b)+", "two": "c(d)"}, {})
+
+    assert secrets.redact("abb cd") == "[redacted:one:1] [redacted:two:2]"
+
+
+def test_a_secret_in_pieces_is_found_and_nothing_of_it_is_shown_before(secrets):
+    tail = Tail(secrets, 1000)
+    token = EXAMPLES["github-token"]
+
+    shown = [tail.feed(piece) for piece in ["the token is g", token[1:20], token[20:], ", yes"]]
+
+    assert shown == ["the token is ", "", "", "[redacted:github-token:1], yes"]
+    assert tail.flush() == ""
+
+
+def test_what_cannot_be_a_secret_any_more_is_shown_at_once(secrets):
+    tail = Tail(secrets, 1000)
+
+    assert [tail.feed(piece) for piece in ["Hello g", "reat", " world"]] == [
+        "Hello ",
+        "great",
+        " world",
+    ]
+
+
+def test_the_end_shows_what_was_held_back(secrets):
+    tail = Tail(secrets, 1000)
+    assert tail.feed("correct horse") == ""
+    assert tail.flush() == "correct horse"
+
+    assert tail.feed(f"a {EXAMPLES['github-token']}") == "a "
+    assert tail.flush() == "[redacted:github-token:1]"
+
+
+def test_a_word_that_began_in_the_piece_before_is_still_one_word(secrets):
+    tail = Tail(secrets, 1000)
+
+    pieces = ["ta", "sk-runner-configuration-file-name", " x"]
+    assert "".join(map(tail.feed, pieces)) + tail.flush() == "".join(pieces)
+
+
+def test_a_secret_that_is_too_long_to_hold_is_not_shown_either(secrets):
+    tail = Tail(secrets, 50)
+    pieces = ["the sk-" + "a" * 40, "b" * 40, "c" * 40, "ddd and", " more"]
+
+    shown = "".join(map(tail.feed, pieces)) + tail.flush()
+
+    assert shown == "the [redacted:too-long] and more"
+
+
+def test_no_more_is_held_back_than_allowed(secrets):
+    tail = Tail(secrets, 100)
+    for _ in range(1000):
+        tail.feed("-----BEGIN PRIVATE KEY-----\nabc")
+        assert tail.held <= 100
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [*EXAMPLES.values(), VALUE, "x", " ", "\n", "sk-", "correct ", "ghp_", "://"]
+        ),
+        max_size=8,
+    ).map("".join),
+    st.randoms(use_true_random=False),
+)
+def test_pieces_give_what_the_whole_gives(text, random):
+    whole, pieces = Secrets(PATTERNS, {"V": VALUE}), Secrets(PATTERNS, {"V": VALUE})
+    cuts = sorted(random.randrange(len(text) + 1) for _ in range(random.randrange(6)))
+    tail = Tail(pieces, 100_000)
+
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    assert "".join(map(tail.feed, parts)) + tail.flush() == whole.redact(text)
+
+
+def test_values_are_taken_from_variables_by_name():
+    environ = {"MY_TOKEN": "x" * 8, "SHORT_TOKEN": "x" * 7, "HOME": "/home/me-and-you"}
+
+    assert environment_values(["*TOKEN*"], environ, 8) == {"MY_TOKEN": "x" * 8}
+
+
+def test_ids_and_data_stay_as_they_are():
+    value = {"toolCallId": "a", "data": "a", "type": "a", "n": 1, "text": ["a", {"uri": "a"}]}
+
+    assert walk(value, str.upper) == {**value, "text": ["A", {"uri": "A"}]}
+
+
+def test_nothing_tells_the_secrets(secrets):
+    secrets.redact(VALUE)
+    assert VALUE not in repr(secrets)
+    tail = Tail(secrets, 100)
+    tail.feed(VALUE)
+    assert VALUE not in repr(tail)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"), [("(", "not a regular expression"), ("x*", "matches everywhere")]
+)
+def test_a_pattern_is_checked(pattern, message):
+    with pytest.raises(ValueError, match=message):
+        check_patterns({"mine": pattern})

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from conductor.proxy import RequestError
+from conductor.testing import FakeAgent
+from proxies.system_prompt import SystemPrompt
+
+APPEND = {"sessionCapabilities": {"systemPrompt": {}}}
+OVERRIDE = {"sessionCapabilities": {"systemPrompt": {"mode": {"override": {}}}}}
+OURS = {"type": "text", "text": "Be kind."}
+THEIRS = {"type": "text", "text": "Be brief."}
+NEW = {"cwd": "/work", "mcpServers": []}
+
+
+async def opened_with(chain, proxy, capabilities, *, version=1, method="session/new", **params):
+    """The `systemPrompt` that the agent gets."""
+    agent = FakeAgent(capabilities=capabilities, handlers={"session/load": lambda params: {}})
+    async with chain(proxy, agent) as client:
+        await client.initialize(version=version)
+        await client.request(method, NEW | params)
+    return agent.transcript.of(method, "request")[0].params.get("systemPrompt")
+
+
+async def prompts(chain, proxy, capabilities=()):
+    agent = FakeAgent(capabilities=dict(capabilities))
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+    found = agent.transcript.of("session/prompt", "request")
+    return [[block["text"] for block in heard.params["prompt"]] for heard in found]
+
+
+async def test_an_agent_that_takes_it_gets_it_with_the_session(chain):
+    proxy = SystemPrompt("Be kind.")
+    expected = {"mode": "append", "content": [OURS]}
+
+    assert await opened_with(chain, proxy, APPEND) == expected
+    assert await prompts(chain, proxy, APPEND) == [["one"], ["two"]]
+    loaded = await opened_with(chain, proxy, APPEND, method="session/load", sessionId="s")
+    assert loaded == expected
+
+
+async def test_version_2_has_the_capability_elsewhere(chain):
+    capabilities = {"session": {"systemPrompt": {}}}
+
+    found = await opened_with(chain, SystemPrompt("Be kind."), capabilities, version=2)
+
+    assert found == {"mode": "append", "content": [OURS]}
+
+
+async def test_what_the_client_says_stays_unless_it_is_overridden(chain):
+    theirs = {"mode": "append", "content": [THEIRS]}
+
+    appended = await opened_with(chain, SystemPrompt("Be kind."), APPEND, systemPrompt=theirs)
+    overriding = SystemPrompt("Be kind.", mode="override")
+    overridden = await opened_with(chain, overriding, OVERRIDE, systemPrompt=theirs)
+
+    assert appended == {"mode": "append", "content": [THEIRS, OURS]}
+    assert overridden == {"mode": "override", "content": [OURS]}
+
+
+async def test_who_cannot_be_overridden_is_appended_to(chain):
+    found = await opened_with(chain, SystemPrompt("Be kind.", mode="override"), APPEND)
+
+    assert found == {"mode": "append", "content": [OURS]}
+
+
+async def test_another_agent_gets_it_before_the_first_prompt(chain):
+    assert await prompts(chain, SystemPrompt("Be kind.")) == [["Be kind.", "one"], ["two"]]
+    assert await opened_with(chain, SystemPrompt("Be kind."), {}) is None
+
+
+async def test_another_agent_may_be_left_alone(chain):
+    found = await prompts(chain, SystemPrompt("Be kind.", otherwise="skip"))
+
+    assert found == [["one"], ["two"]]
+
+
+async def test_a_loaded_session_has_it_in_its_history(chain):
+    agent = FakeAgent(handlers={"session/load": lambda params: {}})
+    async with chain(SystemPrompt("Be kind."), agent) as client:
+        await client.initialize()
+        await client.request("session/load", {**NEW, "sessionId": "s"})
+        await client.prompt("s", "one")
+
+    (prompt,) = agent.transcript.of("session/prompt", "request")
+    assert prompt.params["prompt"] == [{"type": "text", "text": "one"}]
+
+
+async def test_a_file_is_read_for_every_session(chain, tmp_path):
+    file = tmp_path / "rules.md"
+    file.write_text("One\n")
+    agent = FakeAgent(capabilities=APPEND)
+    async with chain(SystemPrompt("First.", file=file), agent) as client:
+        await client.initialize()
+        await client.new_session("/work")
+        file.write_text("Two\n")
+        await client.new_session("/work")
+        file.unlink()
+        with pytest.raises(RequestError):
+            await client.new_session("/work")
+
+    texts = [
+        heard.params["systemPrompt"]["content"][0]["text"]
+        for heard in agent.transcript.of("session/new", "request")
+    ]
+    assert texts == ["First.\n\nOne", "First.\n\nTwo"]
+
+
+def test_there_must_be_instructions():
+    with pytest.raises(ValueError, match="give `text` or `file`"):
+        SystemPrompt()

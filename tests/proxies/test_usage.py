@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from conductor.testing import FakeAgent
+from proxies._meter import Meter
+from proxies.usage import Usage, report
+
+USAGE = {"totalTokens": 1500, "inputTokens": 1000, "outputTokens": 400, "thoughtTokens": 100}
+UPDATE = {
+    "sessionUpdate": "usage_update",
+    "used": 53000,
+    "size": 200000,
+    "cost": {"amount": 0.045, "currency": "USD"},
+}
+COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+TOLD = (
+    "Context: 53,000 of 200,000 tokens (26 %)\n"
+    "Tokens: {} (input {}, output {}, thought {})\n"
+    "Cost: 0.0450 USD"
+)
+
+
+async def test_usage_is_told_and_the_agent_is_not_asked(chain):
+    answer = {"stopReason": "end_turn", "usage": USAGE}
+    agent = FakeAgent(turns=[[UPDATE, answer], [answer]])
+    async with chain(Usage(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "one") == answer
+        await client.prompt(session, "two")
+        assert client.transcript.updates() == [UPDATE]
+        assert await client.prompt(session, "/usage") == {"stopReason": "end_turn"}
+
+        assert client.transcript.text() == TOLD.format("3,000 in 2 turns", "2,000", "800", "200")
+    assert len(agent.transcript.of("session/prompt", "request")) == 2
+
+
+async def test_each_session_has_its_own(chain):
+    agent = FakeAgent(turns=[[{"stopReason": "end_turn", "usage": USAGE}]])
+    async with chain(Usage(tokens="session"), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        await client.prompt(one, "hi")
+        for session in (one, two):
+            await client.prompt(session, "/usage")
+
+        assert client.transcript.text(one).startswith("Tokens: 1,500 in 1 turn (")
+        assert client.transcript.text(two) == "The agent has not reported any usage yet."
+
+
+async def test_the_command_replaces_one_of_the_agent_with_its_name(chain):
+    theirs = [{"name": "usage", "description": "theirs"}, {"name": "other", "description": "x"}]
+    update = {**COMMANDS, "availableCommands": theirs}
+    async with chain(Usage(), FakeAgent(turns=[[update]])) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+        assert client.transcript.updates()[0]["availableCommands"] == [
+            theirs[1],
+            {"name": "usage", "description": "Show the tokens and cost of this session"},
+        ]
+
+
+async def test_the_command_may_have_another_name(chain):
+    async with chain(Usage(command="tokens"), FakeAgent(turns=[["theirs"]])) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "/usage")
+        await client.prompt(session, "/tokens")
+
+        assert client.transcript.text() == "theirsThe agent has not reported any usage yet."
+
+
+async def test_in_version_2_usage_comes_with_the_idle_state(chain):
+    running = {"sessionUpdate": "state_update", "state": "running"}
+    idle = {**running, "state": "idle", "stopReason": "end_turn", "usage": USAGE}
+
+    async def end(session):
+        agent.update(session, idle)
+
+    agent = FakeAgent(turns=[[running, UPDATE, end]])
+    async with chain(Usage(), agent) as client:
+        await client.initialize(version=2)
+        opened = await client.request("session/new", {"cwd": "/work"})
+        assert [each["name"] for each in opened["availableCommands"]] == ["usage"]
+        await client.prompt(opened["sessionId"], "hi")
+        await client.prompt(opened["sessionId"], "/usage")
+
+        told = client.transcript.updates()[-2]["content"][0]["text"]
+        assert told == TOLD.format("1,500 in 1 turn", "1,000", "400", "100")
+
+
+def test_a_report_leaves_out_what_is_not_known():
+    assert report(Meter(used=5, size=0)) == "The agent has not reported any usage yet."
+    assert (
+        report(Meter(cost={"EUR": 1, "credits": 2.5})) == "Cost: 1.0000 EUR\nCost: 2.5000 credits"
+    )
+
+
+def test_the_name_of_the_command_is_checked():
+    with pytest.raises(ValueError, match="command"):
+        Usage(command="two words")

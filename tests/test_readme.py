@@ -1,0 +1,97 @@
+"""What the README says is true: its commands run, its chain loads, its snippets are what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.cli.commands import acp_conductor
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def command(name: str) -> str:
+    """The command between the markers `<!-- name -->` and `<!-- end -->`."""
+    found = re.search(rf"<!-- {name} -->\n```sh\n(.*?)\n```\n<!-- end -->", README, re.DOTALL)
+    assert found, f"the README has no command marked {name}"
+    return found[1]
+
+
+def test_the_prompt_of_the_first_command_is_answered() -> None:
+    shown = command("try").rpartition("acp-conductor ")[2]
+    run = subprocess.run(
+        f"{sys.executable} -m conductor {shown}",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "hello"), run.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only")
+def test_the_first_command_works_in_a_fresh_copy(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "README.md", "LICENSE", "conductor", "proxies", "bridges"):
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, tmp_path / name, ignore=ignored)
+        else:
+            shutil.copy(source, tmp_path / name)
+    shutil.copytree(ROOT / "chains", tmp_path / "chains")
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        ["bash", "-c", command("try")],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "hello"), run.stderr
+
+
+def test_ci_runs_the_test_command() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert "<!-- tests -->" in script
+    assert "pytest" in command("tests")
+
+
+def test_the_chain_loads(tmp_path: Path) -> None:
+    chains = [block for block in blocks("yaml") if block.startswith("version:")]
+    assert chains
+    (tmp_path / "approve.py").write_text("")
+    (tmp_path / "tools.yaml").write_text("version: 1\nproxies:\n  - run: [tools]\n")
+    for number, chain in enumerate(chains):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(chain)
+        load(file, environ={})
+
+
+def test_editor_settings_are_json() -> None:
+    settings = [json.loads(block) for block in blocks("json")]
+    commands = re.findall(r'"command": "([^"]+)", "args": \["(\w+)"', README)
+    assert len(settings) == len(commands) == 2
+    assert {arguments for _, arguments in commands} == {"run"}
+
+
+def test_every_command_of_the_table_exists() -> None:
+    named = re.findall(r"^\| `([a-z-]+)[ `]", README, re.MULTILINE)
+    known = acp_conductor.list_commands(None)  # type: ignore[arg-type]
+    assert named
+    assert set(named) <= set(known)

@@ -22,6 +22,7 @@ from conductor.connection.pump import Flusher, Gate, pump, write_backlog
 from conductor.errors import ComponentError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
+from conductor.masking import masked
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.routing.capabilities import with_acp
 from conductor.routing.door import FrontDoor
@@ -120,27 +121,31 @@ class Chain(Host):
     def gate(self, component: Component) -> Gate | None:
         """An agent is not read while the client, or any proxy, has too much to read.
 
-        A proxy is always read, because its one pipe carries both directions, until what waits for
-        anyone is more than we may hold at all.
+        A proxy is always read, because its one pipe carries both directions, until what waits is
+        more than we may hold at all.
         """
         if component.agent_side is None:
             return self.edge_gate()
-        return Gate(self.flusher, self._any_backlog, self.limits.max_buffered_bytes)
+        return Gate(self.flusher, self._all_backlog, self.limits.max_buffered_bytes)
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
 
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
-        for session in self.client.recollection.sessions:
-            lost = " and has lost this session; start a new one" if session in lost_sessions else ""
-            self.tell(session, f"{component.name} failed, was restarted{lost}")
+        sessions = self.client.recollection.sessions
+        for session in list(sessions):
+            lost = component.agent_side is None and session in lost_sessions
+            more = " and has lost this session; start a new one, or load it" if lost else ""
+            self.tell(session, f"{component.name} failed, was restarted{more}")
+            if lost:
+                del sessions[session]
 
     def bypass(self, component: Component, error: ComponentError) -> None:
         assert component.agent_side is not None
         successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
         link(predecessor, successor)
         for session in self.client.recollection.sessions:
-            self.tell(session, f"{error}; the chain goes on without it")
+            self.tell(session, masked(f"{error}; the chain goes on without it"))
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if self._door.state != "open":
@@ -229,9 +234,8 @@ class Chain(Host):
             else:
                 self._finish(Ending("never started" if self._door.tried else "client"))
 
-    def _any_backlog(self) -> int:
-        everyone = max((component.backlog() for component in self.components), default=0)
-        return max(self._client_backlog(), everyone)
+    def _all_backlog(self) -> int:
+        return self._client_backlog() + sum(component.backlog() for component in self.components)
 
     def _client_backlog(self) -> int:
         return self._connection.outbox.size
@@ -248,7 +252,7 @@ class Chain(Host):
 
     async def _shut_down(self) -> None:
         with self._stopping:
-            if self._ending is not None and self._ending.reason == "client":
+            if self._ending is not None and self._ending.reason in ("client", "failed"):
                 await self._deliver_what_is_in_flight()
             await self._close_inputs()
             await self._end_components()
@@ -266,9 +270,12 @@ class Chain(Host):
                 await self.flusher.wait_room()
 
     async def _deliver_what_is_in_flight(self) -> None:
-        """The client sends nothing more, but may read: requests of its own are still answered."""
+        """The client sends nothing more, but may read: requests of its own are still answered.
+
+        After a loss, too: proxies that are processes pass on the error that names the component.
+        """
         with trio.move_on_after(self.stop_timeout):
-            while self._connection.received and not self._connection.closed:
+            while self._connection.unanswered() and not self._connection.closed:
                 await self.flusher.wait_flushed()
 
     async def _close_inputs(self) -> None:
@@ -291,6 +298,7 @@ class Chain(Host):
 
     async def _wait_all_ended(self) -> None:
         for component in self.components:
+            await component.wait_finished()
             await component.wait_ended()
 
     def _answer_open_requests(self) -> None:
@@ -300,7 +308,7 @@ class Chain(Host):
             error = error_of(ending.error)
         else:
             error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
-        for call in list(self._connection.received.values()):
+        for call in self._connection.unanswered():
             self._connection.respond(call, None, error)
 
     def _report(self, event: str, detail: str) -> None:

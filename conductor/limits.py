@@ -17,6 +17,6 @@ class Limits:
     """Requests of one peer that may be open at a time; one more is refused."""
     max_batch: int = 10_000
     """Members of a JSON-RPC batch; a larger one is refused."""
-    max_buffered_bytes: int = 64 * 1024 * 1024
-    """What may wait for one peer that does not read, in bytes; whoever writes to it, a proxy too,
-    is not read meanwhile."""
+    max_buffered_bytes: int = 48 * 1024 * 1024
+    """What may wait for peers that do not read, in bytes, all together; nobody is read meanwhile,
+    not even a proxy. With what it takes to hold that, the conductor stays under 64 MiB."""

@@ -16,6 +16,7 @@ __all__ = ["LEVELS", "Logger", "configure", "get_logger"]
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
 _ATOMIC: Final = 4096
+_PATIENCE_MS: Final = 100
 _level = LEVELS["warning"]
 _structlog: Any = None
 _as_json = False
@@ -72,7 +73,8 @@ def _emit(level: str, event: str, fields: dict[str, Any]) -> None:
 class _Stderr:
     """Writes lines to stderr: without secrets, and without ever waiting for whoever reads it.
 
-    An editor that does not read our stderr fills its pipe; waiting there would stop the chain.
+    An editor that does not read our stderr fills its pipe; waiting there would stop the chain. One
+    that reads is given a moment, once.
     A pipe that is ready takes `PIPE_BUF` bytes at least, so longer lines go in parts.
     """
 
@@ -102,7 +104,8 @@ class _Stderr:
         poll.register(fd, select.POLLOUT)
         sys.stderr.flush()
         for start in range(0, len(data), _ATOMIC):
-            if not any(events & select.POLLOUT for _, events in poll.poll(0)):
+            patience = 0 if self._lost else _PATIENCE_MS
+            if not any(events & select.POLLOUT for _, events in poll.poll(patience)):
                 return False
             os.write(fd, data[start : start + _ATOMIC])
         return True

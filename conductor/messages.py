@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.errors import ComponentError, RequestError
+from conductor.errors import ComponentError, RequestCancelled, RequestError
+from conductor.masking import masked, masked_value
 
 __all__ = [
     "CANCEL",
@@ -136,8 +137,8 @@ def error_of(exc: BaseException) -> bytes:
     if isinstance(exc, RequestError):
         return encode_error(exc.code, exc.message, exc.data)
     if isinstance(exc, ComponentError):
-        return encode_error(INTERNAL_ERROR, str(exc), exc.data())
-    return encode_error(INTERNAL_ERROR, "Internal error", f"{type(exc).__name__}: {exc}")
+        return encode_error(INTERNAL_ERROR, masked(str(exc)), masked_value(exc.data()))
+    return encode_error(INTERNAL_ERROR, "Internal error", masked(f"{type(exc).__name__}: {exc}"))
 
 
 def request_error(error: Payload) -> RequestError:
@@ -145,8 +146,11 @@ def request_error(error: Payload) -> RequestError:
     try:
         decoded = _error_decoder.decode(error)
         data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
-        return RequestError(decoded.code, decoded.message, data)
+        code, message = decoded.code, decoded.message
     except msgspec.MsgspecError:
         # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
         loose = json.loads(bytes(error))
-        return RequestError(loose["code"], loose["message"], loose.get("data"))
+        code, message, data = loose["code"], loose["message"], loose.get("data")
+    if code == REQUEST_CANCELLED:
+        return RequestCancelled(message, data)
+    return RequestError(code, message, data)

@@ -10,7 +10,7 @@ import click
 from conductor.cli.quiet import log_less
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, Component
+    from conductor.chainfile.model import ChainFile
     from conductor.chainfile.problems import Problem
 
 __all__ = ["command"]
@@ -58,31 +58,15 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
             problems += exc.problems
             continue
         chains.append(chain)
-        for component in chain.flat():
-            problems += _plugin_problems(component)
+        specs = [spec for spec in chain.flat() if spec.use is not None]
+        if specs:
+            from conductor.components.loading import plugin_problems
+
+            problems += plugin_problems(specs)
     if problems:
         report(ChainFileError(list(dict.fromkeys(problems))))
         sys.exit(2)
     return chains
-
-
-def _plugin_problems(component: Component) -> list[Problem]:
-    """What is wrong with a `use:` that only its class can tell."""
-    if component.use is None:
-        return []
-    from conductor.chainfile.places import Place
-    from conductor.chainfile.problems import Problem
-    from conductor.components.loading import make_plugin
-    from conductor.errors import ChainFileError, StartError
-
-    try:
-        make_plugin(component)
-    except ChainFileError as exc:
-        return list(exc.problems)
-    except StartError as exc:
-        place = component.places.get(("use",)) or component.place or Place.whole(component.name)
-        return [Problem(place, exc.reason)]
-    return []
 
 
 def _summary(chain: ChainFile) -> str:

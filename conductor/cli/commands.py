@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "check": "Report every mistake in chain files; with --start, try them.",
     "show": "Show what a chain file comes to.",
     "prompt": "Send one prompt through a chain and print the answer.",
+    "new": "Write a package to begin a proxy with.",
 }
 """What there is, with the line that `--help` prints: nothing is imported to print it."""
 

@@ -36,9 +36,9 @@ def _check_options(chain: ChainFile) -> None:
     """Raise `ChainFileError` for options that do not fit the classes that `use:` names."""
     specs = [spec for spec in chain.flat() if spec.use is not None]
     if specs:
-        from conductor.components.loading import option_problems
+        from conductor.components.loading import plugin_problems
 
-        if problems := option_problems(specs):
+        if problems := plugin_problems(specs, options_only=True):
             raise ChainFileError(problems)
 
 

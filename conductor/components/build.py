@@ -15,6 +15,7 @@ from conductor.chainfile.model import McpBridge
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
 from conductor.errors import StartError
+from conductor.masking import hide
 
 __all__ = ["build"]
 
@@ -32,6 +33,9 @@ def build(
     `amend` may change the agent's answer to `initialize`. Raises `StartError` for a component that
     cannot be made, and `ChainFileError` for options that do not fit.
     """
+    for spec in specs:
+        hide(spec.env.values())
+        hide(value for written in spec.written.values() for value in written.values)
     components: list[Component] = []
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
@@ -63,7 +67,8 @@ def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
     if isinstance(plugin, Agent) != (role == "agent"):
         kind = "an agent" if isinstance(plugin, Agent) else "a proxy"
         raise StartError(spec.name, f"{spec.use} is {kind} and cannot be the {role}", place=place)
-    return PluginComponent(spec.name, plugin, role, place)
+    may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
+    return PluginComponent(spec.name, plugin, role, place, spec.start_timeout, may_fail)
 
 
 def _isolated(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
@@ -71,7 +76,8 @@ def _isolated(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
     assert spec.use is not None
     from conductor.components.loading import make_plugin
 
-    make_plugin(spec)  # mistakes in its options are found here, where their places are known
+    # Mistakes in its options are found here, where their places are known.
+    required = spec.required or make_plugin(spec).required
     options = msgspec.json.encode(dict(spec.options)).decode()
     env = {**spec.env, "ACP_PROXY_OPTIONS": options}
     if spec.directory is not None:
@@ -79,4 +85,5 @@ def _isolated(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
     if not spec.inherit_env:
         env.setdefault("PATH", os.environ.get("PATH", os.defpath))
     run = (sys.executable, "-m", "conductor.proxy.standalone", spec.use)
-    return CommandComponent(attrs.evolve(spec, run=run, env=env, use=None), role)
+    spec = attrs.evolve(spec, run=run, env=env, use=None, required=required)
+    return CommandComponent(spec, role)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import attrs
 import msgspec
@@ -22,8 +22,13 @@ from conductor.chainfile.model import Component as Spec
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
 from conductor.components.initialization import Initialization
-from conductor.components.restoring import initialize_again, restore_agent, restore_proxy
-from conductor.components.stderr import StderrTail
+from conductor.components.restoring import (
+    RestoreTimeout,
+    initialize_again,
+    restore_agent,
+    restore_proxy,
+)
+from conductor.components.stderr import Allowance, StderrTail
 from conductor.components.watch import Due, Rung, Stalled, TimedOut, Watch
 from conductor.components.watching import Watching
 from conductor.connection.calls import Call
@@ -64,6 +69,7 @@ class CommandComponent(Component):
     _was_initialized: bool = attrs.field(default=False, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
+    _reports: Allowance = attrs.field(factory=Allowance, init=False)
     _cause: str | None = attrs.field(default=None, init=False)
     """Why we ended the process ourselves, where we did."""
     _finished: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -105,6 +111,8 @@ class CommandComponent(Component):
                 self._next_start = None
                 await self._live_again()
         finally:
+            self.wire.release()  # nobody is left to wait for
+            self._host.flusher.made_room()
             self._finished.set()
             self._ended.set()
 
@@ -149,12 +157,12 @@ class CommandComponent(Component):
         assert spec.run is not None
         env = {**(os.environ if spec.inherit_env else {}), **spec.env}
         self._child, self._cause = None, None
+        self._stderr = StderrTail()
         try:
             child = spawn(spec.run, env=env, cwd=spec.cwd)
         except SpawnError as exc:
             raise self._start_error(str(exc)) from exc
         self._child = child
-        self._stderr = StderrTail()
         self._stderr_read = trio.Event()
         self._log.debug("component started", pid=child.pid, command=spec.run[0])
         self.wire.connection = Connection(
@@ -173,7 +181,7 @@ class CommandComponent(Component):
                 nursery.start_soon(self.initialization.watch)
                 nursery.start_soon(self._drain_stderr, child)
                 nursery.start_soon(self._watch_exit, child, exited)
-                nursery.start_soon(write_backlog, connection, self._host.flusher)
+                nursery.start_soon(self._write, child, connection, exited)
                 if self._watching is not None:
                     nursery.start_soon(self._watching.run)
                 if again:
@@ -208,6 +216,17 @@ class CommandComponent(Component):
             await pump(connection, self._host.flusher, self._host.gate(self))
             nursery.cancel_scope.cancel()
 
+    async def _write(self, child: Child, connection: Connection, exited: trio.Event) -> None:
+        """A program that reads nothing any more, while we have more to say, has failed."""
+        await write_backlog(connection, self._host.flusher)
+        if self._stopping:
+            return
+        with trio.move_on_after(_EXIT_GRACE):
+            await exited.wait()
+        if not exited.is_set() and not self._stopping:
+            self._cause = self._cause or "closed its stdin"
+            child.signal(signal.SIGKILL)
+
     async def _wait_exit(self, child: Child, exited: trio.Event) -> None:
         """After the end of its output a program is given a moment, unless we asked it to end."""
         if self._stopping:
@@ -217,7 +236,7 @@ class CommandComponent(Component):
         with trio.move_on_after(_EXIT_GRACE):
             await exited.wait()
         if not exited.is_set():
-            self._cause = "closed its stdout"
+            self._cause = self._cause or "closed its stdout"
             child.signal(signal.SIGKILL)
             await exited.wait()
 
@@ -257,22 +276,37 @@ class CommandComponent(Component):
 
     async def _restore(self) -> None:
         """Bring the new process to where its predecessor was, then let through what waited."""
-        wire, recollection = self.wire, self.wire.recollection
+        wire, recollection, timeout = self.wire, self.wire.recollection, self.spec.start_timeout
         try:
             result = await initialize_again(wire, self.initialization, recollection)
             if self.role == "proxy":
-                lost = await restore_proxy(wire, recollection, self._log)
+                lost = await restore_proxy(wire, recollection, timeout, self._log)
             else:
-                lost = await restore_agent(wire, recollection, result, self._log)
+                lost = await restore_agent(wire, recollection, result, timeout, self._log)
         except (RequestError, ConnectionClosed) as exc:
             self._cause = self._cause or f"could not be initialized again: {exc}"
+            self._signal(signal.SIGKILL)
+            return
+        except RestoreTimeout as exc:
+            self._cause = self._cause or str(exc)
             self._signal(signal.SIGKILL)
             return
         self._log.warning("component was started again", lost_sessions=lost)
         if self.role == "agent":
             wire.lost.update(lost)
+            self._end_turns(result)
         self._host.restarted(self, lost)
         wire.release()
+        self._host.flusher.made_room()
+
+    def _end_turns(self, result: Mapping[str, Any]) -> None:
+        """In version 2 a turn is not a request that could be answered: say that there is none."""
+        if result.get("protocolVersion") != 2:
+            return
+        update = {"sessionUpdate": "state_update", "state": "idle"}
+        for session in (*self.wire.recollection.sessions, *self.wire.lost):
+            params = msgspec.json.encode({"sessionId": session, "update": update})
+            self.wire.plain.neighbour.notify("session/update", params)
 
     def _gone(self, child: Child) -> None:
         """The process is over: say so to everyone who waits for it."""
@@ -299,6 +333,7 @@ class CommandComponent(Component):
         """It worked once, and failed: do as the contract says."""
         if self._stopping:
             self.wire.disconnect(error_of(error))
+            self._host.flusher.made_room()
             return
         decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
         error.next = str(decision)
@@ -312,11 +347,12 @@ class CommandComponent(Component):
             case Bypass():
                 self.wire.disconnect(error_of(error))
                 self._host.bypass(self, error)
-                self.wire.release()
+                self.wire.pass_by()
             case EndChain():
                 self.wire.disconnect(error_of(error))
                 self.wire.release()
                 self._fail(error)
+        self._host.flusher.made_room()  # what waited for it is gone
 
     def _on_due(self, due: Due) -> None:
         """A request takes too long, or a turn is silent: say so, and climb the ladder."""
@@ -356,8 +392,8 @@ class CommandComponent(Component):
             self._cause = reason
             self._signal(signal.SIGKILL)
             return
-        status = self._child.status if self._child is not None else None
-        self._fail(self._start_error(f"it {status}" if status else reason))
+        how = self._cause or (self._child.status if self._child is not None else None)
+        self._fail(self._start_error(f"it {how}" if how else reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
         if not self._failed:
@@ -392,7 +428,10 @@ class CommandComponent(Component):
         return None if place is None else str(place)
 
     def _report(self, event: str, detail: str) -> None:
-        self._log.warning(event, detail=detail)
+        if self._reports.take(trio.current_time()):
+            skipped = self._reports.take_skipped()
+            more = {"skipped": skipped} if skipped else {}
+            self._log.warning(event, detail=detail, **more)
 
     def _begin_to_stop(self) -> None:
         self._stopping = True

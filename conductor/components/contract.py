@@ -87,7 +87,7 @@ class Contract:
         if len(failures) >= self.restarts.count:
             return self._without_it()
         failures.append(now)
-        delay = min(_FIRST_DELAY * 4 ** (len(failures) - 1), _LONGEST_DELAY)
+        delay = min(_FIRST_DELAY * 4 ** min(len(failures) - 1, 10), _LONGEST_DELAY)
         return Restart(delay * (0.5 + luck / 2), len(failures), self.restarts.count)
 
     def _without_it(self) -> Decision:

@@ -109,6 +109,8 @@ class Initialization:
             return False
         if self._restarting:
             return True
+        if self._inner is not None:
+            return False  # it knew our dialect: another one would not help
         self._decide(Closed(), lambda: None)
         return self._restarting
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from types import ModuleType
+from typing import Any
 
-from conductor.chainfile import structure_options
+import attrs
+
+from conductor.chainfile import Place, Problem, structure_options
 from conductor.chainfile.model import Component as Spec
 from conductor.errors import ChainFileError, StartError
 from conductor.proxy.base import Plugin
 
-__all__ = ["GROUP", "entry_points", "load_class", "make_plugin"]
+__all__ = ["GROUP", "entry_points", "instance_of", "load_class", "make_plugin", "plugin_problems"]
 
 GROUP = "conductor.components"
 """The entry-point group in which packages announce their components."""
@@ -22,13 +27,57 @@ GROUP = "conductor.components"
 
 def make_plugin(spec: Spec) -> Plugin:
     """The instance for a component. Raises `StartError`, or `ChainFileError` for its options."""
-    cls = load_class(spec)
+    return instance_of(spec, load_class(spec))
+
+
+def instance_of(spec: Spec, cls: type[Plugin]) -> Plugin:
+    """An instance with the component's options. Raises as `make_plugin`."""
     try:
-        return structure_options(spec, cls)
-    except ChainFileError:
-        raise
+        if attrs.has(cls):
+            made: Any = structure_options(spec, cls)
+            return made  # type: ignore[no-any-return]
+        if spec.options:
+            raise _error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
+        return cls()
     except TypeError as exc:
         raise _error(spec, f"{cls.__name__} cannot be made: {exc}") from exc
+
+
+def plugin_problems(specs: Iterable[Spec], *, options_only: bool = False) -> list[Problem]:
+    """Everything that is wrong with what `use:` names, as far as a look at the classes tells.
+
+    With `options_only`, what cannot be found or imported is left to the chain's start, whose error
+    the client gets to see. What the modules print while they are imported goes to stderr: stdout is
+    the protocol's, or the command's own.
+    """
+    problems: list[Problem] = []
+    with _stdout_aside():
+        for spec in specs:
+            if spec.use is None:
+                continue
+            try:
+                make_plugin(spec)
+            except ChainFileError as exc:
+                problems += exc.problems
+            except StartError as exc:
+                if not options_only:
+                    place = spec.places.get(("use",)) or spec.place or Place.whole(spec.name)
+                    problems.append(Problem(place, exc.reason))
+    return problems
+
+
+@contextmanager
+def _stdout_aside() -> Iterator[None]:
+    """File descriptor 1 is stderr for as long as the block lasts."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def load_class(spec: Spec) -> type[Plugin]:

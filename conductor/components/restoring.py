@@ -4,28 +4,38 @@ A proxy goes through its handshake and the set-up of every open session once mor
 meanwhile is answered from the record, so its successor sees nothing of it. An agent is initialized
 as before, then each session is resumed, or else loaded with the replayed history swallowed; what it
 can do neither with is lost, and said to be. What a proxy knew beyond that is lost with its process.
+
+Every question has `start_timeout` for its answer: what waits for the component must not wait for
+ever.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import trio
 
 from conductor.components.asking import Asking
 from conductor.components.initialization import Initialization
 from conductor.errors import RequestError
+from conductor.frames import members
 from conductor.log import Logger
 from conductor.messages import Payload
 from conductor.routing.recollection import Recollection, SetUp
 from conductor.routing.wire import Wire
 
-__all__ = ["initialize_again", "restore_agent", "restore_proxy"]
+__all__ = ["RestoreTimeout", "initialize_again", "restore_agent", "restore_proxy"]
+
+
+class RestoreTimeout(Exception):
+    """A component that was started again does not answer; the text is for people."""
 
 
 async def initialize_again(
     wire: Wire, initialization: Initialization, recollection: Recollection
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Repeat the handshake; returns the component's answer. Raises `RequestError`."""
     recorded = recollection.initialize
     assert recorded is not None
@@ -35,21 +45,25 @@ async def initialize_again(
     initialization.reply = asking.respond
     initialization.begin(call, recorded.params)
     try:
-        result = await asking.answer(call)
+        await asking.answer(call)
     finally:
         wire.answers = {}
-    decoded = msgspec.json.decode(result)
-    return decoded if isinstance(decoded, dict) else {}
+    return initialization.result or {}
 
 
-async def restore_proxy(wire: Wire, recollection: Recollection, log: Logger) -> list[str]:
-    """Repeat the set-up of every session to a proxy; returns the sessions that it refused."""
+async def restore_proxy(
+    wire: Wire, recollection: Recollection, seconds: float, log: Logger
+) -> list[str]:
+    """Repeat the set-up of every session to a proxy; returns the sessions that it refused.
+
+    Raises `ConnectionClosed` and `RestoreTimeout`.
+    """
     asking = Asking(wire)
     refused = []
     for session, set_up in list(recollection.sessions.items()):
         wire.answers = {set_up.method: set_up.inner_result or set_up.result}
         try:
-            await asking.ask(set_up.method, set_up.params)
+            await _ask(asking, set_up.method, set_up.params, seconds)
         except RequestError as exc:
             log.warning("session was not restored", session=session, error=str(exc))
             refused.append(session)
@@ -59,44 +73,68 @@ async def restore_proxy(wire: Wire, recollection: Recollection, log: Logger) -> 
 
 
 async def restore_agent(
-    wire: Wire, recollection: Recollection, capabilities: dict[str, Any], log: Logger
+    wire: Wire,
+    recollection: Recollection,
+    answer: Mapping[str, Any],
+    seconds: float,
+    log: Logger,
 ) -> list[str]:
-    """Resume or load every session in a new agent process; returns the sessions that are lost."""
+    """Resume or load every session in a new agent process; returns the sessions that are lost.
+
+    Raises `ConnectionClosed` and `RestoreTimeout`.
+    """
     asking = Asking(wire)
-    method = _way_back(capabilities)
+    methods = _ways_back(answer)
     lost = []
     for session, set_up in list(recollection.sessions.items()):
-        if method is not None:
+        for method in methods:
             wire.swallowed = session if method == "session/load" else None
             try:
-                await asking.ask(method, _back_to(session, set_up))
-                continue
+                await _ask(asking, method, _back_to(session, set_up), seconds)
+                break
             except RequestError as exc:
                 log.warning("session was not restored", session=session, error=str(exc))
             finally:
                 wire.swallowed = None
-        lost.append(session)
-        del recollection.sessions[session]
+        else:
+            lost.append(session)
+            del recollection.sessions[session]
     return lost
 
 
-def _way_back(result: dict[str, Any]) -> str | None:
+async def _ask(asking: Asking, method: str, params: bytes, seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await asking.ask(method, params)
+        return
+    raise RestoreTimeout(f"did not answer {method} within {seconds:g} s (start_timeout)")
+
+
+def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """How an agent takes up a session that it does not hold, by its answer to `initialize`."""
-    if result.get("protocolVersion") == 2:
-        return "session/resume"  # every agent of version 2 has it (RFD v2 required methods)
-    capabilities = _object(result.get("agentCapabilities"))
-    if "resume" in _object(capabilities.get("sessionCapabilities")):
-        return "session/resume"
-    return "session/load" if capabilities.get("loadSession") is True else None
+    if answer.get("protocolVersion") == 2:
+        return ("session/resume",)  # every agent of version 2 has it (RFD v2 required methods)
+    capabilities = _object(answer.get("agentCapabilities"))
+    sessions = _object(capabilities.get("sessionCapabilities"))
+    resumes = sessions.get("resume") is not None
+    loads = capabilities.get("loadSession") is True
+    return ("session/resume",) * resumes + ("session/load",) * loads
 
 
 def _back_to(session: str, set_up: SetUp) -> bytes:
     """The params of the set-up, for this session by name; without what only a new one has."""
-    params: dict[str, Payload] = msgspec.json.decode(set_up.params, type=dict[str, msgspec.Raw])
-    params["sessionId"] = msgspec.Raw(msgspec.json.encode(session))
-    params.setdefault("mcpServers", msgspec.Raw(b"[]"))
+    params = _members(set_up.params)
+    params["sessionId"] = msgspec.json.encode(session)
+    params.setdefault("mcpServers", b"[]")
     params.pop("replayFrom", None)
-    return msgspec.json.encode(params)
+    pairs = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in params.items())
+    return b"{" + b",".join(pairs) + b"}"
+
+
+def _members(params: bytes) -> dict[str, Payload]:
+    try:
+        return dict(msgspec.json.decode(params, type=dict[str, msgspec.Raw]))
+    except msgspec.MsgspecError:
+        return dict(members(params))  # with lone surrogates, which msgspec refuses
 
 
 def _object(value: Any) -> dict[str, Any]:

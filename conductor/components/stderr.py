@@ -12,13 +12,41 @@ from typing import Final
 
 import attrs
 
-__all__ = ["StderrTail"]
+__all__ = ["Allowance", "StderrTail"]
 
 _KEPT_BYTES: Final = 64 * 1024
 _SHOWN_LINES: Final = 20
 _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
+_REPORT_RATE: Final = 20
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
+
+
+@attrs.define(eq=False)
+class Allowance:
+    """Lets a certain number of things happen in a second; what is over is counted."""
+
+    rate: float = _REPORT_RATE
+    skipped: int = attrs.field(default=0, init=False)
+    _left: float = attrs.field(init=False)
+    _refilled_at: float = attrs.field(default=0.0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._left = self.rate
+
+    def take(self, now: float, amount: int = 1) -> bool:
+        """Whether it may happen. `now` is in seconds."""
+        self._left = min(self.rate, self._left + (now - self._refilled_at) * self.rate)
+        self._refilled_at = now
+        if self._left <= 0:
+            self.skipped += amount
+            return False
+        self._left -= amount
+        return True
+
+    def take_skipped(self) -> int:
+        skipped, self.skipped = self.skipped, 0
+        return skipped
 
 
 @attrs.define(eq=False)
@@ -28,17 +56,13 @@ class StderrTail:
     _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
     _partial: bytes = attrs.field(default=b"", init=False)
-    _allowance: float = attrs.field(default=_LOG_RATE, init=False)
-    _refilled_at: float = attrs.field(default=0.0, init=False)
-    skipped: int = attrs.field(default=0, init=False)
-    """Bytes that were not given to the log, since `take_skipped`."""
+    _allowance: Allowance = attrs.field(factory=lambda: Allowance(_LOG_RATE), init=False)
 
     def feed(self, chunk: bytes, now: float) -> list[str]:
         """Keep a chunk; returns the lines to log, if the rate allows. `now` is in seconds."""
         self._keep(chunk)
-        if not self._may_log(len(chunk), now):
+        if not self._allowance.take(now, len(chunk)):
             self._partial = b""
-            self.skipped += len(chunk)
             return []
         *lines, rest = (self._partial + chunk).split(b"\n")
         if len(rest) > _LINE_LIMIT:
@@ -54,8 +78,8 @@ class StderrTail:
         return [text] if text else []
 
     def take_skipped(self) -> int:
-        skipped, self.skipped = self.skipped, 0
-        return skipped
+        """Bytes that were not given to the log, since this was last asked."""
+        return self._allowance.take_skipped()
 
     def last_lines(self) -> tuple[str, ...]:
         """What a person is shown of it in an error: the last lines, without terminal escapes."""
@@ -67,16 +91,6 @@ class StderrTail:
         self._size += len(chunk)
         while self._size - len(self._chunks[0]) >= _KEPT_BYTES:
             self._size -= len(self._chunks.popleft())
-
-    def _may_log(self, size: int, now: float) -> bool:
-        self._allowance = min(
-            float(_LOG_RATE), self._allowance + (now - self._refilled_at) * _LOG_RATE
-        )
-        self._refilled_at = now
-        if self._allowance <= 0:
-            return False
-        self._allowance -= size
-        return True
 
 
 def _readable(line: bytes) -> str:

@@ -1,43 +1,77 @@
-"""The workers of a plugin: who holds which lane, who waits for which answer.
+"""A turn: one handler at work on one message, and the answers that it waits for.
 
-A worker serves a lane until it is empty. When its handler starts to wait for an answer, the lane is
-handed to another worker; when the answer comes, the worker that served the answer's lane hands that
-lane to the one that waits. So there are as many workers as handlers that wait, plus one per lane,
-and no task is started for a message.
+A task that a handler starts inherits its turn; when the handler has ended, the turn is `done` and
+the task runs beside the lanes.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from types import CoroutineType
+from typing import Any
 
 import attrs
+import msgspec
 import trio
 
+from conductor.components.plugin_side import PluginSide
 from conductor.connection.calls import Call
-from conductor.connection.lanes import Answer, Lane
-from conductor.routing.sides import Side
+from conductor.connection.lanes import Answer, Item, Lane
+from conductor.proxy.codec import encode
+from conductor.proxy.declare import Handler
 
-__all__ = ["Turn", "Waiter", "current_turn"]
+__all__ = ["Answering", "Turn", "Waiter", "current_turn"]
 
 
 @attrs.define(eq=False)
-class Turn:
-    """What one worker is doing."""
+class Answering:
+    """What only a handler of a request needs."""
 
-    lane: Lane | None = None
-    """The lane that it holds."""
-    call: Call | None = None
-    """The request that its handler works on."""
-    back: Side | None = None
-    """The side that the request came in through: its answer goes back there."""
+    call: Call
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     deferred: bool = False
-    """Whether the request is answered by somebody else, later."""
-    scope: trio.CancelScope | None = None
-    waiting: list[Call] = attrs.field(factory=list)
-    """The requests whose answers its handler waits for."""
-    wake: trio.Event = attrs.field(factory=trio.Event)
-    place: str = ""
-    """Where the handler is, as file:line."""
+    """Whether it is answered by somebody else, later."""
+    answer: Answer | None = None
+    """The last answer to what the handler forwarded."""
+    opened: str | None = None
+    """The session that this answer opens, whose updates wait until it has been passed on."""
+
+
+class Turn(msgspec.Struct, eq=False):
+    """A handler that runs. There is one for every handled message, hence a struct of msgspec's."""
+
+    handler: Handler
+    lane: Lane | None
+    """The lane that it holds."""
+    side: PluginSide
+    """The side through which the message came."""
+    item: Item
+    answering: Answering | None = None
+    coroutine: CoroutineType[Any, Any, Any] | None = None
+    waiting: tuple[Call, ...] = ()
+    """Its own requests whose answers it waits for."""
+    forwarded: bool = False
+    done: bool = False
+
+    @property
+    def observing(self) -> bool:
+        """It only looks on: it may not let go of the lane."""
+        return self.handler is self.side.observer
+
+    @property
+    def place(self) -> str:
+        """Where the handler is, as file:line."""
+        frame = self.coroutine.cr_frame if self.coroutine is not None else None
+        if frame is None:
+            return self.handler.place
+        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    async def forward_notification(self, message: Any = None) -> None:
+        """The `forward` of a notification's handler."""
+        self.forwarded = True
+        item = self.item
+        params = item.params if message is None else encode(message)  # type: ignore[union-attr]
+        self.side.other.neighbour.notify(item.method, params)  # type: ignore[union-attr]
 
 
 @attrs.define(eq=False)
@@ -45,6 +79,8 @@ class Waiter:
     """Somebody who waits for the answer to a request of a plugin's own."""
 
     turn: Turn | None
+    forwards: bool
+    """Whether the turn's own message was forwarded, and not something else requested."""
     answer: Answer | None = None
     arrived: trio.Event = attrs.field(factory=trio.Event)
 

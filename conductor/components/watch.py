@@ -2,10 +2,17 @@
 
 A turn stalls when a prompt is open and nothing at all comes from the agent for that session for
 `stall_timeout` seconds. Silence while a tool runs, or while the agent itself waits for an answer (a
-permission, a file), is not a hang. A stalled turn climbs a ladder, one rung for every further
-`stall_timeout` of silence, up to the highest rung that the chain file allows:
+permission, a file, a tool of an MCP server over ACP), is not a hang. A stalled turn climbs a
+ladder, one rung for every further `stall_timeout` of silence, up to the highest rung that the chain
+file allows:
 
     report → session/cancel → $/cancel_request → restart
+
+In version 1 a turn is as long as its `session/prompt` is open; in version 2, where that is answered
+at once, until the agent says `idle`.
+
+What happens returns the next time at which something may be due because of it, so that keeping
+watch costs the same however many sessions there are.
 """
 
 from __future__ import annotations
@@ -20,10 +27,11 @@ from conductor.connection.calls import Call
 from conductor.messages import Payload
 from conductor.routing.recollection import session_of
 
-__all__ = ["LADDER", "Due", "Rung", "Stalled", "TimedOut", "Watch"]
+__all__ = ["LADDER", "NEVER", "Due", "Rung", "Stalled", "TimedOut", "Watch"]
 
 Rung: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 LADDER: Final[tuple[Rung, ...]] = ("report", "cancel", "cancel_request", "restart")
+NEVER: Final = float("inf")
 
 _RUNNING: Final = frozenset({"pending", "in_progress"})
 
@@ -55,13 +63,15 @@ Due: TypeAlias = TimedOut | Stalled
 class _Session:
     heard_at: float
     prompts: list[Call] = attrs.field(factory=list)
+    running: bool = False
+    """Whether the agent says that a turn runs (version 2)."""
     tools: set[str] = attrs.field(factory=set)
     questions: set[Call] = attrs.field(factory=set)
     climbed: int = 0
 
     @property
-    def may_stall(self) -> bool:
-        return bool(self.prompts) and not self.tools and not self.questions
+    def open(self) -> bool:
+        return bool(self.prompts) or self.running
 
 
 @attrs.define(eq=False)
@@ -73,17 +83,23 @@ class Watch:
     highest: Rung = "report"
     _deadlines: dict[Call, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _Session] = attrs.field(factory=dict, init=False)
+    """Those with a turn."""
     _session_of: dict[Call, str] = attrs.field(factory=dict, init=False)
+    _questions: set[Call] = attrs.field(factory=set, init=False)
+    """Those that name no session, and may be any turn's."""
 
-    def asked(self, call: Call, method: str, params: Payload | None, now: float) -> None:
+    def asked(self, call: Call, method: str, params: Payload | None, now: float) -> float:
         """The component gets a request."""
+        deadline = NEVER
         seconds = self.request_timeout.get(method)
         if seconds is not None:
-            self._deadlines[call] = now + seconds
-        if method == "session/prompt" and (name := session_of(params)) is not None:
-            session = self._heard(name, now)
-            session.prompts.append(call)
-            self._session_of[call] = name
+            deadline = self._deadlines[call] = now + seconds
+        if method != "session/prompt" or (name := session_of(params)) is None:
+            return deadline
+        session = self._sessions.setdefault(name, _Session(now))
+        session.prompts.append(call)
+        self._session_of[call] = name
+        return min(deadline, self._heard(session, now))
 
     def answered(self, call: Call) -> None:
         """The component answered a request, or it was answered for it."""
@@ -91,45 +107,58 @@ class Watch:
         name = self._session_of.pop(call, None)
         if name is None or (session := self._sessions.get(name)) is None:
             return
-        session.prompts.remove(call)
-        if not session.prompts:
+        if call in session.prompts:
+            session.prompts.remove(call)
+        if not session.open:
             del self._sessions[name]
 
     def asks(self, call: Call, params: Payload | None, now: float) -> None:
         """The component asks something of its own: until it is answered, it waits for us."""
         name = session_of(params)
-        if name in self._sessions:
-            self._heard(name, now).questions.add(call)
+        if name is None:
+            self._questions.add(call)
+        elif (session := self._sessions.get(name)) is not None:
+            session.questions.add(call)
             self._session_of[call] = name
+            self._heard(session, now)
 
-    def told(self, call: Call, now: float) -> None:
+    def told(self, call: Call, now: float) -> float:
         """The component gets the answer to what it asked."""
+        if call in self._questions:
+            self._questions.discard(call)
+            for session in self._sessions.values():
+                self._heard(session, now)
+            return self.next_deadline()
         name = self._session_of.pop(call, None)
-        if name in self._sessions:
-            self._heard(name, now).questions.discard(call)
+        if name is None or (found := self._sessions.get(name)) is None:
+            return NEVER
+        found.questions.discard(call)
+        return self._heard(found, now)
 
-    def heard(self, method: str, params: Payload | None, now: float) -> None:
+    def heard(self, method: str, params: Payload | None, now: float) -> float:
         """The component sent a notification."""
         name = session_of(params)
-        if name not in self._sessions:
-            return
-        session = self._heard(name, now)
-        if method == "session/update" and (update := _tool_update(params)) is not None:
-            if update.status in _RUNNING:
+        if name is None:
+            return NEVER
+        session = self._sessions.get(name)
+        update = _update(params) if method == "session/update" else None
+        if update is not None and update.sessionUpdate == "state_update":
+            return self._state(name, session, update.state, now)
+        if session is None:
+            return NEVER
+        if update is not None and update.toolCallId is not None:
+            # A call that says nothing of its status is pending (schema); an update keeps it.
+            status = update.status or ("pending" if update.sessionUpdate == "tool_call" else None)
+            if status in _RUNNING:
                 session.tools.add(update.toolCallId)
-            elif update.status is not None:
+            elif status is not None:
                 session.tools.discard(update.toolCallId)
+        return self._heard(session, now)
 
     def next_deadline(self) -> float:
         """When `due` may have something to say; infinite if never."""
-        times = list(self._deadlines.values())
-        if self.stall_timeout is not None:
-            times += [
-                session.heard_at + self.stall_timeout * (session.climbed + 1)
-                for session in self._sessions.values()
-                if session.may_stall and session.climbed <= LADDER.index(self.highest)
-            ]
-        return min(times, default=float("inf"))
+        times = [*self._deadlines.values(), *map(self._stall_time, self._sessions.values())]
+        return min(times, default=NEVER)
 
     def due(self, now: float) -> list[Due]:
         """What is overdue, each reported once (a stalled turn once for every rung)."""
@@ -137,16 +166,9 @@ class Watch:
         found: list[Due] = [TimedOut(call, self.request_timeout[call.method]) for call in late]
         for call in late:
             del self._deadlines[call]
-        if self.stall_timeout is None:
-            return found
         for name, session in self._sessions.items():
-            silent = now - session.heard_at
-            if (
-                session.may_stall
-                and session.climbed <= LADDER.index(self.highest)
-                and silent >= self.stall_timeout * (session.climbed + 1)
-            ):
-                rung = LADDER[session.climbed]
+            if self._stall_time(session) <= now:
+                rung, silent = LADDER[session.climbed], now - session.heard_at
                 found.append(Stalled(name, tuple(session.prompts), rung, silent))
                 session.climbed += 1
         return found
@@ -156,27 +178,47 @@ class Watch:
         self._deadlines.clear()
         self._sessions.clear()
         self._session_of.clear()
+        self._questions.clear()
 
-    def _heard(self, name: str | None, now: float) -> _Session:
-        assert name is not None
-        session = self._sessions.setdefault(name, _Session(now))
+    def _state(self, name: str, session: _Session | None, state: str | None, now: float) -> float:
+        """The agent tells whether a turn runs (version 2)."""
+        if state == "running":
+            session = self._sessions.setdefault(name, _Session(now))
+            session.running = True
+            return self._heard(session, now)
+        if session is not None:
+            session.running = False  # idle, or waiting for the person
+            if not session.open:
+                del self._sessions[name]
+        return NEVER
+
+    def _heard(self, session: _Session, now: float) -> float:
         session.heard_at, session.climbed = now, 0
-        return session
+        return self._stall_time(session)
 
-
-class _ToolUpdate(msgspec.Struct, gc=False):
-    toolCallId: str
-    status: str | None = None
+    def _stall_time(self, session: _Session) -> float:
+        """When the turn will have been silent for so long that the next rung is due."""
+        waits = session.tools or session.questions or self._questions or not session.open
+        if self.stall_timeout is None or waits or session.climbed > LADDER.index(self.highest):
+            return NEVER
+        return session.heard_at + self.stall_timeout * (session.climbed + 1)
 
 
 class _Update(msgspec.Struct, gc=False):
-    update: _ToolUpdate
+    sessionUpdate: str
+    toolCallId: str | None = None
+    status: str | None = None
+    state: str | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Update).decode
+class _HasUpdate(msgspec.Struct, gc=False):
+    update: _Update
 
 
-def _tool_update(params: Payload | None) -> _ToolUpdate | None:
+_decode: Final = msgspec.json.Decoder(_HasUpdate).decode
+
+
+def _update(params: Payload | None) -> _Update | None:
     try:
         return _decode(params if params is not None else b"null").update
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

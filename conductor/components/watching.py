@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from conductor.components.watch import Due, Watch
+from conductor.components.watch import NEVER, Due, Watch
 from conductor.connection.calls import Call
 from conductor.messages import Payload
 from conductor.routing.wire import Observer, Wire
@@ -23,7 +23,7 @@ class Watching(Observer):
     watch: Watch
     on_due: Callable[[Due], None]
     _earlier: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _awake_at: float = attrs.field(default=float("inf"), init=False)
+    _awake_at: float = attrs.field(default=NEVER, init=False)
 
     async def run(self) -> None:
         """Wait for deadlines, as long as the component's process lives."""
@@ -37,8 +37,7 @@ class Watching(Observer):
                 self.on_due(due)
 
     def on_asked(self, call: Call, method: str, params: Payload | None) -> None:
-        self.watch.asked(call, method, params, trio.current_time())
-        self._look()
+        self._look(self.watch.asked(call, method, params, trio.current_time()))
 
     def on_answered(self, call: Call) -> None:
         self.watch.answered(call)
@@ -47,14 +46,12 @@ class Watching(Observer):
         self.watch.asks(call, params, trio.current_time())
 
     def on_told(self, call: Call) -> None:
-        self.watch.told(call, trio.current_time())
-        self._look()
+        self._look(self.watch.told(call, trio.current_time()))
 
     def on_heard(self, method: str, params: Payload | None) -> None:
-        self.watch.heard(method, params, trio.current_time())
-        self._look()
+        self._look(self.watch.heard(method, params, trio.current_time()))
 
-    def _look(self) -> None:
+    def _look(self, deadline: float) -> None:
         """Wake if there is now something earlier to wait for; later is found out by waking up."""
-        if self.watch.next_deadline() < self._awake_at:
+        if deadline < self._awake_at:
             self._earlier.set()

@@ -167,7 +167,7 @@ class Connection:
                 self.receiver.on_notification(method, payload)
                 return
             call = Call(method, self, message.id, batch, slot)
-            if len(self.received) >= self.limits.max_open_requests:
+            if len(self.received) + len(self.shadowed) >= self.limits.max_open_requests:
                 self._refuse(call, f"more than {self.limits.max_open_requests} open requests")
                 return
             if message.id in self.received:
@@ -197,6 +197,9 @@ class Connection:
             reason = f"a batch of {len(frame.members)} is over the limit of {self.limits.max_batch}"
             self._note_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
+            for member in frame.members:
+                if type(member) is Message and member.method is UNSET:
+                    self._dispatch(member)  # an answer opens nothing, and somebody waits for it
             return
         batch = BatchAnswer()
         for member in frame.members:

@@ -1,32 +1,82 @@
 """The proxy author's API.
 
-@attrs.define
-class AddContext(Proxy):
-    context: str
+    @attrs.define
+    class AddContext(Proxy):
+        '''Put a fixed text before every prompt.'''
+        context: str
 
-    @on("session/prompt")
-    async def add_context(self, params: dict, forward):
-        params["prompt"].insert(0, {"type": "text", "text": self.context})
-        return await forward(params)
+        @on("session/prompt")
+        async def add_context(self, request: PromptRequest, forward):
+            request.prompt.insert(0, text(self.context))
+            return await forward(request)
+
+A class like this runs in the conductor's process (`use:`), in a process of its own
+(`isolate: true`), or as a program under any conductor (`run(AddContext)`). Its options are its
+fields. A message comes as its handler's annotation says: a schema type, `dict` (also without an
+annotation), or `bytes`, which is raw JSON.
+
+Lanes: in what order handlers run
+---------------------------------
+
+1. A plugin has two lanes, toward the agent and toward the client; a response travels in the lane of
+   its direction. A lane delivers one message at a time, in arrival order, handled or not.
+2. A handler holds its lane until it ends or *starts waiting for a response* (`await
+   forward(request)`, `await self.agent.request(…)`); the request is written before the lane goes
+   on. So waiting never deadlocks.
+3. When the response comes, the handler holds the lane that it came on: everything sent before the
+   response has been dealt with, nothing sent after it has begun. A handler that waits for several
+   responses at once holds the lane of the last.
+4. Anything else that it awaits keeps the lane (order first); `self.release_lane()` lets the next
+   message in; `self.start_soon(fn, *args)` runs beside the lanes. A lane that is held for more than
+   5 s is logged with the handler's file:line.
+5. `forward(notification)` returns when the next hop has it queued; not calling it drops.
+   `forward(request)` returns the result or raises `RequestError`; not calling it means answering
+   yourself; calling it twice sends twice.
+6. `$/cancel_request` never waits in a lane: a request that waits for its turn is answered -32800 at
+   once; a handler waiting for a response has its hop's request cancelled and still gets the real
+   answer; one waiting for something of its own is cancelled and the caller gets -32800.
+7. An exception other than `RequestError` is logged with proxy, method and session; a request is
+   answered -32603; a notification is dropped (`on_error = "fail"`, the default: a broken redactor
+   must not leak) or passed on (`on_error = "pass"`, for observers). The lane goes on.
+
+Lanes belong to a hop, not to a session: order is kept across sessions too, since clients and agents
+rely on it (a session's first update follows the answer to `session/new`; `session/list` and
+`session/close` speak of other sessions). A handler that takes its time for something of its own
+calls `self.release_lane()` first, and then delays nobody.
 """
 
 from __future__ import annotations
 
 from conductor.errors import RequestCancelled, RequestError
-from conductor.proxy.base import Agent, Plugin, Proxy
-from conductor.proxy.declare import DeclarationError, on
-from conductor.proxy.peers import Peer
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.base import Agent, Forward, Plugin, Proxy
+from conductor.proxy.content import text
+from conductor.proxy.declare import on
+from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
+from conductor.proxy.prompting import PromptTurn
+from conductor.proxy.raw import RawMessage
+from conductor.proxy.sessions import per_session
+from conductor.proxy.tools import ToolCall, tool
 
 __all__ = [
     "Agent",
+    "AgentPeer",
+    "ClientPeer",
     "DeclarationError",
+    "Forward",
     "Peer",
     "Plugin",
+    "PromptTurn",
     "Proxy",
+    "RawMessage",
     "RequestCancelled",
     "RequestError",
+    "ToolCall",
     "on",
+    "per_session",
     "run",
+    "text",
+    "tool",
 ]
 
 

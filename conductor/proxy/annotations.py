@@ -39,11 +39,10 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
         return dict
     if annotation is bytes:
         return bytes
-    fitting = list(_types_of(method))
-    if any(annotation == each for each in fitting):
+    if any(annotation == fitting for fitting in _types_of(method)):
         return annotation
     shown = getattr(annotation, "__name__", repr(annotation))
-    wanted = f"use {_names(fitting)}, or `dict` for plain params, or `bytes` for raw JSON"
+    wanted = f"use {_names(method)}`dict` (plain params) or `bytes` (raw JSON)"
     other = method_of(annotation)
     if other is not None:
         raise DeclarationError(
@@ -116,6 +115,8 @@ def _is_from(annotation: Any, module: str) -> bool:
     )
 
 
-def _names(types: list[Any]) -> str:
-    names = [getattr(each, "__name__", None) or " | ".join(t.__name__ for t in typing.get_args(each)) for each in types]
-    return " or ".join(dict.fromkeys(names)) or "nothing"
+def _names(method: str) -> str:
+    """The names of the types that fit a method, for error messages."""
+    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
+    names = [name for each in known for name in (each.params, each.notification) if name]
+    return "".join(f"{name} or " for name in dict.fromkeys(names))

@@ -6,22 +6,29 @@ whatever it does not handle passes by. `self.client` and `self.agent` are the tw
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.declare import DeclarationError, Handler, collect
-from conductor.proxy.peers import Answered, Peer
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.declare import Handler, check_fields, collect
+from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
+from conductor.proxy.prompting import hidden
+from conductor.proxy.tools import Toolbox, with_tools
 
-__all__ = ["Agent", "Plugin", "Proxy", "Runtime"]
+__all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
+
+Forward: TypeAlias = Callable[..., Awaitable[Any]]
+"""What a handler gets as `forward`: `await forward()` passes the message on as it came, byte for
+byte; `await forward(message)` passes on what it is given. Of a request it returns the result."""
 
 
 class Runtime(Protocol):
     """The chain that a plugin runs in, as the plugin sees it."""
 
-    client: Peer
-    agent: Peer
+    client: ClientPeer
+    agent: AgentPeer
 
     def release_lane(self) -> None: ...
 
@@ -34,34 +41,37 @@ class Runtime(Protocol):
 
     def defer(self, cancelled: Callable[[], None]) -> Answered: ...
 
+    def tap(self, source: Literal["client", "agent"], method: str, tap: Tap) -> Callable[[], None]:
+        """Show a tap every such notification of that peer; returns what ends that."""
+
 
 class Plugin:
     """What proxies and agents in Python have in common."""
 
-    __slots__ = ("__weakref__", "_acp_runtime")
+    __slots__ = ("__weakref__", "_acp_runtime", "_acp_sessions", "_acp_toolbox")
 
     _acp_runtime: Runtime
+    _acp_sessions: dict[str, Any]
+    _acp_toolbox: Toolbox
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"
     """What becomes of a message whose handler raised: a request is answered -32603 and a
     notification is dropped ("fail"), or the message is passed on unchanged ("pass")."""
 
+    required: ClassVar[bool] = False
+    """Whether a chain must not go on without this plugin: it is never bypassed."""
+
     _acp_handlers: ClassVar[tuple[Handler, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name, value in vars(cls).items():
-            if isinstance(value, list | dict | set) and name in vars(cls).get(
-                "__annotations__", {}
-            ):
-                raise DeclarationError(
-                    f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
-                    f"write `= attrs.field(factory={type(value).__name__})`"
-                )
-        cls._acp_handlers = collect(cls)
+        check_fields(cls)
+        if cls.on_error not in ("fail", "pass"):
+            raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
+        cls._acp_handlers = with_tools(cls, collect(cls))
 
     @property
-    def client(self) -> Peer:
+    def client(self) -> ClientPeer:
         """The peer toward the client."""
         return self._runtime("client").client
 
@@ -95,7 +105,10 @@ class Plugin:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Around the plugin's whole life: override it to open and close what the plugin needs."""
+        """Around the plugin's whole life: override it to open and close what the plugin needs.
+
+        Handlers run between its `yield` and its end; no requests can be sent before and after.
+        """
         yield
 
     def _runtime(self, what: str) -> Runtime:
@@ -113,9 +126,38 @@ class Proxy(Plugin):
     __slots__ = ()
 
     @property
-    def agent(self) -> Peer:
+    def agent(self) -> AgentPeer:
         """The peer toward the agent."""
         return self._runtime("agent").agent
+
+    def mcp_servers(self) -> Sequence[Any]:
+        """Override it to offer whole MCP servers: `Server` or `MCPServer` objects of the SDK.
+
+        It is called for every connection, so that each can have servers of its own.
+        """
+        return ()
+
+    def has_tools_for(self, session: dict[str, Any]) -> bool:
+        """Override it to choose the sessions that get the tools; given is what sets one up."""
+        return True
+
+    @asynccontextmanager
+    async def muted(self, session_id: str) -> AsyncIterator[None]:
+        """Keep from the client what happens in a session, for a prompt that it is not to see.
+
+        Its `session/update`s are dropped before a handler sees them, except those that tell what
+        the session is like from now on: its commands, modes, options, title and usage. Questions
+        of the agent's, such as for a permission, still pass.
+        """
+
+        def hide(params: bytes | None) -> bool:
+            return hidden(params, session_id)
+
+        remove = self._runtime("muted()").tap("agent", "session/update", hide)
+        try:
+            yield
+        finally:
+            remove()
 
 
 class Agent(Plugin):

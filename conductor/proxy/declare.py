@@ -9,10 +9,11 @@ from typing import Any, Final, Literal, TypeVar
 import attrs
 
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
-from conductor.proxy.raw import RawMessage
+from conductor.proxy.codec import reader
+from conductor.proxy.sessions import ENDS, per_session
 from conductor.schema import METHODS, similar_methods
 
-__all__ = ["EVERYTHING", "DeclarationError", "Handler", "collect", "on"]
+__all__ = ["EVERYTHING", "Handler", "check_fields", "collect", "on"]
 
 Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +46,12 @@ class Handler:
     result: Any
     """The type of the answer that `forward` returns: as typed as the request is."""
     takes_forward: bool
+    read: Callable[[bytes | None], Any] = attrs.field(init=False, repr=False, eq=False)
+    """Makes the message from raw params. Raises `ValueError` if they do not fit."""
+
+    @read.default
+    def _reader(self) -> Callable[[bytes | None], Any]:
+        return reader(self.annotation)
 
     @property
     def place(self) -> str:
@@ -89,6 +96,7 @@ def collect(cls: type) -> tuple[Handler, ...]:
     found: dict[tuple[str, Sender], tuple[str, Handler]] = {}
     for name in dir(cls):
         function = inspect.getattr_static(cls, name)
+        _check_override(cls, name, function)
         for method, source in getattr(function, _MARK, ()):
             handler = _handler(cls, name, function, method, source)
             for sender in handler.senders:
@@ -98,7 +106,53 @@ def collect(cls: type) -> tuple[Handler, ...]:
                         f"{cls.__name__}: both {other_name} ({other.place}) and {name} "
                         f"({handler.place}) handle {method!r}; merge them into one"
                     )
+    if any(isinstance(inspect.getattr_static(cls, name), per_session) for name in dir(cls)):
+        for method in ENDS:
+            watcher = Handler(method, _see_end, ("client",), bytes, bytes, takes_forward=True)
+            found.setdefault((method, "client"), (_see_end.__name__, watcher))
     return tuple(dict.fromkeys(handler for _, handler in found.values()))
+
+
+async def _see_end(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
+    """So that a session's end is seen (`conductor.components.handling` forgets its state)."""
+    return await forward()
+
+
+def check_fields(cls: type) -> None:
+    """Raise `DeclarationError` for what cannot be an option, or not as it is written."""
+    annotations = vars(cls).get("__annotations__", {})
+    for name, value in vars(cls).items():
+        if name not in annotations or "ClassVar" in str(annotations[name]):
+            continue
+        if isinstance(value, per_session):
+            raise DeclarationError(
+                f"{cls.__name__}.{name} would become an option: write `{name} = per_session(…)`, "
+                f"without an annotation"
+            )
+        default = getattr(value, "_default", value)  # of attrs.field(default=…)
+        if isinstance(default, list | dict | set | bytearray):
+            raise DeclarationError(
+                f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
+                f"write `= attrs.field(factory={_factory(default)})`"
+            )
+
+
+def _factory(default: Any) -> str:
+    return f"lambda: {default!r}" if default else type(default).__name__
+
+
+def _check_override(cls: type, name: str, function: Any) -> None:
+    """A handler that a subclass replaced without saying `@on` again would be silently gone."""
+    if hasattr(function, _MARK) or not callable(function):
+        return
+    for base in cls.__mro__[1:]:
+        marks = getattr(vars(base).get(name), _MARK, ())
+        if marks:
+            raise DeclarationError(
+                f"{cls.__name__}.{name} replaces {base.__name__}.{name}, which handles "
+                f"{marks[0][0]!r}; mark it with @on({marks[0][0]!r}) too, or write `{name} = None` "
+                f"to handle it no longer"
+            )
 
 
 def _handler(cls: type, name: str, function: Any, method: str, source: Sender | None) -> Handler:
@@ -175,8 +229,3 @@ def _raise_unknown(where: str, method: str) -> None:
         f"{where} handles {method!r}, which is no ACP method{hint} "
         f"(extension methods begin with an underscore, or name their source=)"
     )
-
-
-def observed(handler: Handler) -> bool:
-    """Whether it is an observer."""
-    return handler.annotation is RawMessage

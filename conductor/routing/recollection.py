@@ -43,6 +43,8 @@ class Recollection:
     initialize: SetUp | None = None
     sessions: dict[str, SetUp] = attrs.field(factory=dict)
     _open: dict[Call, SetUp] = attrs.field(factory=dict, init=False)
+    _inner: list[tuple[str, bytes]] = attrs.field(factory=list, init=False)
+    """What the successor answered to what is open: method and result."""
 
     def asked(self, call: Call, method: str, params: Payload | None) -> None:
         """The component gets a request of `REMEMBERED`."""
@@ -50,31 +52,47 @@ class Recollection:
 
     def inner_answered(self, call: Call, result: Payload | None) -> None:
         """The component gets the answer to a request of `REMEMBERED` that it passed on."""
-        if result is None:
-            return
-        for set_up in self._open.values():
-            if set_up.method == call.method and not set_up.inner_result:
-                set_up.inner_result = bytes(result)
-                return
+        if result is not None and any(each.method == call.method for each in self._open.values()):
+            self._inner.append((call.method, bytes(result)))
 
     def answered(self, call: Call, result: Payload | None) -> None:
         """The component answered; without a result it refused."""
         set_up = self._open.pop(call, None)
-        if set_up is None or result is None:
+        if set_up is None:
+            return
+        session = session_of(result) or session_of(set_up.params)
+        set_up.inner_result = self._take_inner(set_up.method, session)
+        if result is None:
             return
         set_up.result = bytes(result)
         if set_up.method == "initialize":
             self.initialize = set_up
         elif set_up.method in SET_UPS:
-            session = session_of(result) or session_of(set_up.params)
             if session is not None:
                 self.sessions[session] = set_up
         else:
             self.sessions.pop(session_of(set_up.params) or "", None)
 
     def forget_open(self) -> None:
-        """Whoever was asked is gone and will not answer."""
-        self._open.clear()
+        """Whoever was asked is gone and will not answer; its initialization may be tried again."""
+        self._open = {call: each for call, each in self._open.items() if _is_initialize(each)}
+        self._inner.clear()
+
+    def _take_inner(self, method: str, session: str | None) -> bytes:
+        """The successor's answer to the same request: sessions may be set up in any order."""
+        found = [each for each in self._inner if each[0] == method]
+        if not found:
+            return b""
+        same = [each for each in found if session is not None and session_of(each[1]) == session]
+        taken = (same or found)[0]
+        self._inner.remove(taken)
+        if not any(each.method == method for each in self._open.values()):
+            self._inner = [each for each in self._inner if each[0] != method]
+        return taken[1]
+
+
+def _is_initialize(set_up: SetUp) -> bool:
+    return set_up.method == "initialize"
 
 
 class _HasSession(msgspec.Struct, gc=False):

@@ -12,7 +12,7 @@ inside envelopes, which would let a component speak in another's name.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, Protocol
 
 import attrs
@@ -103,7 +103,7 @@ class WireSide(Side):
         if wire.held is not None:
             wire.hold(Held(self, call, method, None if params is None else bytes(params)))
             return
-        if connection is None or connection.closed:
+        if connection is None:
             self.neighbour.respond(call, None, wire.why_gone)
             return
         if wire.lost and self._is_lost(call, method, params):
@@ -161,7 +161,7 @@ class WireSide(Side):
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if call.method in REMEMBERED:
-            if self.wire.role == "client":
+            if self.wire.role in _CLIENTS:
                 self.wire.recollection.answered(call, result)
             else:
                 self.wire.recollection.inner_answered(call, result)
@@ -235,16 +235,29 @@ class Wire:
         """Keep a message until the component runs again."""
         assert self.held is not None
         self.held.append(held)
-        self.held_size += 0 if held.params is None else len(held.params)
+        self.held_size += _HELD_SIZE + (0 if held.params is None else len(held.params))
 
     def release(self) -> None:
-        """The component runs again, or is left out of the chain: what waited goes on, in order."""
-        waiting, self.held, self.held_size = self.held or deque(), None, 0
-        for held in waiting:
+        """The component runs again, or never will: what waited goes to it, in order."""
+        for held in self._take_held():
             if held.call is None:
                 held.side.notify(held.method, held.params)
             else:
                 held.side.request(held.call, held.method, held.params)
+
+    def pass_by(self) -> None:
+        """The component is left out of the chain: what waited for it goes past it, in order."""
+        assert self.wrapped is not None
+        for held in self._take_held():
+            beyond = self.plain.neighbour if held.side.wrapped else self.wrapped.neighbour
+            if held.call is None:
+                beyond.notify(held.method, held.params)
+            else:
+                beyond.request(held.call, held.method, held.params)
+
+    def _take_held(self) -> Iterable[Held]:
+        waiting, self.held, self.held_size = self.held or (), None, 0
+        return waiting
 
     def give_up(self, call: Call, reason: str) -> None:
         """Answer a call in the component's place, and let the component know; a late answer of its
@@ -274,6 +287,10 @@ class Wire:
         connection.shadowed.clear()
         for call in asked:
             call.cancel()
+            if call.session is not None and self.wrapped is not None:
+                # Most agents know no other way to end a turn whose prompt nobody waits for.
+                params = msgspec.json.encode({"sessionId": call.session})
+                self.wrapped.neighbour.notify("session/cancel", params)
 
     # -- Receiver: what the peer sent ----------------------------------------------------------
 
@@ -285,7 +302,7 @@ class Wire:
                 self.report("refused a request", f"{method}: {exc.data or exc.message}")
                 call.source.respond(call, None, error_of(exc))
         else:
-            if self.role == "client" and method in REMEMBERED:
+            if self.role in _CLIENTS and method in REMEMBERED:
                 self.recollection.asked(call, method, params)
             if self.observer is not None:
                 self.observer.on_asks(call, method, params)
@@ -344,9 +361,13 @@ class Wire:
                 raise _misuse(f"{inner.method} cannot be sent inside of {method}")
             if inner.method == "initialize" and self.init is not None:
                 self.init.forwarded(call)
+            if inner.method == "session/prompt":
+                call.session = session_of(inner.params)
             if inner.method in self.answers:
                 side.respond(call, self.answers[inner.method], None)
                 return
+            if self.observer is not None:
+                self.observer.on_asks(call, inner.method, inner.params)
             side.neighbour.request(call, inner.method, inner.params)
         elif method in INITS:
             if self.role != "parent":
@@ -431,6 +452,9 @@ class _Cancel(msgspec.Struct):
 
 _decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
 _SPECIAL: Final = frozenset({*ENVELOPES, *INITS, CANCEL, "initialize"})
+_CLIENTS: Final = frozenset({"client", "parent"})
+_HELD_SIZE: Final = 300
+"""What keeping a message costs, besides its params."""
 
 
 def _misuse(problem: str) -> RequestError:

@@ -93,11 +93,13 @@ class FdTransport:
 def _can_be_waited_for(fd: int) -> bool:
     if sys.platform != "linux":
         return not stat.S_ISREG(os.fstat(fd).st_mode)
-    with select.epoll() as poll:
-        try:
+    try:
+        with select.epoll() as poll:
             poll.register(fd)
-        except PermissionError:
-            return False
+    except PermissionError:
+        return False
+    except OSError:  # no descriptors left
+        return not stat.S_ISREG(os.fstat(fd).st_mode)
     return True
 
 

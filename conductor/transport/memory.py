@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import trio
@@ -50,7 +50,8 @@ class MemoryTransport:
         pipe = self._outgoing
         if pipe.broken or pipe.ended:
             raise ConnectionClosed("the other end of the memory pipe is closed")
-        data = b"".join(pieces)[: pipe.capacity - pipe.size]
+        room = pipe.capacity - pipe.size
+        data = b"".join(_first(pieces, room))
         if data:
             pipe.chunks.append(data)
             pipe.size += len(data)
@@ -74,6 +75,16 @@ class MemoryTransport:
         pipe.size = 0
         pipe.writers.unpark_all()
         pipe.readers.unpark_all()
+
+
+def _first(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
+    """The first `size` bytes of the pieces, without copying what is behind them."""
+    for piece in pieces:
+        part = memoryview(piece)[:size]
+        size -= part.nbytes
+        yield part
+        if not size:
+            return
 
 
 def memory_pair(capacity: int = CHUNK) -> tuple[MemoryTransport, MemoryTransport]:

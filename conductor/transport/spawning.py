@@ -78,7 +78,14 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
         )
     except (OSError, ValueError, subprocess.SubprocessError) as exc:
         raise SpawnError(_why_not(exc, argv, env, cwd)) from exc
-    return Spawned(process)
+    try:
+        return Spawned(process)
+    except OSError as exc:  # no descriptors left: what was started must not stay
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with process:  # closes its pipes, and waits
+            pass
+        raise SpawnError(_why_not(exc, argv, env, None)) from exc
 
 
 def _own(stream: object) -> int:

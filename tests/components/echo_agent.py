@@ -3,16 +3,26 @@
     echo TEXT    one chunk: TEXT                 stream N SIZE  N numbered chunks of SIZE bytes
     perm         asks permission                 read PATH      reads a file through the client
     wait         waits until it is cancelled     vendor TEXT    asks the client `_vendor/ask`
-    die STATUS   exits at once
+    die STATUS   exits at once                   hang           reads nothing any more
+    tool         starts a tool call, and waits   tooled         says that the tool call is done
+    how          tells how it got the session: new, loaded, resumed
+    seen METHOD  how many such requests this process has got
 
 `[tag]`s before a command (pass_proxy.py --tag) come back before every reply. A prompt ends with
 `end_turn`; after `session/cancel` with `cancelled`; after `$/cancel_request`, which also withdraws
 the agent's own open question, with -32800. What is unknown is refused: -32601, data = the method.
+
+`--back resume`, `--back load` and both: it can take up sessions that another process opened; only
+then are prompts for sessions that it does not know refused. A load replays two updates first.
+`--refuse-back`: it says that it can, and then refuses. In version 2 a prompt is answered at its
+beginning, and `state_update`s tell the rest.
 """
 
+import argparse
 import json
 import os
 import re
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -25,17 +35,29 @@ class EchoAgent(Component):
     def __init__(self, name: str = "agent") -> None:
         super().__init__(name)
         self.sessions = 0
+        self.back: list[str] = []  # how sessions of another process can be taken up
+        self.refuse_back = False
+        self.known: dict[str, str] = {}  # how it got which session
+        self.seen: dict[str, int] = {}
+        self.version = 1
         self.turns: dict[str, Message] = {}  # the open prompts, by id
         self.questions: dict[str, str] = {}  # the agent's open requests, by the id of the prompt
 
     def handle(self, message: Message) -> None:
         params = message.get("params") or {}
+        self.seen[message["method"]] = self.seen.get(message["method"], 0) + 1
         match message["method"]:
             case "initialize":
+                self.version = params["protocolVersion"]
                 self.answer(message["id"], self.capabilities(params["protocolVersion"]))
             case "session/new":
                 self.sessions += 1
+                self.known[f"s{self.sessions}"] = "new"
                 self.answer(message["id"], {"sessionId": f"s{self.sessions}"})
+            case "session/load" | "session/resume" as method if self.back:
+                self.take_up(message["id"], method.removeprefix("session/"), params["sessionId"])
+            case "session/prompt" if self.back and params["sessionId"] not in self.known:
+                self.refuse(message["id"], -32002, "Unknown session", params["sessionId"])
             case "session/prompt":
                 self.turns[key(message["id"])] = message
                 self.prompt(message)
@@ -50,9 +72,25 @@ class EchoAgent(Component):
             case unknown if "id" in message:
                 self.refuse(message["id"], -32601, "Method not found", unknown)
 
+    def take_up(self, request_id: object, way: str, session: str) -> None:
+        if self.refuse_back or way not in self.back:
+            self.refuse(request_id, -32002, "Unknown session", session)
+            return
+        for text in ("replayed ", "history") if way == "load" else ():
+            content = {"type": "text", "text": text}
+            update = {"sessionUpdate": "agent_message_chunk", "content": content}
+            self.notify("session/update", {"sessionId": session, "update": update})
+        self.known[session] = f"{way}ed" if way == "load" else "resumed"
+        self.answer(request_id, {})
+
     def capabilities(self, version: int) -> Message:
         names = ("agentInfo", "agentCapabilities") if version < 2 else ("info", "capabilities")
-        values: tuple[Message, Message] = {"name": "echo-agent", "version": "1"}, {}
+        able: Message = {}
+        if version < 2 and "load" in self.back:
+            able["loadSession"] = True
+        if version < 2 and "resume" in self.back:
+            able["sessionCapabilities"] = {"resume": {}}
+        values: tuple[Message, Message] = {"name": "echo-agent", "version": "1"}, able
         return {"protocolVersion": version, **dict(zip(names, values, strict=True))}
 
     def prompt(self, turn: Message) -> None:
@@ -65,7 +103,28 @@ class EchoAgent(Component):
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
             self.notify("session/update", session | {"update": update})
 
+        def tool(kind: str, status: str | None) -> None:
+            update = {"sessionUpdate": kind, "toolCallId": "call-1", "title": "a tool"}
+            self.notify(
+                "session/update",
+                session | {"update": update | ({} if status is None else {"status": status})},
+            )
+
+        if self.version == 2:
+            self.answer(turn["id"], {})
+            self.state(session, "running")
         match command:
+            case "tool":
+                return tool("tool_call", None)
+            case "tooled":
+                tool("tool_call_update", "completed")
+            case "how":
+                say(self.known.get(session["sessionId"], "unknown"))
+            case "seen":
+                say(str(self.seen.get(argument, 0)))
+            case "hang":
+                while True:
+                    signal.pause()
             case "stream":
                 number, size = map(int, argument.split())
                 for index in range(number):
@@ -106,8 +165,26 @@ class EchoAgent(Component):
     def end(self, turn: Message) -> None:
         del self.turns[key(turn["id"])]
         default = {"result": {"stopReason": "end_turn"}}
-        self.send({"id": turn["id"], **turn.get("answer", default)})
+        answer = turn.get("answer", default)
+        if self.version < 2:
+            self.send({"id": turn["id"], **answer})
+        else:
+            session = {"sessionId": turn["params"]["sessionId"]}
+            self.state(session, "idle", **answer.get("result", {}))
+
+    def state(self, session: Message, state: str, **more: Any) -> None:
+        update = {"sessionUpdate": "state_update", "state": state, **more}
+        self.notify("session/update", session | {"update": update})
+
+
+def arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--back", action="append", choices=["load", "resume"], default=[])
+    parser.add_argument("--refuse-back", action="store_true")
+    return parser
 
 
 if __name__ == "__main__":
-    EchoAgent().run()
+    given = arguments(argparse.ArgumentParser(description=__doc__)).parse_args()
+    agent = EchoAgent()
+    agent.back, agent.refuse_back = given.back, given.refuse_back
+    agent.run()

@@ -4,6 +4,10 @@ The flags combine. METHOD is also looked for inside the envelope, and acts when 
 What `--garbage` prints: noise, truncated JSON, scalars, blank lines, ANSI codes before valid
 messages, and messages in two halves. `--fork-child` prints `child PID` on stderr; with `session`
 the child leaves the process group. `--answer-everything` says {} to every request.
+
+`--fault KIND --at WHEN`: kill, stop (SIGSTOP), exit0, exit1, close-stdout, close-stdin, half-line
+(and exit), garbage, flood (32 MB of notifications), silent (reads on, and does nothing); WHEN is
+`start`, `eof`, `answer` (the first that it gets) or a method. `--once PATH`: only the first process that gets so far misbehaves.
 """
 
 import argparse
@@ -15,10 +19,14 @@ import time
 from itertools import cycle
 
 from echo_agent import EchoAgent
+from echo_agent import arguments as agent_arguments
 from pass_proxy import PassProxy, arguments
 from rpc import Component, Message
 
-NOISE = cycle([b"Loading...\n", b"\n", b'{"jsonrpc":"2.0","id":\n', b"42\n", b"\x1b[2K\x1b[32m"])
+NOISE_LINES = [b"Loading...\n", b"\n", b'{"jsonrpc":"2.0","id":\n', b"42\n", b"\x1b[2K\x1b[32m"]
+NOISE = cycle(NOISE_LINES)
+FAULTS = ("kill", "stop", "exit0", "exit1", "close-stdout", "close-stdin", "half-line", "garbage",
+          "flood", "silent")  # fmt: skip
 MALFORMED = {
     "both": {"result": {}, "error": {"code": 1, "message": "and an error"}},
     "no-code": {"error": {"message": "an error without a code"}},
@@ -30,11 +38,50 @@ class Misbehaving(Component):
     """The flags, as a layer over a component's `handle`, `send` and `write`."""
 
     options: argparse.Namespace
+    silent = False
+
+    def receive(self, message: Message) -> None:
+        if "method" not in message and self.options.at == "answer":
+            self.fault()
+        super().receive(message)
+
+    def fault(self) -> None:
+        if not first(self.options.once):
+            return
+        match self.options.fault:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "exit0" | "exit1" as how:
+                print("about to exit", file=sys.stderr, flush=True)
+                os._exit(int(how[-1]))
+            case "close-stdout":
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            case "close-stdin":
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                wait_forever()
+            case "half-line":
+                Component.write(self, b'{"jsonrpc":"2.0","id":1,"res')
+                os._exit(1)
+            case "garbage":
+                for line in NOISE_LINES * 200:
+                    Component.write(self, line)
+            case "flood":
+                line = b'{"jsonrpc":"2.0","method":"_flood","params":{"x":"%b"}}\n' % (b"-" * 950)
+                for _ in range(32):
+                    Component.write(self, line * 1000)
+            case "silent":
+                self.silent = True
 
     def handle(self, message: Message) -> None:
         options, params = self.options, message.get("params")
         inner = params.get("method") if isinstance(params, dict) else None
         methods = {message["method"], inner} - {None}
+        if options.at in methods:
+            self.fault()
+        if self.silent:
+            return
         if options.exit_on in methods:
             os.kill(os.getpid(), options.signal)  # signal 0 does nothing
             os._exit(options.status)
@@ -68,6 +115,17 @@ class Agent(Misbehaving, EchoAgent): ...
 class Proxy(Misbehaving, PassProxy): ...
 
 
+def first(path: str | None) -> bool:
+    """Whether this is the first process that comes here."""
+    if path is None:
+        return True
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
 def wait_forever() -> None:
     while True:
         signal.pause()
@@ -87,12 +145,21 @@ def main() -> None:
     parser.add_argument("--malformed", choices=MALFORMED, default="both")
     parser.add_argument("--no-read", metavar="METHOD", nargs="?", const="*")
     parser.add_argument("--slow-start", metavar="SECONDS", type=float, default=0)
-    options = parser.parse_args()
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--at", metavar="WHEN")
+    parser.add_argument("--once", metavar="PATH")
+    options = agent_arguments(parser).parse_args()
     misbehave_at_start(options)
     component = Proxy(options) if options.proxy else Agent()
     component.options = options
+    if isinstance(component, Agent):
+        component.back, component.refuse_back = options.back, options.refuse_back
+    if options.at == "start":
+        component.fault()
     if options.no_read != "*":
         component.run()
+    if options.at == "eof":
+        component.fault()
     if options.garbage:
         component.write(b"half a line")
     if options.ignore_eof or options.no_read:

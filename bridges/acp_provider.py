@@ -1,0 +1,249 @@
+"""A server on the client's side of the chain, addressed in the binding that it understands.
+
+A declaration does not say which generation its provider is of, so the first connection to a server
+tries (`bindings.candidates`); what was found out is kept for its other connections.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import attrs
+import msgspec
+
+from bridges.bindings import (
+    Opening,
+    candidates,
+    connect_params,
+    connection_of,
+    disconnect_params,
+    message_params,
+    outcome_of,
+)
+from bridges.link import CANCELLED, Cancel, Link
+from bridges.opening import MODERN_VERSION
+from conductor.connection.calls import Call
+from conductor.messages import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ErrorObject,
+    Payload,
+    encode_error,
+)
+from conductor.proxy.peers import Answered, Peer
+
+__all__ = ["AcpProvider", "Exchange", "Routes", "Server"]
+
+_MAX_ACTIVE: Final = 64
+"""What a stateless provider accepts for one server at a time, unless it says otherwise (-33000)."""
+
+
+@attrs.define(eq=False)
+class Server:
+    """What is known of one declared server; several connections share it."""
+
+    id: str
+    name: str
+    declaration: dict[str, Any]
+    session: str | None = None
+    """The ACP session that it was declared for, once that has an id."""
+    way: Opening | None = None
+    active: int = 0
+    waiting: deque[Callable[[], None]] = attrs.field(factory=deque)
+    """Stateless requests that are sent when others are answered."""
+
+
+@attrs.frozen
+class Exchange:
+    """A stateless request that is active: what the provider says about it goes to its link."""
+
+    link: Link
+    call: Call
+
+
+class Routes(Protocol):
+    """Where the bridge finds the link that a message from a provider is for."""
+
+    connections: dict[str, Link]
+    exchanges: dict[tuple[str, str], Exchange]
+
+    def new_request_id(self) -> str: ...
+
+
+class AcpProvider:
+    """One MCP connection to a server, over ACP. `open` finds out how, then opens the link."""
+
+    def __init__(self, server: Server, link: Link, peer: Peer, routes: Routes) -> None:
+        self.modern = False
+        self._server = server
+        self._link = link
+        self._peer = peer
+        self._routes = routes
+        self._connection: str | None = None
+        self._told_session = False
+        self._closed = False
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        known = self._server.way
+        self._try(deque([known] if known is not None else candidates(self._server.declaration)), [])
+
+    def _try(self, ways: deque[Opening], errors: list[bytes]) -> None:
+        if self._link.closed:
+            return
+        if not ways:
+            self._link.refuse(_most_telling(errors))
+            return
+        way = ways.popleft()
+        if way.key is not None:
+            self._connect(way, lambda error: self._try(ways, [*errors, error]))
+        elif self._server.way is not None:
+            self._ready(way)
+        else:
+            self._probe(way, lambda error: self._try(ways, [*errors, error]))
+
+    def _connect(self, way: Opening, failed: Callable[[bytes], None]) -> None:
+        assert way.key is not None
+        session = self._server.session
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            connection = connection_of(result) if result is not None else None
+            if connection is None:
+                failed(error or encode_error(INTERNAL_ERROR, "mcp/connect gave no connectionId"))
+                return
+            self._connection = connection
+            self._told_session = session is not None
+            self._ready(way)
+
+        self._peer.ask("mcp/connect", connect_params(way.key, self._server.id, session), answered)
+
+    def _probe(self, way: Opening, failed: Callable[[bytes], None]) -> None:
+        """Whether the provider takes stateless messages: it says so by answering this one."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "acp-conductor", "version": "1"},
+        }
+        params = message_params(
+            "server/discover",
+            msgspec.json.encode({"_meta": meta}),
+            server_id=self._server.id,
+            request_id=self._routes.new_request_id(),
+        )
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            if result is not None and outcome_of(result) is not None:
+                self._ready(way)
+            else:
+                failed(error or encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result"))
+
+        self._peer.ask("mcp/message", params, answered)
+
+    def _ready(self, way: Opening) -> None:
+        self._server.way = way
+        self.modern = way.key is None
+        if self._connection is not None:
+            self._routes.connections[self._connection] = self._link
+        self._link.open(self)
+
+    # -- Provider ----------------------------------------------------------------------------------
+
+    def request(
+        self, call: Call, method: str, params: Payload | None, answered: Answered
+    ) -> Cancel:
+        if self._connection is None:
+            return _Stateless(self._server, self._link, self._peer, self._routes).send(
+                call, method, params, answered
+            )
+        carried = message_params(
+            method, params, connection_id=self._connection, session=self._session()
+        )
+        return self._peer.ask("mcp/message", carried, answered)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        # Cancellations name requests by ids that only the consumer knows; they travel as
+        # `$/cancel_request`. The stateless binding has no notifications to a provider.
+        if self._connection is not None and method != CANCELLED:
+            carried = message_params(method, params, connection_id=self._connection)
+            self._peer.send("mcp/message", carried)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._connection is not None:
+            self._routes.connections.pop(self._connection, None)
+            self._peer.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
+
+    def _session(self) -> str | None:
+        """The session, where `mcp/connect` could not tell it yet."""
+        return None if self._told_session else self._server.session
+
+
+@attrs.define(eq=False)
+class _Stateless:
+    """One request in the stateless binding."""
+
+    _server: Server
+    _link: Link
+    _peer: Peer
+    _routes: Routes
+    _cancelled: bool = attrs.field(default=False, init=False)
+    _cancel_sent: Cancel | None = attrs.field(default=None, init=False)
+
+    def send(self, call: Call, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        server = self._server
+        if server.active < _MAX_ACTIVE:
+            self._send(call, method, params, answered)
+        else:
+            kept = None if params is None else bytes(params)
+            server.waiting.append(lambda: self._send(call, method, kept, answered))
+        return self._cancel
+
+    def _send(self, call: Call, method: str, params: Payload | None, answered: Answered) -> None:
+        server, routes = self._server, self._routes
+        if self._cancelled or self._link.closed:
+            answered(None, encode_error(-32800, "Request cancelled"))
+            return
+        request_id = routes.new_request_id()
+        key = server.id, request_id
+        routes.exchanges[key] = Exchange(self._link, call)
+        server.active += 1
+
+        def settled(result: bytes | None, error: bytes | None) -> None:
+            del routes.exchanges[key]
+            server.active -= 1
+            inner = outcome_of(result) if result is not None else (None, error)
+            if inner is None:
+                inner = None, encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result")
+            answered(*inner)
+            while server.waiting and server.active < _MAX_ACTIVE:
+                server.waiting.popleft()()
+
+        carried = message_params(
+            method, params, server_id=server.id, request_id=request_id, session=server.session
+        )
+        self._cancel_sent = self._peer.ask("mcp/message", carried, settled)
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        if self._cancel_sent is not None:
+            self._cancel_sent()
+
+
+def _most_telling(errors: list[bytes]) -> bytes:
+    """Of several refusals the first that is not about an unknown method."""
+    for error in errors:
+        try:
+            if msgspec.json.decode(error, type=ErrorObject).code != METHOD_NOT_FOUND:
+                return error
+        except msgspec.MsgspecError:
+            continue
+    return errors[0] if errors else encode_error(INTERNAL_ERROR, "No way to reach the MCP server")
+
+
+def _ignore(result: bytes | None, error: bytes | None) -> None:
+    pass

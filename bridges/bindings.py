@@ -1,0 +1,217 @@
+"""The three bindings of MCP to ACP, as bytes. Pure.
+
+    stateless   mcp/message {serverId, requestId, method, params?}            newest official schema
+    connect     mcp/connect {serverId}, mcp/message {connectionId, …}, mcp/disconnect       Rust 2.0
+    connect     the same, with {acpId}; the declaration says `id`                       the RFD text
+
+What an MCP message has in `params` stays raw, however large it is. The carrier's own `_meta` tells
+the provider which ACP session a message belongs to (`SESSION_KEY`), as soon as that is known.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import attrs
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.messages import Payload
+
+__all__ = [
+    "SESSION_KEY",
+    "Carried",
+    "ConnectKey",
+    "Opening",
+    "candidates",
+    "connect_params",
+    "connection_of",
+    "decode_carried",
+    "disconnect_params",
+    "members_of",
+    "message_params",
+    "outcome_of",
+    "outcome_result",
+]
+
+SESSION_KEY: Final = "sessionId"
+"""The member of the carrier's `_meta` with the ACP session."""
+
+ConnectKey: TypeAlias = Literal["serverId", "acpId"]
+
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@attrs.frozen
+class Opening:
+    """A way to reach a server: by `mcp/connect` with this key, or without one (stateless)."""
+
+    key: ConnectKey | None
+
+
+def candidates(declaration: dict[str, Any]) -> tuple[Opening, ...]:
+    """The ways that a declaration allows, in the order in which to try them.
+
+    `serverId` is what two generations of the schema say; only trying tells them apart, and a
+    stateless provider refuses `mcp/connect` at once, while a connecting one may take a stateless
+    message for something else.
+    """
+    ways: list[Opening] = []
+    if "serverId" in declaration:
+        ways.append(Opening("serverId"))
+    if "id" in declaration:
+        ways.append(Opening("acpId"))
+    if "serverId" in declaration:
+        ways.append(Opening(None))
+    return tuple(ways)
+
+
+class Carried(msgspec.Struct, gc=False):
+    """The params of an `mcp/connect`, `mcp/message` or `mcp/disconnect` of any binding."""
+
+    serverId: str | UnsetType = UNSET
+    acpId: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    connectionId: str | UnsetType = UNSET
+    requestId: str | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+    @property
+    def server(self) -> str | None:
+        """The id of the server that is meant, however the binding calls it."""
+        for value in (self.serverId, self.acpId, self.id):
+            if isinstance(value, str):
+                return value
+        return None
+
+    @property
+    def inner(self) -> bytes | None:
+        """The params of the MCP message; null is the same as none."""
+        inner = None if self.params is UNSET else bytes(self.params)
+        return None if inner == b"null" else inner
+
+    @property
+    def session(self) -> str | None:
+        raw = None if self.meta is UNSET else members_of(self.meta).get(SESSION_KEY)
+        try:
+            return None if raw is None else msgspec.json.decode(raw, type=str)
+        except msgspec.MsgspecError:
+            return None
+
+
+class _Outcome(msgspec.Struct, gc=False):
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Connected(msgspec.Struct, gc=False):
+    connectionId: str
+
+
+_decode_carried = msgspec.json.Decoder(Carried).decode
+_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+_decode_connected = msgspec.json.Decoder(_Connected).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def decode_carried(params: Payload | None) -> Carried:
+    """Raises `ValueError` for what is of no binding."""
+    raw = params if params is not None else b"{}"
+    try:
+        return _decode_carried(raw)
+    except msgspec.ValidationError as exc:
+        raise ValueError(str(exc)) from None
+    except msgspec.DecodeError:
+        return msgspec.convert(_members_with_surrogates(raw, ("params", "_meta")), Carried)
+
+
+def members_of(raw: Payload) -> dict[str, Raw]:
+    """The members of an object, raw; empty for anything else."""
+    try:
+        return _decode_members(raw)
+    except msgspec.ValidationError:
+        return {}
+    except msgspec.DecodeError:
+        try:
+            value = json.loads(bytes(raw))
+        except ValueError:
+            return {}
+        return {name: _dumps(member) for name, member in value.items()}
+
+
+def connection_of(result: Payload) -> str | None:
+    """The connection id in the answer to an `mcp/connect`."""
+    try:
+        return _decode_connected(result).connectionId
+    except msgspec.MsgspecError:
+        return None
+
+
+def outcome_of(result: Payload) -> tuple[bytes | None, bytes | None] | None:
+    """The MCP result or error inside a stateless answer; `result` wins. `None` if neither is."""
+    try:
+        outcome = _decode_outcome(result)
+        inner, error = outcome.result, outcome.error
+    except msgspec.ValidationError:
+        return None
+    except msgspec.DecodeError:
+        members = members_of(result)
+        inner, error = members.get("result", UNSET), members.get("error", UNSET)
+    if inner is not UNSET:
+        return bytes(inner), None
+    if error is not UNSET and bytes(error) != b"null":
+        return None, bytes(error)
+    return None
+
+
+def outcome_result(result: Payload | None, error: Payload | None) -> bytes:
+    """The stateless answer that carries an MCP result or error."""
+    if result is not None:
+        return b'{"result":%b}' % bytes(result)
+    return b'{"error":%b}' % bytes(error if error is not None else b"null")
+
+
+def connect_params(key: ConnectKey, server_id: str, session: str | None) -> bytes:
+    return b'{"%b":%b%b}' % (key.encode(), _encode(server_id), _meta(session))
+
+
+def disconnect_params(connection_id: str) -> bytes:
+    return b'{"connectionId":%b}' % _encode(connection_id)
+
+
+def message_params(
+    method: str,
+    params: Payload | None,
+    *,
+    connection_id: str | None = None,
+    server_id: str | None = None,
+    request_id: str | None = None,
+    session: str | None = None,
+) -> bytes:
+    """An MCP message in its carrier: with a connection id, or with a server and a request id."""
+    if connection_id is not None:
+        head = b'"connectionId":%b' % _encode(connection_id)
+    else:
+        head = b'"serverId":%b,"requestId":%b' % (_encode(server_id), _encode(request_id))
+    inner = b',"params":%b' % bytes(params) if params is not None else b""
+    return b'{%b,"method":%b%b%b}' % (head, _encode(method), inner, _meta(session))
+
+
+def _meta(session: str | None) -> bytes:
+    return b',"_meta":{"%b":%b}' % (SESSION_KEY.encode(), _encode(session)) if session else b""
+
+
+def _dumps(value: Any) -> Raw:
+    return Raw(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _members_with_surrogates(raw: Payload, kept: tuple[str, ...]) -> dict[str, Any]:
+    """Half an emoji, escaped, is JSON that msgspec refuses; the standard library takes it."""
+    value = json.loads(bytes(raw))
+    if not isinstance(value, dict):
+        raise ValueError("expected an object")
+    return {name: _dumps(v) if name in kept else v for name, v in value.items()}

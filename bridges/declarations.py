@@ -1,0 +1,180 @@
+"""MCP server declarations in session set-up requests, and what an agent can take. Pure.
+
+Both protocol versions list servers in `mcpServers`; they differ in where the agent says what it
+takes, and in whether a stdio server has a `type`. What is not rewritten keeps its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import msgspec
+from msgspec import Raw
+
+from bridges.bindings import members_of
+
+__all__ = [
+    "Abilities",
+    "Rewrite",
+    "abilities",
+    "http_entry",
+    "names_in",
+    "rewrite",
+    "session_of",
+    "stdio_entry",
+    "unique_name",
+]
+
+Rewrite: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
+"""Given a declaration and the names that are taken: another one in its place, or `None`."""
+
+_FREE_NAMES: Final = ("claude", "codex", "gemini", "qwen", "vibe", "mistral")
+"""Agents that keep MCP servers by session. opencode and fast-agent keep one by name and process
+(the first silently uses another session's, the second refuses); of others that is not known."""
+
+
+@attrs.frozen
+class Abilities:
+    """What an agent said in its answer to `initialize`."""
+
+    version: int = 1
+    stdio: bool = True
+    http: bool = False
+    sse: bool = False
+    acp: bool = False
+    by_name: bool = False
+    """Whether it may keep one MCP server per name, for all of its sessions."""
+
+
+def abilities(result: bytes) -> Abilities:
+    answer = msgspec.json.decode(result)
+    if not isinstance(answer, dict):
+        return Abilities()
+    version = 2 if answer.get("protocolVersion") == 2 else 1
+    info = _get(answer, "info" if version == 2 else "agentInfo")
+    name = f"{info.get('name', '')} {info.get('title', '')}".lower()
+    by_name = not any(known in name for known in _FREE_NAMES)
+    if version == 2:
+        mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
+        has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
+        return Abilities(2, has["stdio"], has["http"], False, has["acp"], by_name)
+    mcp = _get(_get(answer, "agentCapabilities"), "mcpCapabilities")
+    return Abilities(
+        1,
+        True,  # every version 1 agent must take stdio servers
+        mcp.get("http") is True,
+        mcp.get("sse") is True,
+        mcp.get("acp") is True,
+        by_name,
+    )
+
+
+def rewrite(params: bytes, change: Rewrite) -> bytes:
+    """The params with some of their MCP servers replaced; the same object if none was.
+
+    `_meta`, and what we do not know of a declaration, stays with it.
+    """
+    members = members_of(params)
+    entries = _entries(members)
+    names = names_in(entries)
+    changed = False
+    for index, raw in enumerate(entries):
+        entry = _loads(raw)
+        other = change(entry, names) if isinstance(entry, dict) else None
+        if other is not None:
+            changed = True
+            names.add(str(other.get("name")))
+            kept = {name: v for name, v in members_of(raw).items() if name not in _OURS}
+            entries[index] = Raw(_object({n: Raw(_dumps(v)) for n, v in other.items()} | kept))
+    if not changed:
+        return params
+    members["mcpServers"] = Raw(b"[" + b",".join(bytes(entry) for entry in entries) + b"]")
+    return _object(members)
+
+
+def session_of(payload: bytes | None) -> str | None:
+    """The `sessionId` of params or of a result."""
+    raw = members_of(payload).get("sessionId") if payload is not None else None
+    value = _loads(raw) if raw is not None else None
+    return value if isinstance(value, str) else None
+
+
+def stdio_entry(
+    name: str, argv: Sequence[str], env: dict[str, str], version: int
+) -> dict[str, Any]:
+    kind = {"type": "stdio"} if version == 2 else {}
+    return {
+        **kind,
+        "name": name,
+        "command": argv[0],
+        "args": list(argv[1:]),
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+    }
+
+
+def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "name": name,
+        "url": url,
+        "headers": [{"name": key, "value": value} for key, value in headers.items()],
+    }
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """`tools`, `tools-2`, `tools-3`: still what users and models recognise."""
+    number = 1
+    unique = name
+    while unique in taken:
+        number += 1
+        unique = f"{name}-{number}"
+    return unique
+
+
+def names_in(entries: Sequence[Raw]) -> set[str]:
+    """The names of servers that are not ours to change."""
+    found = set()
+    for raw in entries:
+        entry = _loads(raw)
+        if isinstance(entry, dict) and entry.get("type") not in ("acp",):
+            found.add(str(entry.get("name")))
+    return found
+
+
+_OURS: Final = frozenset(
+    {"type", "name", "serverId", "id", "url", "headers", "command", "args", "env"}
+)
+
+
+def _object(members: dict[str, Raw]) -> bytes:
+    return b"{" + b",".join(b"%b:%b" % (_dumps(n), v) for n, v in members.items()) + b"}"
+
+
+def _entries(members: dict[str, Raw]) -> list[Raw]:
+    raw = members.get("mcpServers")
+    if raw is None:
+        return []
+    try:
+        return msgspec.json.decode(raw, type=list[Raw])
+    except msgspec.MsgspecError:
+        value = _loads(raw)
+        return [Raw(_dumps(entry)) for entry in value] if isinstance(value, list) else []
+
+
+def _get(value: Any, name: str) -> dict[str, Any]:
+    inside = value.get(name) if isinstance(value, dict) else None
+    return inside if isinstance(inside, dict) else {}
+
+
+def _loads(raw: Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return json.loads(bytes(raw))
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

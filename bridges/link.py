@@ -1,0 +1,338 @@
+"""One MCP connection across the bridge: a consumer's messages go to a provider, and back.
+
+Nothing here waits: messages are put in and handed on in the step that brought them, so their order
+stays. What a message means where it arrives is the business of a `Mode`: usually none (`PassOn`);
+where the two ends speak different MCP revisions, a translator (`bridges.translation`). The first
+request decides. While a link opens, or decides, what the consumer sends waits in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from bridges.bindings import members_of
+from conductor.connection.calls import Call
+from conductor.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.proxy.peers import Answered
+
+__all__ = [
+    "CANCELLED",
+    "LISTEN",
+    "MODERN_META",
+    "Cancel",
+    "Consumer",
+    "Link",
+    "Mode",
+    "PassOn",
+    "Provider",
+    "is_modern",
+]
+
+CANCELLED: Final = "notifications/cancelled"
+LISTEN: Final = "subscriptions/listen"
+MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
+"""What every request of revision 2026-07-28 has in its `_meta`, and no earlier one."""
+
+Cancel: TypeAlias = Callable[[], None]
+
+
+class Consumer(Protocol):
+    """Who uses the server: a shim, an HTTP session, a native agent."""
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        """Answer a request of the consumer's."""
+
+    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        """Ask the consumer (sampling, elicitation, roots)."""
+
+    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
+        """Tell the consumer; `owner` is the request of its own that this is about, if known."""
+
+    def close(self) -> None:
+        """There is no more to come."""
+
+
+class Provider(Protocol):
+    """Who offers the server, in its own binding."""
+
+    modern: bool
+    """Whether it is known to speak nothing but revision 2026-07-28."""
+
+    def request(
+        self, call: Call, method: str, params: Payload | None, answered: Answered
+    ) -> Cancel:
+        """Ask the server, for the consumer's `call`."""
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        """Tell the server."""
+
+    def close(self) -> None:
+        """Nobody uses it any more."""
+
+
+class Mode:
+    """What becomes of the messages of an open link."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        """The consumer asks."""
+        self.link.ask(call, method, params, lambda r, e: self.link.reply(call, r, e))
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        """The consumer tells."""
+        self.link.provider.notify(method, params)
+
+    def server_request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        """The server asks."""
+        return self.link.consumer.request(method, params, answered)
+
+    def server_notification(self, method: str, params: Payload | None, owner: Call | None) -> None:
+        """The server tells."""
+        self.link.consumer.notify(method, params, owner)
+
+    def cancelled(self, call: Call) -> None:
+        """The consumer does not want the answer any more."""
+
+    def closed(self) -> None:
+        """The consumer is gone."""
+
+
+class Link:
+    """`begin` is called with the link when its provider is there, for the first mode; `refused`
+    when it cannot be reached."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        begin: Callable[[Link], Mode],
+        refused: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self.consumer = consumer
+        self.closed = False
+        self._begin = begin
+        self._tell_refused = refused
+        self._provider: Provider | None = None
+        self._mode: Mode | None = None
+        self._held = True
+        self._refused: bytes | None = None
+        self._waiting: deque[tuple[Call | None, str, bytes | None]] = deque()
+        self._asked: dict[Call, Cancel] = {}
+
+    @property
+    def provider(self) -> Provider:
+        assert self._provider is not None
+        return self._provider
+
+    # -- its life ----------------------------------------------------------------------------------
+
+    def open(self, provider: Provider) -> None:
+        """The provider is reached."""
+        self._provider = provider
+        if self.closed:
+            provider.close()
+            return
+        self._mode = self._begin(self)
+        self.flow()
+
+    def refuse(self, error: bytes) -> None:
+        """The provider cannot be reached: whatever is asked gets this answer."""
+        self._refused = error
+        if self._tell_refused is not None:
+            self._tell_refused(error)
+        self.flow()
+
+    def hold(self) -> None:
+        """Let the consumer's messages wait until `flow`."""
+        self._held = True
+
+    def flow(self, mode: Mode | None = None) -> None:
+        """Let the consumer's messages go on, perhaps in another mode."""
+        if mode is not None:
+            self._mode = mode
+        self._held = False
+        while self._waiting and not self._held:
+            call, method, params = self._waiting.popleft()
+            if call is None:
+                self.notification(method, params)
+            elif not call.answered:
+                self.request(call, method, params)
+
+    def close(self) -> None:
+        """The consumer is gone, or its declaration is: everything open is withdrawn."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._mode is not None:
+            self._mode.closed()
+        for cancel in list(self._asked.values()):
+            cancel()
+        self._asked.clear()
+        self._waiting.clear()
+        if self._provider is not None:
+            self._provider.close()
+        self.consumer.close()
+
+    # -- from the consumer -------------------------------------------------------------------------
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        call.target = self
+        if self._refused is not None:
+            self.consumer.respond(call, None, self._refused)
+        elif self._held:
+            self._waiting.append((call, method, None if params is None else bytes(params)))
+        else:
+            assert self._mode is not None
+            self._mode.request(call, method, params)
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        if self._refused is not None:
+            return
+        if self._held:
+            self._waiting.append((None, method, None if params is None else bytes(params)))
+        else:
+            assert self._mode is not None
+            self._mode.notification(method, params)
+
+    def cancel(self, call: Call) -> None:
+        """The consumer does not want the answer to this call any more (`CallTarget`)."""
+        if self._mode is not None:
+            self._mode.cancelled(call)
+        cancel = self._asked.get(call)
+        if cancel is not None:
+            cancel()
+
+    # -- from the provider -------------------------------------------------------------------------
+
+    def server_request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        if self.closed or self._mode is None:
+            answered(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
+            return lambda: None
+        return self._mode.server_request(method, params, answered)
+
+    def server_notification(
+        self, method: str, params: Payload | None, owner: Call | None = None
+    ) -> None:
+        if self.closed or self._mode is None:
+            return
+        self._mode.server_notification(method, params, owner)
+
+    # -- for modes ---------------------------------------------------------------------------------
+
+    def ask(self, call: Call, method: str, params: Payload | None, answered: Answered) -> None:
+        """Ask the provider for a call of the consumer's; `answered` gets the answer."""
+
+        def settled(result: bytes | None, error: bytes | None) -> None:
+            self._asked.pop(call, None)
+            if not self.closed:
+                answered(result, error)
+
+        cancel = self.provider.request(call, method, params, settled)
+        if not call.answered:
+            self._asked[call] = cancel
+        if call.cancelled:
+            cancel()
+
+    def detach(self, call: Call) -> Cancel:
+        """The provider works on although the consumer's call is answered; returns what stops it."""
+        return self._asked.pop(call, lambda: None)
+
+    def attach(self, call: Call, cancel: Cancel) -> None:
+        """The provider works for this call now."""
+        self._asked[call] = cancel
+
+    def reply(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        self._asked.pop(call, None)
+        self.consumer.respond(call, result, error)
+
+
+class PassOn(Mode):
+    """Both ends speak the same revision: nothing is looked at, but for subscriptions.
+
+    Frames of a `subscriptions/listen` stream name the request that opened it by the id it had on
+    the server's side of the bridge; the consumer knows it by its own.
+    """
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._unacknowledged: deque[Call] = deque()
+        self._listening: dict[Any, Call] = {}
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method != LISTEN:
+            super().request(call, method, params)
+            return
+        self._unacknowledged.append(call)
+        self.link.ask(call, method, params, lambda r, e: self._listened(call, r, e))
+
+    def server_notification(self, method: str, params: Payload | None, owner: Call | None) -> None:
+        if params is not None and method in _STREAMED:
+            owner, params = self._renamed(method, bytes(params), owner)
+        self.link.consumer.notify(method, params, owner)
+
+    def _listened(self, call: Call, result: bytes | None, error: bytes | None) -> None:
+        if call in self._unacknowledged:
+            self._unacknowledged.remove(call)
+        self._listening = {id: of for id, of in self._listening.items() if of is not call}
+        if result is not None:
+            result = renamed_subscription(result, call.source_id)
+        self.link.reply(call, result, error)
+
+    def _renamed(self, method: str, params: bytes, owner: Call | None) -> tuple[Call | None, bytes]:
+        id = subscription_in(params)
+        if id is None:
+            return owner, params
+        if owner is None:
+            owner = self._listening.get(id)
+        if owner is None and method == ACKNOWLEDGED and self._unacknowledged:
+            owner = self._unacknowledged[0]  # acknowledgements come in the order of the requests
+        if owner is None:
+            return None, params
+        if method == ACKNOWLEDGED and owner in self._unacknowledged:
+            self._unacknowledged.remove(owner)
+        self._listening[id] = owner
+        return owner, renamed_subscription(params, owner.source_id)
+
+
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+_STREAMED: Final = frozenset(
+    {
+        ACKNOWLEDGED,
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+    }
+)
+
+
+def is_modern(params: Payload | None) -> bool:
+    """Whether a request is one of revision 2026-07-28: those say so in their `_meta`."""
+    if params is None or MODERN_META not in bytes(params):
+        return False
+    meta = members_of(params).get("_meta")
+    return meta is not None and MODERN_META.decode() in members_of(meta)
+
+
+def subscription_in(params: bytes) -> int | str | None:
+    meta = members_of(params).get("_meta")
+    raw = members_of(meta).get(SUBSCRIPTION_ID) if meta is not None else None
+    value = msgspec.json.decode(raw) if raw is not None else None
+    return value if isinstance(value, int | str) else None
+
+
+def renamed_subscription(params: bytes, id: int | str | None) -> bytes:
+    """The frame with the subscription named by another id."""
+    members = members_of(params)
+    meta = members_of(members.get("_meta", b"{}"))
+    if SUBSCRIPTION_ID not in meta:
+        return params
+    meta[SUBSCRIPTION_ID] = msgspec.Raw(msgspec.json.encode(id))
+    members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+    return msgspec.json.encode(members)

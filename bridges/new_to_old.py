@@ -1,0 +1,273 @@
+"""A new consumer (2026-07-28) and an old server (`initialize`, to 2025-11-25).
+
+The bridge is the new server and the old client: requests lose their envelope, results get what the
+newest revision requires. What the old server asks while it works on a request is the answer to that
+request (`input_required`); the consumer answers by trying again, which the server never sees.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from typing import Any, Final
+
+import attrs
+import msgspec
+from mcp_types import LOG_LEVEL_META_KEY, SERVER_INFO_META_KEY, DiscoverResult, ServerCapabilities
+from mcp_types.methods import CACHEABLE_METHODS, INPUT_REQUIRED_METHODS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+
+from bridges.bindings import members_of
+from bridges.link import ACKNOWLEDGED, LISTEN, SUBSCRIPTION_ID, Cancel, Link, Mode
+from bridges.opening import NOBODY, envelope_of
+from conductor.connection.calls import Call
+from conductor.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Payload, encode_error
+from conductor.proxy.peers import Answered
+
+__all__ = ["NewToOld"]
+
+_encode = msgspec.json.Encoder().encode
+_RESERVED: Final = "io.modelcontextprotocol/"
+
+
+@attrs.define(eq=False)
+class _Question:
+    """What the server asks while it works on a request."""
+
+    method: str
+    params: Payload | None
+    answered: Answered
+    withdrawn: bool = False
+
+
+@attrs.define(eq=False)
+class _Work:
+    """One request that the server works on. `call` is `None` while the consumer prepares input."""
+
+    call: Call | None
+    method: str
+    cancel: Cancel = lambda: None
+    state: str | None = None
+    asked: dict[str, _Question] = attrs.field(factory=dict)
+    waiting: deque[_Question] = attrs.field(factory=deque)
+    outcome: tuple[bytes | None, bytes | None] | None = None
+
+
+@attrs.define(eq=False)
+class _Stream:
+    """An open `subscriptions/listen`."""
+
+    call: Call
+    methods: frozenset[str]
+    uris: tuple[str, ...]
+
+
+class NewToOld(Mode):
+    def __init__(self, link: Link, initialized: dict[str, Any]) -> None:
+        super().__init__(link)
+        self._initialized = initialized
+        self._capabilities: dict[str, Any] = initialized.get("capabilities") or {}
+        self._level: str | None = None
+        self._working: list[_Work] = []
+        self._parked: dict[str, _Work] = {}
+        self._streams: dict[Call, _Stream] = {}
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        raw = bytes(params) if params is not None else b"{}"
+        members = members_of(raw)
+        if method == "server/discover":
+            self.link.reply(call, self._discover_result(), None)
+        elif method == LISTEN:
+            self._listen(call, members)
+        elif "requestState" in members and method in INPUT_REQUIRED_METHODS:
+            self._go_on(call, members)
+        else:
+            self._send(call, method, members, envelope_of(raw))
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        """The newest revision knows no notification from a client but the cancellation."""
+
+    def server_request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        if method == "ping":
+            answered(b"{}", None)
+            return _nothing
+        work = next(
+            (one for one in reversed(self._working) if one.method in INPUT_REQUIRED_METHODS), None
+        )
+        if work is None:
+            text = "A client of 2026-07-28 can be asked only while it waits for a request"
+            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
+            return _nothing
+        question = _Question(method, None if params is None else bytes(params), answered)
+        work.waiting.append(question)
+        self._hand_over(work)
+
+        def withdraw() -> None:
+            question.withdrawn = True
+
+        return withdraw
+
+    def server_notification(self, method: str, params: Payload | None, owner: Call | None) -> None:
+        if method in _STREAMED:
+            self._publish(method, params)
+        elif method != "notifications/message" or self._level is not None:
+            self.link.consumer.notify(method, params, owner)
+
+    def cancelled(self, call: Call) -> None:
+        stream = self._streams.pop(call, None)
+        if stream is not None:
+            for uri in stream.uris:
+                if not any(uri in other.uris for other in self._streams.values()):
+                    self._tell("resources/unsubscribe", {"uri": uri})
+
+    def closed(self) -> None:
+        self._streams.clear()
+        for work in self._parked.values():
+            work.cancel()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _send(self, call: Call, method: str, members: dict[str, Raw], meta: dict[str, Any]) -> None:
+        level = meta.get(LOG_LEVEL_META_KEY)
+        if level is not None and level != self._level and "logging" in self._capabilities:
+            self._level = level
+            self._tell("logging/setLevel", {"level": level})
+        kept = {name: value for name, value in meta.items() if not name.startswith(_RESERVED)}
+        members.pop("_meta", None)
+        if kept:
+            members["_meta"] = Raw(_encode(kept))
+        work = _Work(call, method)
+        self._working.append(work)
+        self.link.ask(
+            call, method, _encode(members), lambda result, error: self._done(work, result, error)
+        )
+
+    def _done(self, work: _Work, result: bytes | None, error: bytes | None) -> None:
+        if work in self._working:
+            self._working.remove(work)
+        if result is not None:
+            result = self._as_new(work.method, result)
+        if work.call is None:
+            work.outcome = result, error
+        else:
+            self.link.reply(work.call, result, error)
+
+    # -- input that the server requires ------------------------------------------------------------
+
+    def _hand_over(self, work: _Work) -> None:
+        """Answer the consumer's request with the questions that wait, if it waits itself."""
+        if work.call is None:
+            return
+        work.asked = {
+            f"{index}": question
+            for index, question in enumerate(work.waiting)
+            if not question.withdrawn
+        }
+        work.waiting.clear()
+        if not work.asked:
+            return
+        requests: dict[str, dict[str, Any]] = {}
+        for key, question in work.asked.items():
+            requests[key] = {"method": question.method}
+            if question.params is not None:
+                requests[key]["params"] = Raw(bytes(question.params))
+        call, work.call = work.call, None
+        work.state = secrets.token_urlsafe(16)
+        self._parked[work.state] = work
+        work.cancel = self.link.detach(call)
+        result = {
+            "resultType": "input_required",
+            "inputRequests": requests,
+            "requestState": work.state,
+        }
+        self.link.reply(call, _encode(result), None)
+
+    def _go_on(self, call: Call, members: dict[str, Raw]) -> None:
+        """The consumer tries again, with what it was asked for."""
+        work = self._parked.pop(str(msgspec.json.decode(members["requestState"])), None)
+        if work is None:
+            error = encode_error(INVALID_PARAMS, "Unknown or used requestState")
+            self.link.reply(call, None, error)
+            return
+        work.call = call
+        responses = members_of(members.get("inputResponses", b"{}"))
+        asked, work.asked = work.asked, {}
+        for key, question in asked.items():
+            if key in responses:
+                question.answered(bytes(responses[key]), None)
+            else:
+                question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        if work.outcome is not None:
+            self.link.reply(call, *work.outcome)
+            return
+        self.link.attach(call, work.cancel)
+        self._hand_over(work)
+
+    # -- change notifications ----------------------------------------------------------------------
+
+    def _listen(self, call: Call, members: dict[str, Raw]) -> None:
+        wanted = msgspec.json.decode(members.get("notifications", b"{}"))
+        wanted = wanted if isinstance(wanted, dict) else {}
+        uris = tuple(uri for uri in wanted.get("resourceSubscriptions") or () if uri)
+        kinds = [k for k in ("tools", "prompts", "resources") if wanted.get(f"{k}ListChanged")]
+        methods = frozenset(f"notifications/{kind}/list_changed" for kind in kinds)
+        for uri in uris:
+            self._tell("resources/subscribe", {"uri": uri})
+        self._streams[call] = _Stream(call, methods, uris)
+        honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
+        if uris:
+            honored["resourceSubscriptions"] = list(uris)
+        params = {"notifications": honored, "_meta": {SUBSCRIPTION_ID: call.source_id}}
+        self.link.consumer.notify(ACKNOWLEDGED, _encode(params), call)
+
+    def _publish(self, method: str, params: Payload | None) -> None:
+        members = members_of(params) if params is not None else {}
+        uri = msgspec.json.decode(members["uri"]) if "uri" in members else None
+        for stream in self._streams.values():
+            if method in stream.methods or (uri is not None and uri in stream.uris):
+                meta = members_of(members.get("_meta", b"{}"))
+                meta[SUBSCRIPTION_ID] = Raw(_encode(stream.call.source_id))
+                frame = {**members, "_meta": Raw(_encode(meta))}
+                self.link.consumer.notify(method, _encode(frame), stream.call)
+
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
+        """A request of the bridge's own, whose answer changes nothing."""
+        own = Call(method, NOBODY)
+        self.link.provider.request(own, method, _encode(params), lambda result, error: None)
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _as_new(self, method: str, result: bytes) -> bytes:
+        members = members_of(result)
+        members.setdefault("resultType", Raw(b'"complete"'))
+        if method in CACHEABLE_METHODS:
+            members.setdefault("ttlMs", Raw(b"0"))
+            members.setdefault("cacheScope", Raw(b'"private"'))
+        meta = members_of(members.get("_meta", b"{}"))
+        meta.setdefault(SERVER_INFO_META_KEY, Raw(_encode(self._initialized.get("serverInfo"))))
+        members["_meta"] = Raw(_encode(meta))
+        return _encode(members)
+
+    def _discover_result(self) -> bytes:
+        result = DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=ServerCapabilities.model_validate(self._capabilities),
+            instructions=self._initialized.get("instructions"),
+            _meta={SERVER_INFO_META_KEY: self._initialized.get("serverInfo")},
+        )
+        return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+_STREAMED: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+    }
+)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,217 @@
+"""How an MCP connection begins: which revision the two ends share, or who has to translate.
+
+A consumer opens with `initialize` (revisions to 2025-11-25) or with `server/discover` (2026-07-28).
+It is passed on as it is, for a server that speaks the consumer's revision needs no help. Only when
+the server refuses is it asked in the other way, and a translator takes its place between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from bridges.bindings import members_of
+from bridges.link import Link, Mode, PassOn, is_modern
+from conductor.connection.calls import Call
+from conductor.messages import REQUEST_CANCELLED, Payload
+from conductor.proxy.peers import Answered
+
+__all__ = ["MODERN_VERSION", "Opening", "Surroundings", "offers_modern"]
+
+MODERN_VERSION: Final = "2026-07-28"
+"""The SDK's `MODERN_PROTOCOL_VERSIONS`; its types are not imported for ends that agree."""
+
+_INITIALIZED: Final = "notifications/initialized"
+_HANDSHAKE_VERSION: Final = "2025-11-25"
+_IDENTITY: Final = {"name": "acp-conductor", "version": "1"}
+
+
+class Surroundings(Protocol):
+    """What a link needs of the world."""
+
+    def prepare(self, then: Callable[[], None]) -> None:
+        """Call `then` once the types of MCP are imported."""
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call `then` after a while."""
+
+
+class Opening(Mode):
+    """The mode of a link whose revisions are not known yet."""
+
+    def __init__(self, link: Link, around: Surroundings) -> None:
+        super().__init__(link)
+        self._around = around
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method == "initialize":
+            self._opened_by_initialize(call, params)
+        elif method == "server/discover":
+            self._opened_by_discover(call, params)
+        elif is_modern(params):
+            self._opened_without_asking(call, method, params)
+        elif method == "ping" and self.link.provider.modern:
+            self.link.reply(call, b"{}", None)
+        else:
+            super().request(call, method, params)
+
+    # -- an old consumer ---------------------------------------------------------------------------
+
+    def _opened_by_initialize(self, call: Call, params: Payload | None) -> None:
+        raw = bytes(params) if params is not None else b"{}"
+        self.link.hold()
+        if self.link.provider.modern:
+            self._discover(lambda found, error: self._translate_old(call, raw, found, error))
+            return
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            if result is not None or _is_cancelled(error):
+                self.link.reply(call, result, error)
+                self.link.flow(PassOn(self.link) if result is not None else self)
+            else:
+                self._discover(lambda found, _: self._translate_old(call, raw, found, error))
+
+        self.link.ask(call, "initialize", params, answered)
+
+    def _translate_old(
+        self, call: Call, params: bytes, found: bytes | None, error: bytes | None
+    ) -> None:
+        if found is None:
+            self.link.reply(call, None, error)
+            self.link.flow(self)
+            return
+        discovered = msgspec.json.decode(found)
+
+        def translate() -> None:
+            from bridges.old_to_new import OldToNew
+
+            mode = OldToNew(self.link, self._around, members_of(params), discovered)
+            mode.request(call, "initialize", params)
+            self.link.flow(mode)
+
+        self._around.prepare(translate)
+
+    # -- a new consumer ----------------------------------------------------------------------------
+
+    def _opened_by_discover(self, call: Call, params: Payload | None) -> None:
+        raw = bytes(params) if params is not None else b"{}"
+        self.link.hold()
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            if (result is not None and offers_modern(result)) or _is_cancelled(error):
+                self.link.reply(call, result, error)
+                self.link.flow(PassOn(self.link) if result is not None else self)
+                return
+
+            def refused() -> None:
+                self.link.reply(call, result, error)
+                self.link.flow(self)
+
+            self._translate_new(call, "server/discover", raw, refused)
+
+        self.link.ask(call, "server/discover", params, answered)
+
+    def _opened_without_asking(self, call: Call, method: str, params: Payload | None) -> None:
+        """The consumer knows, or believes to know, that the server speaks the newest revision."""
+        raw = bytes(params) if params is not None else b"{}"
+        self.link.hold()
+
+        def pass_on() -> None:
+            mode = PassOn(self.link)
+            mode.request(call, method, raw)
+            self.link.flow(mode)
+
+        def found(result: bytes | None, error: bytes | None) -> None:
+            if result is not None:
+                pass_on()
+            else:
+                self._translate_new(call, method, raw, pass_on)
+
+        self._discover(found)
+
+    def _translate_new(
+        self, call: Call, method: str, params: bytes, refused: Callable[[], None]
+    ) -> None:
+        """Initialize the server as an old client would, and serve the new one."""
+        meta = envelope_of(params)
+        hello = {
+            "protocolVersion": _HANDSHAKE_VERSION,
+            "capabilities": meta.get("io.modelcontextprotocol/clientCapabilities") or {},
+            "clientInfo": meta.get("io.modelcontextprotocol/clientInfo") or _IDENTITY,
+        }
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            if self.link.closed:
+                return
+            if result is None:
+                refused()
+                return
+            initialized = msgspec.json.decode(result)
+            self.link.provider.notify(_INITIALIZED, None)
+
+            def translate() -> None:
+                from bridges.new_to_old import NewToOld
+
+                mode = NewToOld(self.link, initialized)
+                mode.request(call, method, params)
+                self.link.flow(mode)
+
+            self._around.prepare(translate)
+
+        self._ask("initialize", hello, answered)
+
+    # -- what the bridge asks itself ---------------------------------------------------------------
+
+    def _discover(self, found: Answered) -> None:
+        """Ask whether the server speaks the newest revision; a result says that it does."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": _IDENTITY,
+        }
+
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            if self.link.closed:
+                return
+            if result is not None and not offers_modern(result):
+                result = None
+            found(result, error)
+
+        self._ask("server/discover", {"_meta": meta}, answered)
+
+    def _ask(self, method: str, params: dict[str, Any], answered: Answered) -> None:
+        own = Call(method, NOBODY)
+        self.link.provider.request(own, method, msgspec.json.encode(params), answered)
+
+
+class _Nobody:
+    """The source of what the bridge asks for itself."""
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        raise AssertionError("nobody asked")
+
+
+NOBODY: Final = _Nobody()
+
+
+def offers_modern(result: bytes) -> bool:
+    """Whether a `server/discover` answer names the newest revision."""
+    raw = members_of(result).get("supportedVersions")
+    try:
+        return raw is not None and MODERN_VERSION in msgspec.json.decode(raw, type=list[str])
+    except msgspec.MsgspecError:
+        return False
+
+
+def envelope_of(params: bytes) -> dict[str, Any]:
+    """The `_meta` of a request."""
+    raw = members_of(params).get("_meta")
+    value = msgspec.json.decode(raw) if raw is not None else None
+    return value if isinstance(value, dict) else {}
+
+
+def _is_cancelled(error: bytes | None) -> bool:
+    raw = members_of(error).get("code") if error is not None else None
+    return raw is not None and bytes(raw) == b"%d" % REQUEST_CANCELLED

@@ -1,0 +1,193 @@
+"""The other direction: an HTTP or SSE server, for an agent that takes only stdio.
+
+The SDK's client transport runs in the conductor's process, and its two streams are the provider of
+a link, so what a shim is to a server over ACP it is to a server on the web, too. Headers (they may
+hold secrets) stay here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+
+from bridges.bindings import members_of
+from bridges.link import CANCELLED, Cancel, Link, is_modern
+from bridges.opening import MODERN_VERSION
+from conductor.connection.calls import Call
+from conductor.log import get_logger
+from conductor.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.proxy.peers import Answered
+
+__all__ = ["RemoteProvider"]
+
+_TIMEOUT: Final = 30.0
+"""Seconds for connecting and writing; an answer may take as long as it takes."""
+
+log = get_logger(component="mcp-bridge")
+
+
+@attrs.define(eq=False)
+class RemoteProvider:
+    """One connection to the server of a declaration with a `url`."""
+
+    declaration: dict[str, Any]
+    link: Link
+    modern: bool = False
+    _out: Any = attrs.field(default=None, init=False)
+    _version: str | None = attrs.field(default=None, init=False)
+    _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+    _open: dict[Any, tuple[str, Answered]] = attrs.field(factory=dict, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def run(self) -> None:
+        """Live until `close`, or until the server goes."""
+        with self._scope:
+            try:
+                async with self._transport() as (incoming, outgoing):
+                    sending, waiting = trio.open_memory_channel[Any](1000)
+                    self._out = sending
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_forward, waiting, outgoing)
+                        self.link.open(self)
+                        async for item in incoming:
+                            self._take(item)
+                        nursery.cancel_scope.cancel()
+            except Exception as exc:
+                log.warning(
+                    "MCP server is lost", server=self.declaration.get("name"), error=str(exc)
+                )
+        self._give_up()
+
+    # -- Provider ----------------------------------------------------------------------------------
+
+    def request(
+        self, call: Call, method: str, params: Payload | None, answered: Answered
+    ) -> Cancel:
+        id = next(self._ids)
+        if self._out is None:
+            answered(None, encode_error(INTERNAL_ERROR, "The MCP server is gone"))
+            return lambda: None
+        self._open[id] = method, answered
+        self._send({"id": id, "method": method}, params)
+
+        def cancel() -> None:
+            if id in self._open:
+                self._send({"method": CANCELLED}, b'{"requestId":%d}' % id)
+
+        return cancel
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        if method != CANCELLED:
+            self._send({"method": method}, params)
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+    # -- the transport -----------------------------------------------------------------------------
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        headers = {one["name"]: one["value"] for one in self.declaration.get("headers") or ()}
+        url = self.declaration["url"]
+        if self.declaration["type"] == "sse":
+            from mcp.client.sse import sse_client
+
+            return sse_client(url, headers=headers)
+        return _streamable(url, headers)
+
+    def _send(self, head: dict[str, Any], params: Payload | None) -> None:
+        from mcp.shared.message import ClientMessageMetadata, SessionMessage
+        from mcp.types import jsonrpc_message_adapter
+
+        message: dict[str, Any] = {"jsonrpc": "2.0", **head}
+        headers: dict[str, str] = {}
+        if params is not None:
+            message["params"] = json.loads(bytes(params))
+        if is_modern(params):
+            headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": head["method"]}
+            name = message["params"].get("name", message["params"].get("uri"))
+            if isinstance(name, str):
+                headers["mcp-name"] = name
+        elif self._version is not None:
+            headers = {"mcp-protocol-version": self._version}
+        item = SessionMessage(
+            jsonrpc_message_adapter.validate_python(message),
+            ClientMessageMetadata(headers=headers) if headers else None,
+        )
+        try:
+            self._out.send_nowait(item)
+        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._scope.cancel()
+
+    def _take(self, item: Any) -> None:
+        if isinstance(item, Exception):
+            log.warning("not a message", sender=self.declaration.get("name"), error=str(item))
+            return
+        message = item.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        params = message.get("params")
+        raw = None if params is None else msgspec.json.encode(params)
+        if "method" not in message:
+            method, answered = self._open.pop(message.get("id"), ("", _ignore))
+            result, error = message.get("result"), message.get("error")
+            encoded = None if error is not None else json.dumps(result).encode()
+            if method == "initialize" and encoded is not None:
+                self._version = _version_in(encoded)
+            answered(encoded, None if error is None else json.dumps(error).encode())
+        elif "id" in message:
+            self.link.server_request(
+                message["method"], raw, lambda r, e: self._answer(message["id"], r, e)
+            )
+        elif message["method"] != CANCELLED:
+            self.link.server_notification(message["method"], raw)
+
+    def _answer(self, id: Any, result: bytes | None, error: bytes | None) -> None:
+        outcome = "result" if result is not None else "error"
+        value = json.loads(result if result is not None else error or b"null")
+        self._send({"id": id, outcome: value}, None)
+
+    def _give_up(self) -> None:
+        """Whoever waits is told, and the shim ends: an agent may start another one."""
+        self._out = None
+        error = encode_error(INTERNAL_ERROR, "The MCP server cannot be reached")
+        for _, answered in list(self._open.values()):
+            answered(None, error)
+        self._open.clear()
+        self.link.refuse(error)
+
+
+def _streamable(url: str, headers: dict[str, str]) -> AbstractAsyncContextManager[Any]:
+    from contextlib import asynccontextmanager
+
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    @asynccontextmanager
+    async def opened() -> Any:
+        timeout = httpx2.Timeout(_TIMEOUT, read=None)
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout) as client,
+            streamable_http_client(url, http_client=client) as streams,
+        ):
+            yield streams
+
+    return opened()
+
+
+async def _forward(waiting: Any, outgoing: Any) -> None:
+    async for item in waiting:
+        await outgoing.send(item)
+
+
+def _version_in(result: bytes) -> str | None:
+    raw = members_of(result).get("protocolVersion")
+    value = msgspec.json.decode(raw) if raw is not None else None
+    return value if isinstance(value, str) else None
+
+
+def _ignore(result: bytes | None, error: bytes | None) -> None:
+    pass

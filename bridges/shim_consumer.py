@@ -1,0 +1,133 @@
+"""The agent's side of a shim: JSON-RPC lines on a socket, one MCP connection."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+import trio
+
+from bridges.door import SocketTransport
+from bridges.link import CANCELLED, Cancel, Link
+from conductor.connection.calls import Call
+from conductor.connection.connection import Connection
+from conductor.connection.pump import HIGH_WATER, Flusher
+from conductor.frames import Malformed
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.messages import (
+    INTERNAL_ERROR,
+    Id,
+    Payload,
+    encode_error,
+    encode_id,
+    notification_pieces,
+    request_pieces,
+)
+from conductor.proxy.peers import Answered
+
+__all__ = ["ShimConsumer", "cancelled_id"]
+
+log = get_logger(component="mcp-bridge")
+
+
+class ShimConsumer:
+    """The consumer of a link, and the receiver of a connection."""
+
+    def __init__(self, transport: SocketTransport, flusher: Flusher, limit: int) -> None:
+        self.transport = transport
+        self.connection = Connection(
+            transport, self, flusher, answers_malformed=True, limits=Limits(max_message_bytes=limit)
+        )
+        self.link: Link | None = None
+        self.ended = trio.Event()
+        """Set when there is nothing more to say."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the agent does not read what it was sent."""
+        return self.connection.outbox.size > HIGH_WATER
+
+    # -- Receiver: what the agent sends ------------------------------------------------------------
+
+    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+        assert self.link is not None
+        self.link.request(call, method, params)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        assert self.link is not None
+        if method != CANCELLED:
+            self.link.notification(method, params)
+            return
+        call = self.connection.received.pop(cancelled_id(params), None)
+        if call is not None:
+            call.cancel()
+            call.answered = True  # a cancelled request gets no answer (MCP, cancellation)
+
+    def on_run(self, method: str, params: list[Payload]) -> None:
+        for each in params:
+            self.on_notification(method, each)
+
+    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        call.source.respond(call, result, error)
+
+    def on_malformed(self, frame: Malformed, call: Call | None) -> None:
+        log.warning("not a message", sender="an MCP client", reason=frame.reason)
+        if call is not None:
+            error = encode_error(INTERNAL_ERROR, "The answer to this request was malformed")
+            call.source.respond(call, None, error)
+
+    # -- Consumer ----------------------------------------------------------------------------------
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        self.connection.respond(call, result, error)
+
+    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        connection = self.connection
+        call = Call(method, _Asker(answered))
+        id = connection.open(call)
+        connection.write(request_pieces(id, method, params))
+
+        def cancel() -> None:
+            if connection.sent.pop(id, None) is not None:
+                gone = b'{"requestId":%b}' % encode_id(id)
+                connection.write(notification_pieces(CANCELLED, gone))
+
+        return cancel
+
+    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
+        self.connection.write(notification_pieces(method, params))
+
+    def close(self) -> None:
+        unanswered = list(self.connection.sent.values())
+        self.connection.sent.clear()
+        for call in unanswered:
+            call.source.respond(call, None, _GONE)
+        self.connection.close_writing()
+        self.ended.set()
+
+
+@attrs.define(eq=False)
+class _Asker:
+    """Where the answer of the agent's MCP client goes."""
+
+    _answered: Answered
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        self._answered(
+            None if result is None else bytes(result), None if error is None else bytes(error)
+        )
+
+
+class _Cancelled(msgspec.Struct):
+    requestId: int | str | None = None
+
+
+_GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
+_decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
+
+
+def cancelled_id(params: Payload | None) -> Id:
+    try:
+        return _decode_cancelled(params if params is not None else b"{}").requestId
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,152 @@
+"""`acp-conductor new proxy NAME`: a package to begin with."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("new")
+@click.argument("kind", type=click.Choice(["proxy"]), metavar="proxy")
+@click.argument("name")
+@click.option(
+    "-d",
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to write it; a new directory called NAME if not given.",
+)
+def command(kind: str, name: str, directory: Path | None) -> None:
+    """Write a small package: a proxy, its test, a chain file, and what makes it installable.
+
+    \b
+    Examples:
+      acp-conductor new proxy notes
+      cd notes && acp-conductor prompt chain.yaml "echo hello"
+      pytest
+    """
+    module = _module_name(name)
+    where = directory if directory is not None else Path(name)
+    if where.exists() and any(where.iterdir()):
+        raise click.UsageError(f"{where} exists and is not empty")
+    where.mkdir(parents=True, exist_ok=True)
+    cls = "".join(word.capitalize() for word in module.split("_"))
+    for file, template in _TEMPLATES.items():
+        content = template.replace("@name@", name).replace("@module@", module)
+        path = where / file.replace("@module@", module)
+        path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
+        print(path)
+    print(
+        f"\nTry it:   cd {where} && acp-conductor prompt chain.yaml 'echo hello'\n"
+        f"Test it:  cd {where} && {Path(sys.executable).name} -m pytest"
+        "   (needs pytest and pytest-trio)"
+    )
+
+
+def _module_name(name: str) -> str:
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", module) or keyword.iskeyword(module):
+        raise click.UsageError(
+            f"{name!r} cannot be the name of a package: use lower-case letters, digits and hyphens"
+        )
+    if importlib.util.find_spec(module) is not None:
+        raise click.UsageError(
+            f"there is a Python module called {module!r} already, which would hide yours; "
+            f"how about {name}-proxy?"
+        )
+    return module
+
+
+_TEMPLATES = {
+    "@module@.py": '''
+"""A proxy between an editor and a coding agent: `acp-conductor run chain.yaml`."""
+
+from __future__ import annotations
+
+import attrs
+from conductor.proxy import Forward, Proxy, on, run, text
+from conductor.schema.v1 import PromptRequest, PromptResponse
+
+
+@attrs.define
+class @Class@(Proxy):
+    """Puts a note before every prompt. The fields are the options: `with:` in a chain file."""
+
+    note: str
+
+    @on("session/prompt")
+    async def add_note(self, request: PromptRequest, forward: Forward) -> PromptResponse:
+        request.prompt.insert(0, text(self.note))
+        response: PromptResponse = await forward(request)
+        return response
+
+
+if __name__ == "__main__":  # as a program, under any conductor: python @module@.py --note "…"
+    run(@Class@)
+''',
+    "test_@module@.py": """
+from __future__ import annotations
+
+from typing import Any
+
+from conductor.testing import FakeAgent
+
+from @module@ import @Class@
+
+
+async def test_the_note_comes_before_the_prompt(chain: Any) -> None:
+    agent = FakeAgent(turns=[["Hello."]])
+    async with chain(@Class@(note="Be kind."), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+
+    (prompt,) = agent.transcript.of("session/prompt", "request")
+    assert [block["text"] for block in prompt.params["prompt"]] == ["Be kind.", "hi"]
+    assert client.transcript.text() == "Hello."
+""",
+    "chain.yaml": """
+version: 1
+name: @name@
+proxies:
+  - use: ./@module@.py:@Class@     # once it is installed, in any directory: `use: @name@`
+    with:
+      note: Answer in one sentence.
+agent:
+  use: test-agent                # for a real one: `run: claude-agent-acp`
+""",
+    "pyproject.toml": """
+[build-system]
+requires = ["hatchling>=1.25"]
+build-backend = "hatchling.build"
+
+[project]
+name = "@name@"
+version = "0.1.0"
+description = "A proxy for acp-conductor."
+requires-python = ">=3.11"
+dependencies = ["acp-conductor"]
+
+[project.optional-dependencies]
+dev = ["pytest>=8.3", "pytest-trio>=0.8"]
+
+[project.entry-points."conductor.components"]
+@name@ = "@module@:@Class@"
+
+[tool.hatch.build.targets.wheel]
+only-include = ["@module@.py"]
+
+[tool.pytest.ini_options]
+trio_mode = true
+pythonpath = ["."]
+
+[tool.ruff]
+line-length = 100
+""",
+}

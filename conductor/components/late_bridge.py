@@ -1,0 +1,75 @@
+"""The MCP bridge takes its place before the agent when the first session needs it, not before.
+
+Most sessions declare no MCP server that an agent does not take as it is. For them the bridge would
+cost its imports at the start, and a hop for every message; so it is left out of the chain until a
+set-up request comes by with a server of a type that may have to be bridged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+import msgspec
+
+from conductor.components.base import Component, Host
+from conductor.connection.calls import Call
+from conductor.messages import Payload
+from conductor.routing.recollection import SET_UPS, Recollection
+
+__all__ = ["Bridge", "LateBridge"]
+
+_BRIDGED: Final = frozenset({"acp", "http", "sse"})
+
+
+class Bridge(Protocol):
+    """What the bridge, which is a plugin, can be told."""
+
+    def learn(self, result: bytes) -> None:
+        """What the agent answered to `initialize`, for a bridge that was not there to see it."""
+
+
+@attrs.define(eq=False)
+class LateBridge:
+    """Stands at the agent's client side until it has put the bridge there.
+
+    `make` makes the component, and what to tell its plugin through.
+    """
+
+    agent: Component
+    recollection: Recollection
+    make: Callable[[], tuple[Component, Bridge]]
+    host: Host = attrs.field(init=False)
+    _done: bool = attrs.field(default=False, init=False)
+
+    def takes(self, call: Call, method: str, params: Payload | None) -> bool:
+        """Whether the bridge was put in place for this request, and has it now."""
+        if self._done or method not in SET_UPS or not _declares_bridged(params):
+            return False
+        self._done = True
+        component, bridge = self.make()
+        if self.recollection.initialize is not None:
+            bridge.learn(self.recollection.initialize.result)
+        self.host.insert(component, before=self.agent)
+        component.client_side.request(call, method, params)
+        return True
+
+
+class _Server(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+class _SetUp(msgspec.Struct, gc=False):
+    mcpServers: list[_Server] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_SetUp).decode
+
+
+def _declares_bridged(params: Payload | None) -> bool:
+    try:
+        servers = _decode(params if params is not None else b"{}").mcpServers or []
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return b'"acp"' in bytes(params or b"")
+    return any(server.type in _BRIDGED for server in servers)

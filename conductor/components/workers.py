@@ -1,0 +1,344 @@
+"""The tasks that serve a plugin's two lanes.
+
+A worker serves a lane until it is empty. When its handler starts to wait for an answer, the lane is
+given to another worker; when the answer comes, the worker that serves the answer's lane gives that
+lane to the handler that waits. So there are as many workers as handlers that wait, plus one per
+lane, and no task is started for a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from conductor.components.handling import CANCELLED, CLOSING, Handling
+from conductor.components.plugin_side import AgentEnd, PluginSide
+from conductor.components.turns import Answering, Turn, Waiter, current_turn
+from conductor.connection.calls import Call
+from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
+from conductor.connection.pump import Flusher
+from conductor.errors import ConnectionClosed, LocalProtocolError
+from conductor.log import Logger
+from conductor.messages import request_error
+from conductor.proxy.base import Plugin
+from conductor.proxy.codec import session_of
+from conductor.proxy.declare import Handler
+from conductor.proxy.peers import Answered
+from conductor.proxy.raw import RawMessage
+
+__all__ = ["Workers"]
+
+_HELD_TOO_LONG = 5.0
+"""Seconds after which a lane that does not move is logged."""
+
+_OPENS_SESSION = ("session/new", "session/fork")
+
+
+@attrs.define(eq=False)
+class _Idle:
+    lane: Lane | None = None
+    wake: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class Workers:
+    """Serves the lanes of one plugin, from `open` to `close`."""
+
+    plugin: Plugin
+    log: Logger
+    is_agent: bool
+    client_side: PluginSide = attrs.field(init=False)
+    agent_side: PluginSide = attrs.field(init=False)
+    handling: Handling = attrs.field(init=False)
+    askers: dict[Call, Answered] = attrs.field(factory=dict, init=False)
+    """What is called with the answers to requests that nobody waits for (`Peer.ask`)."""
+    settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set, and to be replaced, whenever a worker has nothing left to do."""
+    _flusher: Flusher = attrs.field(init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+    _unserved: list[PluginSide] = attrs.field(factory=list, init=False)
+    _idle: list[_Idle] = attrs.field(factory=list, init=False)
+    _queued: dict[Call, tuple[PluginSide, Request]] = attrs.field(factory=dict, init=False)
+    _waiters: dict[Call, Waiter] = attrs.field(factory=dict, init=False)
+    _side_of: dict[Lane, PluginSide] = attrs.field(init=False)
+    _holders: dict[Lane, Turn] = attrs.field(factory=dict, init=False)
+    """The last handler that held each lane."""
+    _numbers: dict[Call, int] = attrs.field(factory=dict, init=False)
+    _last_number: int = attrs.field(default=0, init=False)
+    _active: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        by_sender: dict[str, dict[str, Handler]] = {"client": {}, "agent": {}}
+        for handler in self.plugin._acp_handlers:
+            for sender in handler.senders:
+                by_sender[sender][handler.method] = handler
+        to_agent, to_client = Lane("toward the agent"), Lane("toward the client")
+        self.client_side = PluginSide(self, "client", to_agent, by_sender["client"])
+        self.agent_side = PluginSide(self, "agent", to_client, by_sender["agent"])
+        self.client_side.other, self.agent_side.other = self.agent_side, self.client_side
+        if self.is_agent:
+            self.agent_side.neighbour = AgentEnd(self.client_side)
+        self._side_of = {to_agent: self.client_side, to_client: self.agent_side}
+        self.handling = Handling(self.plugin, self.request, self.log)
+
+    @property
+    def sides(self) -> tuple[PluginSide, PluginSide]:
+        return self.client_side, self.agent_side
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being handled, or waits for that."""
+        return bool(self.handling.running) or any(side.lane.held for side in self.sides)
+
+    def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
+        """Begin to serve, with what has come so far."""
+        self._nursery, self._flusher = nursery, flusher
+        nursery.start_soon(self._watch_lanes)
+        unserved, self._unserved = self._unserved, []
+        for side in unserved:
+            self.serve(side)
+
+    def close(self) -> None:
+        """After the last task: answer what is still here, and whatever still comes."""
+        self._nursery, self._closed = None, True
+        for side in self.sides:
+            for item in side.close():
+                self.dispose(side, item)
+        self.handling.close()
+        self._queued.clear()
+
+    # -- Owner: what the sides ask for -------------------------------------------------------------
+
+    def serve(self, side: PluginSide) -> None:
+        if self._nursery is None:
+            if not self._closed:
+                self._unserved.append(side)
+            return
+        if self._idle:
+            idle = self._idle.pop()
+            idle.lane = side.lane
+            idle.wake.set()
+        elif not self._nursery.cancel_scope.cancel_called:
+            self._nursery.start_soon(self._work, side.lane)
+        self._active.set()
+
+    def queue(self, side: PluginSide, item: Request) -> None:
+        self._queued[item.call] = (side, item)
+
+    def cancel(self, call: Call) -> None:
+        """Lane rule 6: never waits in a lane."""
+        queued = self._queued.pop(call, None)
+        if queued is None:
+            self.handling.cancel(call)
+            return
+        side, item = queued
+        item.settled = True
+        side.neighbour.respond(call, None, CANCELLED)
+
+    def dispose(self, side: PluginSide, item: Item) -> None:
+        """Nobody handles messages any more; those that nobody wanted to handle pass."""
+        if type(item) is Answer:
+            if item.call.source is not side:
+                side.pass_on(item)
+        elif item.method not in side.handlers:  # type: ignore[union-attr]
+            side.pass_on(item)
+        elif type(item) is Request and not item.settled:
+            side.neighbour.respond(item.call, None, CLOSING)
+
+    # -- what handlers ask for ---------------------------------------------------------------------
+
+    async def request(
+        self, side: PluginSide, method: str, params: bytes | None, *, forwards: bool = False
+    ) -> bytes:
+        """Send a request through a side and wait for its answer (lane rules 2 and 3)."""
+        turn = self._turn_that_may_wait(method)
+        call = Call(method, side)
+        waiter = self._waiters[call] = Waiter(turn, forwards)
+        if turn is not None:
+            turn.waiting += (call,)
+        side.neighbour.request(call, method, params)
+        if turn is not None:
+            if turn.answering is not None and turn.answering.call.cancelled:
+                call.cancel()
+            self.release(turn)
+        self._flusher.flush()
+        try:
+            await waiter.arrived.wait()
+        except trio.Cancelled:
+            call.cancel()
+            raise
+        finally:
+            self._waiters.pop(call, None)
+            if turn is not None:
+                turn.waiting = tuple(each for each in turn.waiting if each is not call)
+        answer = waiter.answer
+        assert answer is not None
+        if answer.error is not None:
+            raise request_error(answer.error)
+        return answer.result if answer.result is not None else b"null"
+
+    def ask(
+        self, side: PluginSide, method: str, params: bytes | None, answered: Answered
+    ) -> Callable[[], None]:
+        call = Call(method, side)
+        self.askers[call] = answered
+        side.neighbour.request(call, method, params)
+        return call.cancel
+
+    def release(self, turn: Turn) -> None:
+        """Let the lane of a handler go on without it."""
+        lane, turn.lane = turn.lane, None
+        if lane is not None and lane.let_go():
+            self.serve(self._side_of[lane])
+
+    def _turn_that_may_wait(self, method: str) -> Turn | None:
+        if self._nursery is None:
+            if self._closed:
+                raise ConnectionClosed(f"{method}: the chain is ending")
+            raise LocalProtocolError(
+                f"{type(self.plugin).__name__}: {method} cannot be sent before lifespan() has "
+                f"yielded, since nothing is handled yet; send it with start_soon()"
+            )
+        turn = current_turn.get()
+        if turn is None or turn.done:
+            return None
+        if turn.observing:
+            raise LocalProtocolError(
+                f"{turn.place}: an observer holds up what it sees and may not wait for an answer; "
+                f"send {method} with start_soon()"
+            )
+        return turn
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def _work(self, lane: Lane | None) -> None:
+        handling = self.handling
+        while True:
+            item = lane.take() if lane is not None else None
+            if lane is None or item is None:
+                lane = await self._rest()
+                continue
+            side = self._side_of[lane]
+            if side.observer is not None:
+                await self._observe(lane, side, side.observer, item)
+            if type(item) is Answer:
+                lane = self._answer(lane, side, item)
+                continue
+            if type(item) is Request:
+                self._queued.pop(item.call, None)
+                if item.settled:
+                    continue
+            elif side.special and side.kept(item):  # type: ignore[arg-type]
+                continue
+            handler = side.handlers.get(item.method)  # type: ignore[union-attr]
+            if handler is None:
+                side.pass_on(item)
+                continue
+            turn = self._holders[lane] = Turn(handler, lane, side, item)
+            current_turn.set(turn)
+            if type(item) is Notification:
+                # Inline: another coroutine would cost a tenth of what the handling costs.
+                try:
+                    message = handler.read(item.params)
+                    await handling.call(turn, message, turn.forward_notification)
+                except BaseException as exc:
+                    handling.notification_failed(turn, item, exc)
+            elif type(item) is Request:
+                await handling.run_request(turn, item)
+                if turn.answering is not None and turn.answering.opened is not None:
+                    self.agent_side.let_updates_go(turn.answering.opened)
+            turn.done = True
+            lane, turn.lane = turn.lane, None
+
+    async def _rest(self) -> Lane | None:
+        current_turn.set(None)
+        self._flusher.flush()
+        self._flusher.made_room()
+        idle = _Idle()
+        self._idle.append(idle)
+        self.settled.set()
+        await idle.wake.wait()
+        return idle.lane
+
+    def _answer(self, lane: Lane, side: PluginSide, item: Answer) -> Lane | None:
+        """An answer goes to whoever waits for it, with the lane, or further on.
+
+        Returns the lane, unless it went.
+        """
+        if item.call.source is not side:
+            side.pass_on(item)
+            return lane
+        answered = self.askers.pop(item.call, None)
+        if answered is not None:
+            try:
+                answered(item.result, item.error)
+            except Exception as exc:
+                self.log.error("answer was not handled", method=item.call.method, exc_info=exc)
+            return lane
+        waiter = self._waiters.get(item.call)
+        if waiter is None:
+            return lane  # nobody waits any more
+        waiter.answer = item
+        waiter.arrived.set()
+        turn = waiter.turn
+        if turn is None or turn.done:
+            return lane
+        turn.waiting = tuple(each for each in turn.waiting if each is not item.call)
+        if waiter.forwards and turn.answering is not None:
+            turn.answering.answer = item
+            self._open_session(turn.answering, item)
+        if turn.waiting or turn.lane is not None:
+            return lane
+        turn.lane = lane
+        self._holders[lane] = turn
+        return None
+
+    def _open_session(self, answering: Answering, item: Answer) -> None:
+        """The first update of a session follows the answer that opens it, whatever its handler
+        waits for until it passes the answer on."""
+        if item.call.method in _OPENS_SESSION and answering.opened is None:
+            answering.opened = session_of(item.result)
+            if answering.opened is not None:
+                self.agent_side.keep_updates(answering.opened)
+
+    async def _observe(self, lane: Lane, side: PluginSide, handler: Handler, item: Item) -> None:
+        number, error = 0, False
+        match item:
+            case Request(call, method, payload):
+                self._last_number += 1
+                number = self._numbers[call] = self._last_number
+                kind: Any = "request"
+            case Notification(method, payload, again):
+                if again:
+                    return
+                kind = "notification"
+            case Answer(call, result, problem):
+                number = self._numbers.pop(call, 0)
+                kind, method, error = "response", call.method, result is None
+                payload = problem if error else result
+        turn = self._holders[lane] = Turn(handler, lane, side, item)
+        current_turn.set(turn)
+        message = RawMessage(kind, method, side.source, payload, error, number)
+        await self.handling.observe(turn, message)
+        turn.done = True
+
+    async def _watch_lanes(self) -> None:
+        """Log a lane that does not move, with the handler that holds it (lane rule 4)."""
+        while True:
+            await self._active.wait()
+            self._active = trio.Event()
+            while any(side.lane.held for side in self.sides):
+                before = [side.lane.turns for side in self.sides]
+                await trio.sleep(_HELD_TOO_LONG)
+                for side, turns in zip(self.sides, before, strict=True):
+                    if side.lane.held and side.lane.turns == turns:
+                        self._log_held(side.lane)
+
+    def _log_held(self, lane: Lane) -> None:
+        holder = self._holders.get(lane)
+        place = holder.place if holder is not None else "?"
+        self.log.warning("lane is held", lane=lane.direction, seconds=5, handler=place)

@@ -1,0 +1,57 @@
+"""Secrets that must not leave in a log, an error or a report: they are told here, and masked there.
+
+What components are given in their environment and what `${VAR}` stood for is taken to be secret,
+whatever it is called (design: invariant 9). Very short values are not: masking `1` or `debug` would
+hide nothing and garble everything. Pure, but for the one set of what was told to this process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+__all__ = ["MASK", "hide", "masked", "masked_value"]
+
+MASK: Final = "***"
+_SHORTEST: Final = 6
+
+_secrets: set[str] = set()
+_pattern: re.Pattern[str] | None = None
+
+
+def hide(values: Iterable[str]) -> None:
+    """From now on, mask these values wherever text leaves."""
+    global _pattern
+    # A value of several lines is printed line by line, and JSON escapes some characters.
+    parts = {part for value in values for line in value.splitlines() for part in _forms(line)}
+    new = {part for part in parts if len(part) >= _SHORTEST} - _secrets
+    if new:
+        _secrets.update(new)
+        longest_first = sorted(_secrets, key=len, reverse=True)
+        _pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+
+def masked(text: str) -> str:
+    """The text without the secrets."""
+    return text if _pattern is None else _pattern.sub(MASK, text)
+
+
+def masked_value(value: Any) -> Any:
+    """A value of JSON, or of a log's field, without the secrets."""
+    if _pattern is None:
+        return value
+    match value:
+        case str():
+            return masked(value)
+        case Mapping():
+            return {name: masked_value(inner) for name, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [masked_value(inner) for inner in value]
+    return value
+
+
+def _forms(line: str) -> set[str]:
+    import json
+
+    return {line, line.strip(), json.dumps(line)[1:-1], json.dumps(line, ensure_ascii=False)[1:-1]}

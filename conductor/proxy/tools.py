@@ -1,0 +1,432 @@
+"""`@tool`: methods of a proxy that the agent's model can call; and whole MCP servers.
+
+    @tool
+    async def search(self, query: str, call: ToolCall) -> str:
+        '''Search the notes.
+
+        Args:
+            query: Words to look for.
+        '''
+
+A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` chooses,
+and answers what the agent, or the bridge before it, asks that server: in whichever binding, each
+connection with a server of its own (RFD mcp-over-acp). Calls run beside the lanes, so a tool may
+ask the client and the agent while it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, overload
+
+import attrs
+import msgspec
+
+from conductor.errors import RequestError
+from conductor.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.codec import decode_params, decode_result, encode
+from conductor.proxy.declare import Handler, Sender
+from conductor.proxy.hosting import Hosted
+from conductor.proxy.peers import Answered
+
+if TYPE_CHECKING:
+    from conductor.proxy.base import Proxy
+
+__all__ = ["ToolCall", "Toolbox", "tool", "with_tools"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Onward: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
+_MARK: Final = "__acp_tool__"
+
+
+@attrs.frozen
+class ToolCall:
+    """Who calls. A parameter with this annotation gets it; the model does not see that one."""
+
+    session_id: str | None
+    """The ACP session; `None` where the agent connected before its session had an id."""
+    server_id: str
+    connection_id: str | None
+    """`None` in the stateless binding."""
+
+
+@attrs.frozen
+class _Mark:
+    name: str | None
+    description: str | None
+
+
+@overload
+def tool(function: F, /) -> F: ...
+
+
+@overload
+def tool(*, name: str | None = None, description: str | None = None) -> Callable[[F], F]: ...
+
+
+def tool(
+    function: Any = None, /, *, name: str | None = None, description: str | None = None
+) -> Any:
+    """Mark an async method as a tool; name, description and schema come from the method itself."""
+
+    def mark(marked: F) -> F:
+        if not inspect.iscoroutinefunction(marked):
+            shown = getattr(marked, "__qualname__", repr(marked))
+            raise DeclarationError(f"@tool: {shown} must be `async def`")
+        setattr(marked, _MARK, _Mark(name, description))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
+    """The handlers of a plugin class, and what its tools need of the same messages."""
+    own_servers = getattr(cls, "mcp_servers", None)
+    offers = own_servers is not None and own_servers.__qualname__ != "Proxy.mcp_servers"
+    if not offers and not _marked(cls):
+        return handlers
+    if own_servers is None:
+        raise DeclarationError(f"{cls.__name__} has tools, which only a Proxy can offer")
+    by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
+    steps: dict[tuple[Sender, str], Any] = {
+        **{("client", method): _set_up for method in _SET_UPS},
+        **{("client", method): _tear_down for method in _TEAR_DOWNS},
+        **{("agent", method): _from_agent for method in _FROM_AGENT},
+    }
+    added: list[Handler] = []
+    for (sender, method), step in steps.items():
+        author = by_key.pop((method, sender), None)
+        handle = _Wrapped.around(step, method, author)
+        added.append(Handler(method, handle, (sender,), bytes, bytes, takes_forward=True))
+    kept = []
+    for handler in handlers:
+        senders = tuple(s for s in handler.senders if (handler.method, s) in by_key)
+        if senders:
+            kept.append(handler if senders == handler.senders else _with(handler, senders))
+    return (*kept, *added)
+
+
+_SET_UPS: Final = ("session/new", "session/load", "session/resume", "session/fork")
+_TEAR_DOWNS: Final = ("session/close", "session/delete")
+_FROM_AGENT: Final = ("mcp/connect", "mcp/message", "mcp/disconnect")
+
+
+class _Wrapped:
+    @staticmethod
+    def around(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
+        """`step`, and behind it the author's own handler of the message."""
+
+        async def handle(self: Proxy, params: bytes, forward: Any) -> bytes | None:
+            async def onward(raw: bytes) -> bytes | None:
+                if author is None:
+                    return await forward(raw)  # type: ignore[no-any-return]
+
+                async def author_forward(message: Any = None) -> Any:
+                    result = await forward(raw if message is None else encode(message))
+                    return decode_result(result, author.result)
+
+                message = author.read(raw)
+                if author.takes_forward:
+                    return encode(await author.function(self, message, author_forward))
+                return encode(await author.function(self, message))
+
+            result: bytes | None = await step(toolbox_of(self), method, params, onward)
+            return result
+
+        return handle
+
+
+def _with(handler: Handler, senders: tuple[Any, ...]) -> Handler:
+    return attrs.evolve(handler, senders=senders)
+
+
+# -- at run time -----------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Declared:
+    """A server that was declared to one session."""
+
+    id: str
+    name: str
+    make: Callable[[_Connection], Any]
+    session: str | None = None
+    connections: list[_Connection] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """One MCP connection, or all there is of one in the stateless binding."""
+
+    plugin: Proxy
+    declared: _Declared
+    id: str | None
+    session: str | None = None
+    hosted: Hosted = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.hosted = Hosted(lambda: self.declared.make(self), self)
+
+    def call(self) -> ToolCall:
+        return ToolCall(self.declared.session or self.session, self.declared.id, self.id)
+
+    # Outside: what the server says
+
+    def request(
+        self, method: str, params: dict[str, Any] | None, answered: Answered
+    ) -> Callable[[], None]:
+        if self.id is None:
+            text = "The stateless binding has no requests to the MCP client"
+            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
+            return lambda: None
+        carried = _carried(method, params, connectionId=self.id)
+        return self.plugin.agent.ask("mcp/message", carried, answered)
+
+    async def notify(
+        self, method: str, params: dict[str, Any] | None, about: int | str | None
+    ) -> None:
+        if self.id is not None:
+            carried = _carried(method, params, connectionId=self.id)
+        elif about is not None:
+            carried = _carried(method, params, serverId=self.declared.id, requestId=about)
+        else:
+            return
+        self.plugin.agent.send("mcp/message", carried)
+
+
+@attrs.define(eq=False)
+class Toolbox:
+    """What one plugin offers at the moment."""
+
+    plugin: Proxy
+    servers: dict[str, _Declared] = attrs.field(factory=dict)
+    connections: dict[str, _Connection] = attrs.field(factory=dict)
+
+    def declare(self) -> list[_Declared]:
+        """Servers for one more session, which nobody else gets."""
+        plugin, cls = self.plugin, type(self.plugin)
+        made: list[_Declared] = []
+        if _marked(cls):
+            build = functools.partial(_server_of_tools, plugin)
+            made.append(_Declared(_new_id("mcp-server"), cls.__name__, build))
+        for index, server in enumerate(plugin.mcp_servers()):
+            make = functools.partial(_attached, plugin, index)
+            made.append(_Declared(_new_id("mcp-server"), server.name, make))
+        self.servers |= {declared.id: declared for declared in made}
+        return made
+
+    def release(self, declared: Sequence[_Declared]) -> None:
+        for one in declared:
+            self.servers.pop(one.id, None)
+            for connection in list(one.connections):
+                self.close(connection)
+
+    def connect(self, declared: _Declared, id: str | None, session: str | None) -> _Connection:
+        connection = _Connection(self.plugin, declared, id, session)
+        declared.connections.append(connection)
+        self.connections[id if id is not None else declared.id] = connection
+        self.plugin.start_soon(connection.hosted.run)
+        return connection
+
+    def close(self, connection: _Connection) -> None:
+        connection.hosted.close()
+        connection.declared.connections.remove(connection)
+        key = connection.id if connection.id is not None else connection.declared.id
+        self.connections.pop(key, None)
+
+
+def toolbox_of(plugin: Proxy) -> Toolbox:
+    try:
+        return plugin._acp_toolbox
+    except AttributeError:
+        plugin._acp_toolbox = Toolbox(plugin)
+        return plugin._acp_toolbox
+
+
+async def _set_up(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
+    params = decode_params(raw, dict)
+    if not box.plugin.has_tools_for(params):
+        return await onward(raw)
+    declared = box.declare()
+    entries = [{"type": "acp", "name": one.name, "serverId": one.id} for one in declared]
+    loaded = params.get("sessionId") if method != "session/fork" else None
+    for one in declared:
+        one.session = loaded
+    try:
+        result = await onward(_with_servers(raw, entries))
+    except BaseException:
+        box.release(declared)
+        raise
+    answer = decode_result(result, dict)
+    session = answer.get("sessionId") if isinstance(answer, dict) else None
+    for one in declared:
+        one.session = session or loaded
+    return result
+
+
+async def _tear_down(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
+    result = await onward(raw)
+    session = decode_params(raw, dict).get("sessionId")
+    box.release([one for one in box.servers.values() if one.session == session])
+    return result
+
+
+async def _from_agent(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
+    """What is for a server of ours is answered here; the rest goes on to whoever owns it."""
+    params = decode_params(raw, dict)
+    server = params.get("serverId", params.get("acpId"))
+    declared = box.servers.get(server) if isinstance(server, str) else None
+    connection = box.connections.get(params.get("connectionId") or "")
+    session = (params.get("_meta") or {}).get("sessionId")
+    if method == "mcp/connect" and declared is not None:
+        connection = box.connect(declared, _new_id("mcp-connection"), session)
+        return msgspec.json.encode({"connectionId": connection.id})
+    if method == "mcp/disconnect" and connection is not None:
+        box.close(connection)
+        return b"{}"
+    if method == "mcp/message" and (connection is not None or declared is not None):
+        if connection is None:
+            assert declared is not None
+            connection = box.connections.get(declared.id) or box.connect(declared, None, session)
+        connection.session = connection.session or session
+        _hand_over(connection, params)
+        return None
+    return await onward(raw)
+
+
+def _hand_over(connection: _Connection, params: dict[str, Any]) -> None:
+    method, inner, id = params.get("method"), params.get("params"), params.get("requestId")
+    stateless = connection.id is None
+    if not isinstance(method, str) or (stateless and not isinstance(id, str)):
+        raise RequestError(INVALID_PARAMS, "An MCP message needs a method and an id")
+    if not connection.plugin.answering:
+        connection.hosted.notify(method, inner)
+        return
+    cancel: Callable[[], None] | None = None
+
+    def cancelled() -> None:
+        if cancel is not None:
+            cancel()
+
+    answer = connection.plugin.defer(cancelled)
+
+    def answered(result: bytes | None, error: bytes | None) -> None:
+        if stateless and result is not None:
+            answer(b'{"result":%b}' % result, None)
+        elif stateless and error is not None and b"-32800" not in error:
+            answer(b'{"error":%b}' % error, None)
+        else:
+            answer(result, error)
+
+    cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
+
+
+# -- tools as a server -----------------------------------------------------------------------------
+
+
+def _server_of_tools(plugin: Proxy, connection: _Connection) -> Any:
+    from mcp.server.mcpserver import MCPServer
+
+    from conductor import __version__
+
+    server = MCPServer(type(plugin).__name__, version=__version__)
+    for name in _marked(type(plugin)):
+        method = getattr(plugin, name)
+        mark: _Mark = getattr(method, _MARK)
+        text, arguments = _documented(inspect.getdoc(method) or "")
+        server.add_tool(
+            _bound(method, arguments, connection),
+            name=mark.name or name,
+            description=mark.description or text,
+        )
+    return server
+
+
+def _attached(plugin: Proxy, index: int, connection: _Connection) -> Any:
+    return plugin.mcp_servers()[index]
+
+
+def _bound(
+    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], connection: _Connection
+) -> Callable[..., Awaitable[Any]]:
+    """The method as a function of what the model gives."""
+    from pydantic import Field
+
+    signature = inspect.signature(method, eval_str=True)
+    own = [p.name for p in signature.parameters.values() if p.annotation is ToolCall]
+    shown = []
+    for parameter in signature.parameters.values():
+        if parameter.name in own:
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        if parameter.name in descriptions:
+            annotation = Annotated[annotation, Field(description=descriptions[parameter.name])]
+        shown.append(parameter.replace(annotation=annotation))
+
+    async def call(**arguments: Any) -> Any:
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        try:
+            return await method(**arguments, **{name: connection.call() for name in own})
+        except RequestError as exc:
+            raise ToolError(str(exc)) from exc  # the model can make something of it
+
+    call.__name__ = method.__name__
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in shown}
+    return call
+
+
+_ARGUMENTS: Final = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_SECTION: Final = re.compile(r"^\S.*:\s*$")
+
+
+def _documented(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring as the tool's description and those of its arguments."""
+    head, *rest = _ARGUMENTS.split(text, maxsplit=1)
+    found: dict[str, str] = {}
+    current: str | None = None
+    after: list[str] = []
+    for line in rest[0].splitlines() if rest else ():
+        match = _ARGUMENT.match(line)
+        if after or _SECTION.match(line):
+            after.append(line)
+        elif match and (current is None or len(match[1]) <= 4):
+            current = match[2]
+            found[current] = match[3]
+        elif current is not None and line.strip():
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    rest_of_it = "\n".join(after).strip()
+    return "\n\n".join(part for part in (head.strip(), rest_of_it) if part), found
+
+
+def _marked(cls: type) -> list[str]:
+    """The names of the tools, in the order in which they are written, bases first."""
+    found: dict[str, None] = {}
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if hasattr(value, _MARK):
+                found[name] = None
+    return [name for name in found if hasattr(getattr(cls, name, None), _MARK)]
+
+
+def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:
+    members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    servers = msgspec.json.decode(members.get("mcpServers", b"[]"), type=list[msgspec.Raw] | None)
+    added = [msgspec.Raw(msgspec.json.encode(entry)) for entry in entries]
+    members["mcpServers"] = msgspec.Raw(msgspec.json.encode([*(servers or ()), *added]))
+    return msgspec.json.encode(members)
+
+
+def _carried(method: str, params: Any, **head: Any) -> dict[str, Any]:
+    return {**head, "method": method, **({"params": params} if params is not None else {})}
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}:{secrets.token_hex(8)}"

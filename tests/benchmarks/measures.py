@@ -1,0 +1,228 @@
+"""The measures: each drives a subject in one way, and returns numbers.
+
+`cpu` is microseconds of the subject's own CPU per message, `rate` messages per second, `p50` the
+median round trip in microseconds. A message counts once, where it crosses the client's edge,
+however many proxies it passes. What comes back is checked when the clock has stopped: an
+update that is missing or altered fails the measure, a relay that changes their order is named.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+import attrs
+
+from .agent import filler
+from .client import Client, Failed, Usage, alarm, memory
+
+__all__ = ["MEASURES", "Measure", "Numbers"]
+
+Numbers = dict[str, float]
+LARGE = 1 << 20
+STILL = 0.5
+"""Seconds without a change after which a subject is thought to hold what it will ever hold."""
+
+
+@attrs.frozen
+class Measure:
+    """`run` gets a command, and how many messages to send: `count` times the scale."""
+
+    name: str
+    title: str
+    run: Callable[[Sequence[str], int], Numbers]
+    count: int
+    shown: Mapping[str, str]
+    """The numbers that the report shows, with their units."""
+
+    def __call__(self, command: Sequence[str], scale: float = 1.0) -> Numbers:
+        with alarm():
+            return self.run(command, max(1, int(self.count * scale)))
+
+
+def round_trips(command: Sequence[str], count: int) -> Numbers:
+    with Client(command) as client:
+        session = _open(client)
+        prompts = [client.prompt(session, "echo") for _ in range(count + count // 10)]
+        warm_up, prompts = prompts[count:], prompts[:count]
+        for prompt in warm_up:
+            client.write(prompt)
+            client.read()
+        times, answers = [], []
+        usage = Usage(client.pid)
+        for prompt in prompts:
+            begin = time.perf_counter()
+            client.write(prompt)
+            answers.append(client.read())
+            times.append(time.perf_counter() - begin)
+        numbers = usage.end(2 * count)
+    _check_answers(answers, prompts)
+    return {"p50": statistics.median(times) * 1e6, **numbers}
+
+
+def stream(size: int, verb: str = "stream") -> Callable[[Sequence[str], int], Numbers]:
+    """Updates with this much text, all for one prompt."""
+
+    def run(command: Sequence[str], count: int) -> Numbers:
+        with Client(command) as client:
+            session = _open(client)
+            _streamed(client, client.prompt(session, f"{verb} {max(1, count // 20)} {size}"))
+            usage = Usage(client.pid)
+            lines = _streamed(client, client.prompt(session, f"{verb} {count} {size}"))
+            numbers = usage.end(count + 2)
+        return {**numbers, **_check_stream(lines, count, size)}
+
+    return run
+
+
+def upload(command: Sequence[str], count: int) -> Numbers:
+    """Large prompts, one after the other."""
+    text = "echo " + json.loads(b'"%b"' % filler(LARGE))
+    with Client(command) as client:
+        session = _open(client)
+        prompts = [client.prompt(session, text) for _ in range(count)]
+        answers = []
+        usage = Usage(client.pid)
+        for prompt in prompts:
+            client.write(prompt)
+            answers += client.lines(1)
+        numbers = usage.end(2 * count)
+    _check_answers(answers, prompts)
+    return numbers
+
+
+def questions(command: Sequence[str], count: int) -> Numbers:
+    """The agent asks for permission, again and again."""
+    result = b',"result":{"outcome":{"outcome":"selected","optionId":"yes"}}}\n'
+    with Client(command) as client:
+        prompt = client.prompt(_open(client), f"ask {count}")
+        usage = Usage(client.pid)
+        client.write(prompt)
+        for _ in range(count):
+            (line,) = client.lines(1)
+            id = json.loads(line)["id"]
+            client.write(b'{"jsonrpc":"2.0","id":%b%b' % (json.dumps(id).encode(), result))
+        (line,) = client.lines(1)
+        numbers = usage.end(2 * count + 2)
+    _check_answers([line], [prompt])
+    return {"p50": 2e6 / numbers["rate"], **numbers}
+
+
+def sessions(command: Sequence[str], count: int) -> Numbers:
+    """Twenty sessions, each with a prompt of ten updates under way."""
+    chunks, size, at_once = 10, 200, 20
+    with Client(command) as client:
+        client.initialize()
+        opened = [client.open() for _ in range(at_once)]
+        texts = [
+            client.prompt(opened[i % at_once], f"stream {chunks} {size}") for i in range(count)
+        ]
+        prompts = iter(texts)
+        usage = Usage(client.pid)
+        client.write(b"".join(islice(prompts, at_once)))
+        received = []
+        for chunk in client.chunks(count * (chunks + 1)):
+            received.append(chunk)
+            if answered := chunk.count(b'"end_turn"'):
+                client.write(b"".join(islice(prompts, answered)))
+        numbers = usage.end(count * (chunks + 2))
+    lines = b"".join(received).splitlines()
+    _check_answers([line for line in lines if b'"end_turn"' in line], texts)
+    return numbers
+
+
+def slow_client(command: Sequence[str], count: int) -> Numbers:
+    """A long stream that the client does not read until the subject holds what it can hold."""
+    with Client(command) as client:
+        session = _open(client)
+        before = memory(client.pid)["now"]
+        client.write(client.prompt(session, f"stream {count} {LARGE}"))
+        _wait_until_still(client.pid)
+        for _ in client.chunks(count + 1):
+            pass
+        return {"growth": memory(client.pid)["peak"] - before, **memory(client.pid)}
+
+
+def start(command: Sequence[str], count: int) -> Numbers:
+    """From the start of the process to the answer to `initialize`, and from the end of its input
+    to its own end."""
+    starts, ends, idle = [], [], 0.0
+    for _ in range(count):
+        with Client(command) as client:
+            starts.append(client.initialize() * 1e3)
+            client.open()
+            idle = memory(client.pid)["now"]
+            ends.append(client.stop() * 1e3)
+    return {"start": statistics.median(starts), "exit": statistics.median(ends), "idle": idle}
+
+
+_STREAM = {"cpu": "CPU µs/message", "rate": "messages/s"}
+_ROUND_TRIP = {"cpu": "CPU µs/message", "p50": "p50 µs"}
+
+MEASURES = [
+    Measure("round-trip", "a prompt and its answer", round_trips, 2000, _ROUND_TRIP),
+    Measure("question", "a permission request", questions, 2000, _ROUND_TRIP),
+    Measure("small", "updates of 100 B", stream(100), 50_000, _STREAM),
+    Measure("single", "updates of 100 B, one write each", stream(100, "flush"), 10_000, _STREAM),
+    Measure("medium", "updates of 4 KiB", stream(4096), 10_000, _STREAM),
+    Measure("large", "updates of 1 MiB", stream(LARGE), 40, _STREAM),
+    Measure("upload", "prompts of 1 MiB", upload, 40, _STREAM),
+    Measure("sessions", "20 sessions at once", sessions, 2000, _STREAM),
+    Measure(
+        "start",
+        "start and end",
+        start,
+        5,
+        {"start": "start ms", "exit": "exit ms", "idle": "idle MB"},
+    ),
+    Measure(
+        "slow-client", "200 MB unread", slow_client, 200, {"peak": "peak MB", "growth": "growth MB"}
+    ),
+]
+
+
+def _open(client: Client) -> str:
+    client.initialize()
+    return client.open()
+
+
+def _streamed(client: Client, prompt: bytes) -> list[bytes]:
+    """What a prompt `stream N …` brings."""
+    text: str = json.loads(prompt)["params"]["prompt"][0]["text"]
+    client.write(prompt)
+    return client.lines(int(text.split()[1]) + 1)
+
+
+def _check_stream(lines: Sequence[bytes], count: int, size: int) -> Numbers:
+    text = json.loads(b'"%b"' % filler(size))
+    found, answered = [], -1
+    for index, line in enumerate(lines):
+        params = json.loads(line).get("params")
+        if params is None:
+            answered = index
+            continue
+        chunk = params["update"]["content"]["text"]
+        found.append(int(chunk[:8]))
+        if chunk[8:] != text:
+            raise Failed("an update was altered")
+    if sorted(found) != list(range(count)):
+        raise Failed("updates were lost or doubled")
+    return {} if answered == count and found == sorted(found) else {"reordered": 1.0}
+
+
+def _check_answers(answers: Sequence[bytes], prompts: Sequence[bytes]) -> None:
+    answered = sorted(json.loads(line)["id"] for line in answers)
+    if answered != [json.loads(prompt)["id"] for prompt in prompts]:
+        raise Failed("prompts were not answered, or answered twice")
+
+
+def _wait_until_still(pid: int) -> None:
+    last, since = 0.0, time.perf_counter()
+    while time.perf_counter() - since < STILL:
+        time.sleep(0.05)
+        now = memory(pid)["now"]
+        if now > last + 0.1:
+            last, since = now, time.perf_counter()

@@ -1,0 +1,137 @@
+"""What `acp-conductor agent …` has imported when its components start, and when it has answered
+`initialize`: names, never times.
+
+Components start first, so that their start hides ours: nothing that takes long may be imported
+before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .subjects import AGENT, PROXY, ROOT
+
+OURS_BEFORE_THE_START = {
+    "conductor",
+    "conductor.cli",
+    "conductor.cli.early",
+    "conductor.cli.words",
+    "conductor.log",
+    "conductor.transport",
+    "conductor.transport.inherited",
+    "conductor.transport.spawning",
+}
+TAKES_LONG = {"asyncio", "email", "inspect", "logging", "multiprocessing", "socket", "ssl", "urllib"}
+"""Of the standard library. What of it takes short may be imported at any time."""
+
+THIRD_PARTY_BEFORE_THE_ANSWER = {
+    # For routing: what trio, attrs and msgspec are, and what they import.
+    "attr",
+    "attrs",
+    "idna",
+    "msgspec",
+    "outcome",
+    "sniffio",
+    "sortedcontainers",
+    "trio",
+}
+
+PROGRAM = '''
+"""Runs `python -m conductor`, and writes down who imported what."""
+
+import json, os, runpy, sys
+
+folder = sys.argv.pop(1)
+before, importers = set(sys.modules), {}
+
+def write(name):
+    found = {m: importers.get(m, "?") for m in [*sys.modules] if m not in before}
+    with open(f"{folder}/{name}", "w") as file:
+        json.dump(found, file)
+
+def see(event, arguments):
+    if event == "import":
+        frame = sys._getframe(1)
+        while frame is not None and "importlib" in frame.f_globals.get("__name__", ""):
+            frame = frame.f_back
+        importers.setdefault(arguments[0], frame.f_globals.get("__name__", "?") if frame else "?")
+    elif event == "subprocess.Popen" and not os.path.exists(f"{folder}/started"):
+        write("started")
+
+sys.addaudithook(see)
+leave = os._exit
+os._exit = lambda status: (write("answered"), leave(status))
+runpy.run_module("conductor", run_name="__main__", alter_sys=True)
+'''
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with what was imported when the components started, and after a conversation
+    that consists of `initialize`: nothing is imported to end it."""
+    folder = tmp_path_factory.mktemp("imported")
+    words = [shlex.join(PROXY), shlex.join(AGENT)]
+    request = {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, folder, "agent", *words],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
+        process.stdin.flush()
+        assert "result" in json.loads(process.stdout.readline())
+        process.stdin.close()
+    assert process.returncode == 0
+    return folder
+
+
+def read(path: Path) -> dict[str, str]:
+    modules: dict[str, str] = json.loads(path.read_text())
+    return modules
+
+
+def ours(modules: dict[str, str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] in ("conductor", "bridges")}
+
+
+def third_party(modules: dict[str, str]) -> set[str]:
+    tops = {name.partition(".")[0] for name in modules if name not in ours(modules)}
+    return {top for top in tops if top not in sys.stdlib_module_names and top != "__main__"}
+
+
+def blamed(modules: dict[str, str], names: set[str]) -> list[str]:
+    return [f"{name}, imported by {modules.get(name, '?')}" for name in sorted(names)]
+
+
+def test_before_the_components_start_nothing_of_a_third_party_is_imported(imported):
+    modules = read(imported / "started")
+
+    assert blamed(modules, third_party(modules)) == []
+
+
+def test_before_the_components_start_nothing_is_imported_that_takes_long(imported):
+    modules = read(imported / "started")
+
+    assert blamed(modules, TAKES_LONG & modules.keys()) == []
+
+
+def test_before_the_components_start_only_what_starts_them_is_imported(imported):
+    modules = read(imported / "started")
+
+    assert blamed(modules, ours(modules) - OURS_BEFORE_THE_START) == []
+
+
+def test_before_initialize_is_answered_only_what_routes_is_imported(imported):
+    modules = read(imported / "answered")
+
+    assert blamed(modules, third_party(modules) - THIRD_PARTY_BEFORE_THE_ANSWER) == []

@@ -1,0 +1,189 @@
+"""What the agent is told and given: capabilities, declarations, names; and native agents."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from bridges_providers import BINDINGS, declaration
+from bridges_situation import situation
+
+from conductor.errors import RequestError
+from conductor.testing import FakeAgent, FakeProxy, open_chain
+
+ACP = {"mcpCapabilities": {"acp": True}}
+NATIVE_V2 = {"session": {"mcp": {"acp": {}}}}
+
+
+async def test_an_agent_without_acp_is_announced_with_it():
+    async with situation(capabilities={"mcpCapabilities": {"http": True}}) as on:
+        [answer] = [h for h in on.client.transcript if h.method == "initialize"]
+        assert answer.result["agentCapabilities"] == {
+            "mcpCapabilities": {"http": True, "acp": True}
+        }
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize(
+    "method", ["session/new", "session/load", "session/resume", "session/fork"]
+)
+async def test_every_set_up_is_rewritten(binding, method):
+    async with situation(binding, handlers={method: lambda params: {"sessionId": "s"}}) as on:
+        servers = [
+            {"name": "own", "command": "/bin/own", "args": [], "env": []},
+            {**declaration(binding), "_meta": {"big": 1}, "later": [1]},
+        ]
+        await on.client.request(method, {"sessionId": "s", "cwd": "/", "mcpServers": servers})
+        own, bridged = on.given()
+
+    assert own == servers[0]
+    assert {name: bridged[name] for name in ("name", "command", "_meta", "later")} == {
+        "name": "tools",
+        "command": sys.executable,
+        "_meta": {"big": 1},
+        "later": [1],
+    }
+    assert not {"type", "id", "serverId"} & bridged.keys()
+
+
+async def test_what_is_not_ours_keeps_its_bytes():
+    """Numbers beyond a float, odd spacing, repeated and unknown keys."""
+    params = (
+        b'{"cwd":"/","mcpServers":[{"name":"a" , "x":1e400}],"x":1,"x":12345678901234567890123}'
+    )
+    async with situation() as on:
+        await on.client.request("session/new", params)
+        assert [h.raw for h in on.agent.transcript if h.method == "session/new"] == [params]
+
+
+async def test_a_rewritten_set_up_keeps_the_other_members_bytes():
+    params = (
+        b'{"x":1e400,"mcpServers":[{"y":1e400},{"type":"acp","name":"a","serverId":"b","z":1e400}]}'
+    )
+    async with situation() as on:
+        await on.client.request("session/new", params)
+        [raw] = [h.raw for h in on.agent.transcript if h.method == "session/new"]
+    assert raw.startswith(b'{"x":1e400,"mcpServers":[{"y":1e400},{"name":"a",')
+    assert raw.endswith(b'"z":1e400}]}')
+
+
+async def test_version_two_says_that_it_is_stdio():
+    agent = FakeAgent(capabilities={"session": {"mcp": {"stdio": {}}}})
+    async with open_chain(*_bridge(), agent, bridged=False) as client:
+        answer = await client.initialize(version=2)
+        await client.request("session/new", {"cwd": "/", "mcpServers": [declaration("serverId")]})
+        [given] = [h for h in agent.transcript if h.method == "session/new"]
+    assert answer["capabilities"]["session"]["mcp"] == {"stdio": {}, "acp": {}}
+    assert given.params["mcpServers"][0]["type"] == "stdio"
+
+
+async def test_an_agent_that_takes_nothing_is_given_nothing():
+    agent = FakeAgent()
+    async with open_chain(*_bridge(), agent, bridged=False) as client:
+        answer = await client.initialize(version=2)
+        params = {"cwd": "/", "mcpServers": [declaration("serverId")]}
+        with pytest.raises(RequestError, match="neither over ACP nor") as refused:
+            await client.request("session/new", params)
+        await client.request("session/new", {"cwd": "/", "mcpServers": []})
+    assert answer["capabilities"] == {}
+    assert refused.value.code == -32602
+    assert [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"] == [[]]
+
+
+async def test_off_never_lets_a_declaration_through():
+    async with situation(mode="off") as on:
+        with pytest.raises(RequestError, match="mcp_bridge is off"):
+            await on.declare()
+        [answer] = [h for h in on.client.transcript if h.method == "initialize"]
+    assert answer.result["agentCapabilities"] == {}
+
+
+async def test_off_leaves_native_agents_alone():
+    async with situation(mode="off", capabilities=ACP) as on:
+        assert await on.declare() == [declaration("serverId")]
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_native_agent_gets_declarations_unchanged(binding):
+    async with situation(binding, capabilities=ACP) as on:
+        assert await on.declare() == [declaration(binding)]
+
+
+async def test_a_malformed_declaration_is_refused():
+    async with situation() as on:
+        with pytest.raises(RequestError, match="needs a name and a serverId"):
+            await on.declare({"type": "acp", "name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("agent", "names"),
+    [
+        ("claude-agent-acp", ["tools", "tools"]),
+        ("OpenCode", ["tools", "tools-2"]),
+        ("fast-agent", ["tools", "tools-2"]),
+        ("somebody else", ["tools", "tools-2"]),
+    ],
+)
+async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, names):
+    def hello(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": agent}}
+
+    async with situation(handlers={"initialize": hello}) as on:
+        given = [await on.declare(), await on.declare()]
+        assert [servers[0]["name"] for servers in given] == names
+
+
+async def test_a_message_for_no_connection_is_a_clear_error():
+    async with situation() as on:
+        await on.declare()
+        with pytest.raises(RequestError, match="Unknown MCP connection"):
+            await on.client.request("mcp/message", {"connectionId": "?", "method": "ping"})
+        with pytest.raises(RequestError, match="No MCP message"):
+            await on.client.request("mcp/message", {"connectionId": 5})
+        on.client.notify("mcp/message", {"connectionId": "?", "method": "notifications/x"})
+        await on.client.request("session/new", {"cwd": "/", "mcpServers": []})
+        assert not [h for h in on.agent.transcript if h.method == "mcp/message"]
+
+
+async def test_native_traffic_goes_to_the_first_owner():
+    """A proxy that owns a server answers; what it does not know goes on to the client."""
+
+    class Owner:
+        async def message(self, params):
+            if params["serverId"] == "mine":
+                return {"result": {"of": "proxy"}}
+            raise RequestError(-33001, "no such server")
+
+    agent = FakeAgent(capabilities=ACP)
+    proxy = FakeProxy(handlers={"mcp/message": Owner().message})
+    async with open_chain(proxy, *_bridge(), agent, bridged=False) as client:
+        await client.initialize()
+        mine = {"serverId": "mine", "requestId": "1", "method": "ping"}
+        assert await agent.endpoint.request("mcp/message", mine) == {"result": {"of": "proxy"}}
+        with pytest.raises(RequestError) as nobody:
+            await agent.endpoint.request("mcp/connect", {"serverId": "nobodys"})
+    assert nobody.value.code == -32601
+
+
+def _bridge():
+    from bridges.bridge import McpBridge
+
+    return (McpBridge(),)
+
+
+def test_the_bridge_is_found_by_its_entry_point():
+    from bridges.bridge import McpBridge
+    from conductor.components.loading import entry_points
+
+    assert entry_points()["mcp-bridge"].load() is McpBridge
+
+
+def test_our_words_are_the_sdks():
+    from mcp.types import PROTOCOL_VERSION_META_KEY
+    from mcp.types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+
+    from bridges import link, opening
+
+    assert MODERN_PROTOCOL_VERSIONS == (opening.MODERN_VERSION,)
+    assert LATEST_HANDSHAKE_VERSION == opening._HANDSHAKE_VERSION
+    assert link.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY

@@ -1,0 +1,43 @@
+"""The whole thing as an editor starts it: processes, pipes, the entry point, the shim."""
+
+from __future__ import annotations
+
+import sys
+
+import trio
+from bridges_providers import Provider, declaration, toolbox
+
+from conductor.client import Client
+from conductor.transport.process import spawn
+
+
+async def test_an_agent_behind_the_command_calls_a_tool_of_the_client():
+    agent = f"{sys.executable} -m conductor.testing.agent"
+    child = spawn(
+        [sys.executable, "-m", "conductor", "agent", agent], env={"PATH": "/usr/bin"}, cwd=None
+    )
+    said = []
+    client = Client(child.transport, {"session/update": said.append})
+    try:
+        with trio.fail_after(20):
+            async with client.open():
+                provider = Provider(client, "serverId", toolbox).mount()
+                answer = await client.initialize()
+                session = await client.new_session("/", [declaration("serverId")])
+                stop = await client.prompt(session, 'call tools add {"a": 20, "b": 22}')
+                client.close()
+                status = await child.wait()
+    finally:
+        child.signal(9)
+        child.close()
+
+    texts = [
+        u["update"]["content"]["text"]
+        for u in said
+        if u["update"]["sessionUpdate"] == "agent_message_chunk"
+    ]
+    assert answer["agentCapabilities"]["mcpCapabilities"]["acp"] is True
+    assert stop == {"stopReason": "end_turn"}
+    assert "42" in "".join(texts)
+    assert status == "exited with status 0"
+    assert "tools/call" in provider.methods()

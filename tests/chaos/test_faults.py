@@ -1,0 +1,159 @@
+"""Fault injection: the n-th read, write, spawn or wait of the conductor fails, for every n.
+
+A real agent and a real proxy, the chain in this process, so that its system calls can be made to
+fail. Whatever n is, each request is answered once, the chain ends, and nothing is left behind.
+"""
+
+import errno
+import os
+import select
+import signal
+import subprocess
+from collections import Counter
+
+import pytest
+import trio
+from editor import agent, proxy
+
+from conductor.chain import Chain
+from conductor.chainfile.model import Component as Spec
+from conductor.components.build import build
+from conductor.messages import request_pieces
+from conductor.transport.fds import FdTransport
+
+SHORT = range(1, 9)
+LONG = range(9, 60)
+CALLS = {
+    "read": (os, "read", errno.EIO),
+    "read without memory": (os, "read", errno.ENOMEM),
+    "write": (os, "write", errno.EPIPE),
+    "write to a full disk": (os, "write", errno.ENOSPC),
+    "writev": (os, "writev", errno.EPIPE),
+    "dup": (os, "dup", errno.EMFILE),
+    "pipe": (os, "pipe", errno.EMFILE),
+    "spawn": (subprocess, "Popen", errno.EAGAIN),
+    "pidfd": (os, "pidfd_open", errno.EMFILE),
+    "epoll": (select, "epoll", errno.EMFILE),
+}
+
+
+class Failing:
+    """Calls a function, but for the n-th time."""
+
+    def __init__(self, function, number, code):
+        self.function, self.left, self.code = function, number, code
+
+    def __call__(self, *args, **kwargs):
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(self.code, os.strerror(self.code))
+        return self.function(*args, **kwargs)
+
+
+class Client:
+    """Plain pipes to the chain, whose own ends are never made to fail."""
+
+    def __init__(self):
+        self.chain_reads, self.to_chain = os.pipe()
+        self.from_chain, self.chain_writes = os.pipe()
+        for fd in (self.chain_reads, self.to_chain, self.from_chain, self.chain_writes):
+            os.set_blocking(fd, False)
+        self.lines: list[bytes] = []
+        self.ended = trio.Event()
+        self.news = trio.lowlevel.ParkingLot()
+
+    async def read(self, read=os.read):
+        rest = b""
+        while True:
+            await trio.lowlevel.wait_readable(self.from_chain)
+            if not (data := read(self.from_chain, 65536)):
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            self.lines += lines
+            self.news.unpark_all()
+        self.ended.set()
+        self.news.unpark_all()
+
+    def answers(self):
+        import json
+
+        messages = map(json.loads, self.lines)
+        return Counter(m["id"] for m in messages if "id" in m and "method" not in m)
+
+    async def wait_answer(self, id):
+        while id not in self.answers() and not self.ended.is_set():
+            await self.news.park()
+
+    def close(self):
+        for fd in (self.to_chain, self.from_chain):
+            os.close(fd)
+
+
+REQUESTS = [
+    ("initialize", b'{"protocolVersion":1,"clientCapabilities":{}}'),
+    ("session/new", b'{"cwd":"/","mcpServers":[]}'),
+    ("session/prompt", b'{"sessionId":"s1","prompt":[{"type":"text","text":"stream 20 5000"}]}'),
+    ("session/prompt", b'{"sessionId":"s1","prompt":[{"type":"text","text":"die 3"}]}'),
+    ("session/prompt", b'{"sessionId":"s1","prompt":[{"type":"text","text":"echo x"}]}'),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "number",
+    [*SHORT, *(pytest.param(number, marks=pytest.mark.long) for number in LONG)],
+)
+async def test_the_nth_call_fails(monkeypatch, call, number):
+    specs = [
+        Spec(name="p", run=tuple(proxy("p")), stop_timeout=0.5, start_timeout=5.0),
+        Spec(name="agent", run=tuple(agent("--back", "resume")), stop_timeout=0.5),
+    ]
+    client, write = Client(), os.write
+    chain = Chain(
+        FdTransport(client.chain_reads, client.chain_writes),
+        lambda: build(specs, mode="agent"),
+        stop_timeout=0.5,
+    )
+    module, name, code = CALLS[call]
+    sent = []
+
+    async def converse():
+        for id, (method, params) in enumerate(REQUESTS):
+            sent.append(id)
+            try:
+                write(client.to_chain, b"".join(request_pieces(id, method, params)))
+            except BrokenPipeError:  # the chain has lost its client, by a failure of its own reading
+                sent.pop()
+                break
+            await client.wait_answer(id)
+            if method == "session/new":
+                monkeypatch.setattr(module, name, Failing(getattr(module, name), number, code))
+        os.close(client.to_chain)
+        client.to_chain = os.dup(client.from_chain) if False else os.open(os.devnull, os.O_RDONLY)
+
+    before = real_read = os.read
+    if number % 2:  # half of the sweep fails while the chain starts, half later
+        REAL = getattr(module, name)
+        monkeypatch.setattr(module, name, Failing(REAL, number, code))
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.read, before)
+            nursery.start_soon(converse)
+            await chain.run()
+            chain.transport.close()
+            nursery.start_soon(no_more, client)
+    monkeypatch.undo()
+    client.close()
+
+    answers = client.answers()
+    lost_client = chain._connection.closed and call.startswith(("read", "write"))
+    assert max(answers.values(), default=0) <= 1
+    assert set(answers) <= set(sent)
+    if not lost_client:
+        assert set(answers) == set(sent)
+    assert real_read is before
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+
+
+async def no_more(client):
+    await client.ended.wait()

@@ -1,0 +1,83 @@
+"""What follows when a component fails (issue 5, "failure contract"), on given times. Pure."""
+
+import pytest
+
+from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import Restarts
+from conductor.components.contract import Bypass, Contract, EndChain, Restart
+
+
+def contract(role="proxy", **keys):
+    return Contract.of(Spec(name="c", run=("c",), **keys), role)
+
+
+@pytest.mark.parametrize("role", ["proxy", "agent"])
+def test_a_process_is_restarted_unless_told_otherwise(role):
+    assert isinstance(contract(role).after_failure(0.0, 0.0), Restart)
+
+
+def test_each_restart_waits_longer_than_the_one_before_up_to_a_limit():
+    waits = contract(restarts=Restarts(6, 60.0))
+
+    delays = [waits.after_failure(0.0, 1.0).delay for _ in range(6)]
+
+    assert delays == pytest.approx([0.1, 0.4, 1.6, 6.4, 10.0, 10.0])
+
+
+@pytest.mark.parametrize(("luck", "delay"), [(0.0, 0.05), (0.5, 0.075), (1.0, 0.1)])
+def test_jitter_takes_away_up_to_a_half(luck, delay):
+    assert contract().after_failure(0.0, luck).delay == pytest.approx(delay)
+
+
+def test_a_decision_says_which_attempt_it_is():
+    budget = contract(restarts=Restarts(2, 60.0))
+
+    decisions = [str(budget.after_failure(float(now), 0.0)) for now in range(3)]
+
+    assert decisions == [
+        "it is restarted (1 of 2)",
+        "it is restarted (2 of 2)",
+        "the chain goes on without it",
+    ]
+
+
+def test_a_failure_counts_as_long_as_the_budget_says():
+    budget = contract(restarts=Restarts(2, 60.0))
+    budget.after_failure(0.0, 0.0)
+    budget.after_failure(10.0, 0.0)
+
+    decision = budget.after_failure(60.0, 1.0)
+
+    assert decision == Restart(delay=0.4, number=2, of=2)
+    assert budget.after_failure(69.9, 0.0) == Bypass()
+
+
+def test_a_component_that_failed_long_ago_starts_again_at_once():
+    budget = contract()
+    for now in (0.0, 1.0, 2.0):
+        budget.after_failure(now, 1.0)
+
+    assert budget.after_failure(100.0, 1.0) == Restart(delay=0.1, number=1, of=3)
+
+
+def test_a_budget_of_none_is_spent():
+    assert contract(restarts=Restarts(0, 60.0)).after_failure(0.0, 0.0) == Bypass()
+
+
+def test_a_large_budget_has_finite_delays():
+    budget = contract(restarts=Restarts(2000, 1e9))
+
+    assert [budget.after_failure(0.0, 1.0) for _ in range(2000)][-1].delay == 10.0
+
+
+@pytest.mark.parametrize("on_failure", ["restart", "bypass"])
+@pytest.mark.parametrize(("role", "required"), [("agent", False), ("proxy", True)])
+def test_what_the_chain_cannot_do_without_is_never_left_out(on_failure, role, required):
+    never = contract(role, on_failure=on_failure, required=required, restarts=Restarts(0, 1.0))
+
+    assert never.after_failure(0.0, 0.0) == EndChain()
+
+
+@pytest.mark.parametrize(("on_failure", "decision"), [("bypass", Bypass()), ("end_chain", EndChain())])
+def test_other_contracts_do_not_restart(on_failure, decision):
+    assert contract(on_failure=on_failure).after_failure(0.0, 0.0) == decision

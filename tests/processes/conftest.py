@@ -1,0 +1,94 @@
+"""Runs the conductor, and checks after each test that nothing of it is left."""
+
+import ctypes
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+from processes.editor import PATIENCE, ROOT, Editor, words
+
+PR_SET_CHILD_SUBREAPER = 36
+MARK = "ACP_TEST_MARK"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def orphans_come_to_us() -> None:
+    """What the conductor leaves behind becomes a child of this process, where it is seen."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, no descriptor and no temporary file outlives a test."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    mark = str(uuid4())
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv(MARK, mark)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    yield
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), PATIENCE)
+    left += [process for process in psutil.process_iter() if is_marked(process, mark)]
+    assert left == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert list(temporary.iterdir()) == []
+
+
+def is_marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.pid != os.getpid() and process.environ().get(MARK) == mark
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture
+def start(nothing_is_left: None) -> Iterator[Callable[..., Editor]]:
+    """Start the conductor with these arguments, as an editor does."""
+    editors: list[Editor] = []
+
+    def start(*arguments: str, **options: Any) -> Editor:
+        editors.append(Editor(list(map(str, arguments)), **options))
+        return editors[-1]
+
+    yield start
+    for editor in editors:
+        editor.close()
+
+
+@pytest.fixture
+def start_agent(start: Callable[..., Editor]) -> Callable[..., Editor]:
+    """Start `acp-conductor agent` with these commands."""
+    return lambda *commands, **options: start("agent", *words(*commands), **options)
+
+
+@pytest.fixture
+def chain_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write a chain file with this agent, these proxies and these other keys."""
+
+    def chain_file(agent: Any, *proxies: Any, **keys: Any) -> Path:
+        path = tmp_path / f"{keys.pop('file_name', 'chain')}.yaml"
+        components = {} if agent is None else {"agent": component(agent)}
+        chain = {"version": 1, "proxies": list(map(component, proxies)), **components, **keys}
+        path.write_text(json.dumps(chain, indent=2))  # which is YAML, too
+        return path
+
+    def component(given: Any) -> Any:
+        given = {"run": given} if isinstance(given, list) else given
+        return {"stop_timeout": "300ms", **given} if "run" in given else given
+
+    return chain_file
+
+
+@pytest.fixture
+def start_file(
+    start: Callable[..., Editor], chain_file: Callable[..., Path]
+) -> Callable[..., Editor]:
+    """Write a chain file, and start `acp-conductor run` with it."""
+    return lambda agent, *proxies, **keys: start("run", str(chain_file(agent, *proxies, **keys)))

@@ -1,0 +1,169 @@
+"""The client closes our stdin, or stops reading: what is in flight is delivered, all ends."""
+
+import time
+
+import psutil
+import pytest
+from processes.editor import HERE, agent, chunk, conversation, encoded, probe, proxy, python, words
+
+
+def wrapped(*command, flags=()):
+    """A program that starts the real agent as its child, as npx does."""
+    return python(HERE / "wrapper.py", *flags, *command)
+
+
+@pytest.mark.parametrize("proxies", [0, 1, 3])
+@pytest.mark.parametrize("newline", [b"\n", b""])
+def test_everything_that_was_asked_before_the_end_is_answered(start_agent, proxies, newline):
+    names = [f"p{number}" for number in range(proxies)]
+    editor = start_agent(*map(proxy, names), agent())
+
+    editor.write(b"".join(map(encoded, conversation("echo hello"))).rstrip(b"\n") + newline)
+    editor.close_stdin()
+
+    initialized, opened, reply, ended = editor.rest()
+    assert (initialized["id"], initialized["result"]["protocolVersion"]) == (1, 1)
+    assert opened["result"] == {"sessionId": "s1"}
+    forward, back = (
+        "".join(f"[{name}]" for name in reversed(names)),
+        "".join(f"{n}>" for n in names),
+    )
+    assert chunk(reply) == f"{back}{forward}hello"
+    assert ended["result"] == {"stopReason": "end_turn"}
+    assert editor.wait() == 0
+
+
+def test_a_long_stream_is_delivered_to_its_end(start_agent):
+    editor = start_agent(proxy("p"), agent())
+    editor.open()
+    prompt = editor.prompt("stream 2000 1000")
+    editor.close_stdin()
+
+    *updates, ended = editor.rest()
+
+    assert [chunk(update)[5:13] for update in updates] == [
+        f"{number:08d}" for number in range(2000)
+    ]
+    assert (ended["id"], ended["result"]) == (prompt, {"stopReason": "end_turn"})
+    assert editor.wait() == 0
+
+
+def test_components_are_given_the_time_to_end_by_themselves(start):
+
+    editor = start("--log", "debug", "agent", *words(proxy("a"), agent()))
+    editor.open()
+
+    assert editor.leave() == 0
+    ended = [line for line in editor.log if "component ended" in line]
+    assert len(ended) == 2
+    assert all("exited with status 0" in line for line in ended)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "status"),
+    [(["--ignore-eof"], "SIGTERM"), (["--ignore-eof", "--ignore-term"], "SIGKILL")],
+)
+def test_an_agent_that_stays_is_ended(start, chain_file, ignored, status):
+    stubborn = {"name": "stubborn", "run": agent(*ignored)}
+    path = chain_file(stubborn, {"run": proxy("a")})
+    editor = start("--log", "debug", "run", str(path))
+    editor.open()
+    began = time.monotonic()
+
+    assert editor.leave() == 0
+    assert time.monotonic() - began < 15
+    (ended,) = (line for line in editor.log if "component ended" in line and "stubborn" in line)
+    assert f"was ended by {status}" in ended
+
+
+@pytest.mark.parametrize("placement", ["group", "session"])
+def test_grandchildren_end_with_an_agent_that_ends_in_order(start_agent, placement):
+    editor = start_agent(agent("--fork-child", placement))
+    editor.open()
+    grandchild = psutil.Process(int(editor.wait_log("child ").rstrip("'").split()[-1]))
+
+    assert editor.leave() == 0
+    assert not grandchild.is_running()
+
+
+@pytest.mark.parametrize("placement", ["group", "session"])
+def test_grandchildren_of_a_stubborn_agent_end(start_file, placement):
+    flags = ("--fork-child", placement, "--ignore-eof", "--ignore-term")
+    editor = start_file({"run": agent(*flags)})
+    editor.open()
+    grandchild = psutil.Process(int(editor.wait_log("child ").rstrip("'").split()[-1]))
+
+    assert editor.leave() == 0
+    assert not grandchild.is_running()
+
+
+@pytest.mark.parametrize("flags", [(), ("--new-session",)])
+@pytest.mark.parametrize("real", [agent(), agent("--ignore-eof", "--ignore-term")])
+def test_the_agent_behind_a_wrapper_ends_with_it(start_file, flags, real):
+    editor = start_file({"run": wrapped(*real, flags=flags)}, proxy("p"))
+    editor.open()
+    assert editor.ask("echo hello") == "p>[p]hello"
+
+    assert editor.leave() == 0
+
+
+def test_a_stopped_component_is_killed(start_file):
+    editor = start_file({"run": agent()})
+    editor.open()
+    editor.components[0].suspend()
+
+    assert editor.leave() == 0
+
+
+def test_a_turn_that_never_ends_is_answered_when_time_is_up(start_file):
+    editor = start_file({"run": agent()}, {"run": proxy("p")})
+    editor.open()
+    prompt = editor.prompt("wait")
+    assert chunk(editor.next(chunk)) == "p>[p]waiting"
+    editor.close_stdin()
+
+    (answer,) = editor.rest()
+
+    assert (answer["id"], answer["error"]["code"]) == (prompt, -32603)
+    assert editor.wait() == 0
+
+
+def test_a_question_that_the_client_can_no_longer_answer_holds_up_nothing(start_file):
+    editor = start_file({"run": agent()}, {"run": proxy("p")})
+    editor.open()
+    prompt = editor.prompt("perm")
+    assert editor.read()["method"] == "session/request_permission"
+    editor.close_stdin()
+
+    answers = [message for message in editor.rest() if message.get("id") == prompt]
+
+    assert len(answers) == 1
+    assert editor.wait() == 0
+
+
+def test_a_client_that_reads_no_more_has_gone(start_agent):
+    editor = start_agent(proxy("p"), agent())
+    editor.open()
+    editor.process.stdout.close()
+
+    editor.prompt("stream 100 100000")
+
+    assert editor.wait() == 0
+    assert not [line for line in editor.log if "Traceback" in line]
+
+
+def test_a_client_that_is_killed_in_the_middle_of_a_flood_leaves_nothing(start_agent):
+    editor = start_agent(proxy("p"), agent())
+    editor.open()
+    editor.prompt("stream 1000 100000")
+    assert editor.read_bytes()
+
+    editor.process.stdout.close()
+
+    assert editor.leave() == 0
+
+
+def test_leaving_before_initialize_is_no_failure(start_agent):
+    editor = start_agent(probe())
+
+    assert editor.leave() == 0

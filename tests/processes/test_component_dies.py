@@ -1,0 +1,160 @@
+"""A component dies with requests in flight: each is answered, once, and nothing said is lost."""
+
+from signal import SIGKILL
+
+import pytest
+from processes.editor import agent, chunk, probe, proxy, running_below
+
+
+def fatal(command, **keys):
+    """A component without which the chain ends."""
+    return {"run": command, "on_failure": "end_chain", **keys}
+
+
+def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_file):
+    editor = start_file(fatal(agent(), name="worker"), proxy("a"), proxy("b"))
+    editor.open()
+    second = editor.answer(editor.request("session/new"))["result"]["sessionId"]
+    waiting = [editor.prompt("wait", "s1"), editor.prompt("wait", second)]
+    deadly = editor.prompt("die 7")
+
+    answers = [message for message in editor.rest() if "id" in message]
+
+    assert sorted(answer["id"] for answer in answers) == [*waiting, deadly]
+    for answer in answers:
+        error = answer["error"]
+        assert (error["code"], error["data"]["component"]) == (-32603, "worker")
+        assert error["message"].startswith("component 'worker' exited with status 7")
+        assert error["data"]["exitStatus"] == "exited with status 7"
+        assert error["data"]["place"].startswith(str(editor.process.args[-1]))
+    assert editor.wait() == 1
+
+
+def test_what_it_wrote_before_it_died_is_delivered_first(start_file):
+    editor = start_file(fatal(agent()), proxy("p"))
+    editor.open()
+    streaming = editor.prompt("stream 500 2000")
+    deadly = editor.prompt("die 3")
+
+    *updates, ended, died = editor.rest()
+
+    assert [chunk(update)[5:13] for update in updates] == [f"{number:08d}" for number in range(500)]
+    assert (ended["id"], ended["result"]) == (streaming, {"stopReason": "end_turn"})
+    assert (died["id"], died["error"]["data"]["exitStatus"]) == (deadly, "exited with status 3")
+    assert editor.wait() == 1
+
+
+def test_a_half_written_last_message_is_no_message(start_file):
+    half = 'printf \'{"jsonrpc":"2.0","method":"session/upd\'; kill -9 $$$$'
+    lines = 'read line; echo \'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}\''
+    editor = start_file(fatal(["/bin/sh", "-c", f"{lines}; read line; {half}"]))
+    assert "result" in editor.initialize()
+    request = editor.request("session/new")
+
+    (answer,) = editor.rest()
+
+    assert (answer["id"], answer["error"]["data"]["exitStatus"]) == (
+        request,
+        "was ended by SIGKILL",
+    )
+    assert editor.wait() == 1
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_any_component_that_is_killed_is_named(start_file, victim):
+    first, second = fatal(proxy("a"), name="first"), fatal(proxy("b"), name="second")
+    editor = start_file(fatal(agent(), name="third"), first, second)
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.components[victim].send_signal(SIGKILL)
+
+    (answer,) = [message for message in editor.rest() if "id" in message]
+    assert answer["id"] == prompt
+    assert answer["error"]["data"]["component"] == ["first", "second", "third"][victim]
+    assert answer["error"]["message"].startswith(
+        f"component '{['first', 'second', 'third'][victim]}' was ended by SIGKILL"
+    )
+    assert editor.wait() == 1
+
+
+@pytest.mark.parametrize("proxies", [0, 2])
+def test_what_the_dead_asked_is_withdrawn(start_file, proxies):
+    names = [f"p{number}" for number in range(proxies)]
+    editor = start_file(fatal(agent(), name="asker"), *map(proxy, names))
+    editor.open()
+    prompt = editor.prompt("perm")
+    question = editor.read()
+    assert question["method"] == "session/request_permission"
+
+    editor.components[-1].send_signal(SIGKILL)
+
+    rest = editor.rest()
+    withdrawals = [message for message in rest if message.get("method") == "$/cancel_request"]
+    assert [message["params"] for message in withdrawals] == [{"requestId": question["id"]}]
+    (answer,) = [message for message in rest if "id" in message]
+    assert (answer["id"], answer["error"]["data"]["component"]) == (prompt, "asker")
+    assert editor.wait() == 1
+
+
+def test_what_a_dead_proxy_asked_of_the_agent_is_withdrawn(start_file):
+    """The agent gets `$/cancel_request`: it ends its turn, instead of going on for nobody."""
+    told = probe("--tell-cancel")
+    editor = start_file(fatal(told), fatal(proxy("p"), name="middle"))
+    editor.open()
+    editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.components[0].send_signal(SIGKILL)
+
+    editor.wait_log("cancelled by $/cancel_request")
+    assert editor.wait() == 1
+
+
+def test_the_lines_of_stderr_before_the_end_are_in_the_error(start_file):
+
+    editor = start_file(fatal(probe()))
+    editor.open()
+    assert editor.ask("errors last words\\nwithout newline") == "ok"
+    prompt = editor.prompt("die 2")
+
+    error = editor.answer(prompt)["error"]
+
+    assert error["data"]["stderr"] == ["last words", "without newline"]
+    assert editor.wait() == 1
+
+
+def test_an_agent_that_leaves_by_itself_is_a_loss(start_file):
+    editor = start_file(fatal(agent("--close-stdout-on", "session/prompt")))
+    editor.open()
+
+    error = editor.answer(editor.prompt("echo hello"))["error"]
+
+    assert error["message"].startswith("component 'misbehave' closed its stdout")
+    assert editor.rest() == []
+    assert editor.wait() == 1
+
+
+def test_a_loss_with_nothing_in_flight_ends_the_chain_too(start_file):
+    editor = start_file(fatal(agent("--fork-child", "session")), proxy("p"))
+    editor.open()
+
+    editor.components[-1].send_signal(SIGKILL)
+
+    assert editor.rest() == []
+    assert editor.wait() == 1
+    assert running_below() == []
+
+
+def test_requests_sent_to_a_dead_agent_are_answered(start_file):
+    """Those that cross with its end: nobody knows whether they were read."""
+    editor = start_file(fatal(agent("--exit-on", "session/prompt", "--status", "4")))
+    editor.open()
+    prompts = [editor.prompt("echo hello") for _ in range(50)]
+
+    answers = editor.rest()
+
+    assert sorted(answer["id"] for answer in answers) == prompts
+    assert {answer["error"]["data"]["exitStatus"] for answer in answers} == {"exited with status 4"}
+    assert editor.wait() == 1

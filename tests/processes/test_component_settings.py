@@ -1,0 +1,65 @@
+"""`env`, `inherit_env` and `cwd` are each component's own."""
+
+import os
+
+import pytest
+from processes.editor import probe, proxy, words
+
+
+def test_a_component_has_our_environment_and_its_own_on_top(start_file, monkeypatch):
+    monkeypatch.setenv("FROM_US", "ours")
+    monkeypatch.setenv("CHANGED", "before")
+    editor = start_file({"run": probe(), "env": {"CHANGED": "after", "ADDED": "new"}})
+    editor.open()
+
+    assert editor.ask("env FROM_US") == "ours"
+    assert editor.ask("env CHANGED") == "after"
+    assert editor.ask("env ADDED") == "new"
+    assert editor.leave() == 0
+
+
+def test_a_component_that_inherits_nothing_has_only_its_own(start_file):
+    editor = start_file({"run": probe(), "env": {"ONLY": "this"}, "inherit_env": False})
+    editor.open()
+
+    assert editor.ask("env ONLY") == "this"
+    assert editor.ask("env PATH") == "unset"
+    assert int(editor.ask("environ")) <= 2  # Python may add LC_CTYPE
+    assert editor.leave() == 0
+
+
+def test_an_environment_is_no_other_components(start_file):
+    editor = start_file({"run": probe()}, {"run": proxy("p"), "env": {"SECRET": "the proxy's"}})
+    editor.open()
+
+    assert editor.ask("env SECRET") == "p>[p]unset"
+    assert editor.leave() == 0
+
+
+def test_assignments_before_a_command_are_its_environment(start):
+    (command,) = words(probe())
+    editor = start("agent", f"ADDED='a b' EMPTY= {command}")
+    editor.open()
+
+    assert editor.ask("env ADDED") == "a b"
+    assert editor.ask("env EMPTY") == ""
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("written", ["sub", "./sub", "{absolute}/sub"])
+def test_a_component_runs_where_it_is_told_to(start_file, tmp_path, written):
+    (tmp_path / "sub").mkdir()
+    cwd = written.format(absolute=tmp_path)
+    editor = start_file({"run": probe(), "cwd": cwd})
+    editor.open()
+
+    assert editor.ask("cwd") == str(tmp_path / "sub")
+    assert editor.leave() == 0
+
+
+def test_a_component_runs_where_we_do_unless_it_is_told(start_file):
+    editor = start_file({"run": probe()})
+    editor.open()
+
+    assert editor.ask("cwd") == os.getcwd()
+    assert editor.leave() == 0

@@ -1,0 +1,102 @@
+"""The exit codes of design §7: 0 clean, 1 failed, 2 wrong usage, 3 did not start, 128+n signal."""
+
+import subprocess
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
+
+import pytest
+from processes.editor import CONDUCTOR, PATIENCE, agent, words
+
+
+def run(*arguments):
+    """The exit status and stderr of a conductor whose client says nothing."""
+    done = subprocess.run(
+        [*CONDUCTOR, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_0_when_the_client_has_gone(start_agent):
+    editor = start_agent(agent())
+    editor.open()
+
+    assert editor.leave() == 0
+
+
+def test_1_when_a_component_is_lost_that_cannot_be_done_without(start_file):
+    editor = start_file({"run": agent(), "on_failure": "end_chain"})
+    editor.open()
+    editor.components[0].send_signal(SIGKILL)
+
+    assert editor.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "explanation"),
+    [
+        (["agent"], "Missing argument"),
+        (["agnet"], "Did you mean 'agent'?"),
+        (["--log", "loud", "agent", "x"], "'loud' is not one of"),
+        (["agent", "unbalanced 'quote"], "cannot split"),
+        (["agent", '{"command": "x", "shell": true}'], "shell"),
+        (["agent", "NAME=value"], "names no program"),
+        (["run"], "Missing argument"),
+        (["run", "/nonexistent/chain.yaml"], "/nonexistent/chain.yaml"),
+        (["proxy", "/nonexistent/chain.yaml"], "/nonexistent/chain.yaml"),
+    ],
+)
+def test_2_for_wrong_usage(arguments, explanation):
+    status, errors = run(*arguments)
+
+    assert status == 2
+    assert explanation in errors
+    assert "Traceback" not in errors
+
+
+def test_2_for_mistakes_in_a_chain_file_before_anything_starts(chain_file, tmp_path):
+    touch = {"run": ["touch", str(tmp_path / "started")]}
+    path = chain_file(touch, {"run": ["x"], "onfailure": "restart"}, version=2)
+
+    status, errors = run("run", str(path))
+
+    assert status == 2
+    assert f"{path}:" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "started").exists()
+
+
+def test_2_for_an_agent_in_a_chain_of_proxies(chain_file):
+    status, errors = run("proxy", str(chain_file(agent())))
+
+    assert (status, "must not have an `agent:`" in errors) == (2, True)
+
+
+def test_3_when_the_chain_never_started(start_agent):
+    editor = start_agent(["/bin/false"])
+    assert "error" in editor.initialize()
+
+    assert editor.leave() == 3
+
+
+def test_0_when_it_started_in_the_end(start_file, tmp_path):
+    once = f'test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; exit 1; }}; exec "$@"'
+    editor = start_file(["/bin/sh", "-c", once, "sh", *agent()])
+    assert "error" in editor.initialize()
+    assert "result" in editor.initialize()
+
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGINT, SIGHUP])
+def test_128_and_the_number_of_a_signal(start, number):
+    editor = start("proxy", *words(agent()))
+    refused = editor.answer(editor.request("initialize", protocolVersion=1))
+    assert refused["error"]["code"] == -32600  # a proxy expects `proxy/initialize`
+
+    editor.signal(number)
+
+    assert editor.wait() == 128 + number

@@ -1,0 +1,109 @@
+"""Environment values of components are in no argument, log or error (design: invariant 9)."""
+
+import json
+
+import psutil
+import pytest
+from processes.editor import HERE, agent, probe, proxy
+
+SECRET = "s3cr3t-v4lue"
+KEY = "API_KEY"
+
+
+@pytest.fixture
+def start_with_secret(start, chain_file, monkeypatch):
+    """A chain whose components all have a secret, from our environment and from the file."""
+    monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
+
+    def start_with_secret(written, command, *proxies, **keys):
+        component = {"run": command, "env": {KEY: written}, "on_failure": "end_chain", **keys}
+        path = chain_file(component, *proxies)
+        return start("--log", "debug", "run", str(path))
+
+    return start_with_secret
+
+
+def everything_said(editor, *messages):
+    return json.dumps(messages) + "\n".join(editor.log)
+
+
+@pytest.mark.parametrize("written", [SECRET, "${CONDUCTOR_KEY}"])
+def test_no_process_shows_it(start_with_secret, written):
+    editor = start_with_secret(written, probe(), {"run": proxy("p"), "env": {KEY: written}})
+    editor.open()
+    assert editor.ask(f"env {KEY}") == f"p>[p]{SECRET}"
+
+    for process in psutil.process_iter():
+        try:
+            assert SECRET not in " ".join(process.cmdline())
+        except psutil.Error:
+            continue  # it ended
+
+    assert editor.leave() == 0
+    assert SECRET not in everything_said(editor)
+
+
+@pytest.mark.parametrize("written", [SECRET, "${CONDUCTOR_KEY}"])
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        (["no-such-program"], {}),
+        (agent(), {"cwd": "absent"}),
+        (agent("--exit-at-start", 3), {}),
+        (agent("--hang-on", "initialize"), {"start_timeout": "200ms"}),
+    ],
+)
+def test_a_component_that_cannot_start_does_not_show_it(start_with_secret, written, command, more):
+    editor = start_with_secret(written, command, **more)
+
+    answer = editor.initialize()
+
+    assert "error" in answer
+    assert editor.leave() == 3
+    assert SECRET not in everything_said(editor, answer)
+
+
+def test_a_component_that_dies_does_not_show_it(start_with_secret):
+    editor = start_with_secret(SECRET, agent())
+    editor.open()
+
+    answer = editor.answer(editor.prompt("die 4"))
+
+    assert "error" in answer
+    assert editor.wait() == 1
+    assert SECRET not in everything_said(editor, answer)
+
+
+def test_a_variable_in_an_argument_is_shown_as_it_was_written(start_with_secret):
+    """The component's own argv has it, as whoever wrote the file asked; errors do not."""
+    editor = start_with_secret("", ["/bin/false", "--token=${CONDUCTOR_KEY}"])
+
+    answer = editor.initialize()
+
+    assert answer["error"]["data"]["command"] == ["/bin/false", "--token=${CONDUCTOR_KEY}"]
+    assert editor.leave() == 3
+    assert SECRET not in everything_said(editor, answer)
+
+
+def test_the_options_of_an_isolated_plugin_are_no_arguments(start, chain_file, monkeypatch):
+    monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
+    tag = {"use": f"{HERE}/plugins.py:Tag", "with": {"name": "${CONDUCTOR_KEY}"}, "isolate": True}
+    editor = start("--log", "debug", "run", str(chain_file(agent(), tag)))
+    editor.open()
+    assert editor.ask("echo hello") == f"[{SECRET}]hello"
+
+    for process in editor.components:
+        assert SECRET not in " ".join(process.cmdline())
+    assert editor.leave() == 0
+    assert SECRET not in everything_said(editor)
+
+
+def test_a_secret_on_the_command_line_is_in_no_error(start):
+    """`API_KEY=… agent` is our own argument, but nobody else's."""
+    editor = start("--log", "debug", "agent", f"{KEY}={SECRET} /bin/false --flag")
+
+    answer = editor.initialize()
+
+    assert answer["error"]["data"]["command"] == ["/bin/false", "--flag"]
+    assert editor.leave() == 3
+    assert SECRET not in everything_said(editor, answer)

@@ -1,0 +1,121 @@
+"""A signal ends the conductor in order, a second one at once; SIGKILL leaves no component."""
+
+import os
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
+
+import psutil
+import pytest
+from processes.editor import CONDUCTOR, agent, chunk, probe, proxy, python, running_below, words
+
+LONG = "1h"
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)])
+def test_a_signal_ends_the_chain_in_order(start, number, code):
+    editor = start("--log", "debug", "agent", *words(proxy("p"), agent()))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.signal(number)
+
+    (answer,) = editor.rest()
+    assert (answer["id"], answer["error"]["code"]) == (prompt, -32603)
+    assert editor.wait() == code
+    ended = [line for line in editor.log if "component ended" in line]
+    assert len(ended) == 2
+    assert all("exited with status 0" in line for line in ended)
+
+
+@pytest.mark.parametrize(("first", "second"), [(SIGTERM, SIGINT), (SIGINT, SIGINT)])
+def test_a_second_signal_kills_now(start_file, first, second):
+    editor = start_file({"run": probe("--stubborn"), "stop_timeout": LONG}, proxy("p"))
+    editor.open()
+    editor.signal(first)
+    editor.wait_log("end of input")
+
+    editor.signal(second)
+
+    assert editor.wait() == 128 + first
+
+
+def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(start_file):
+    editor = start_file({"run": probe("--stubborn"), "stop_timeout": LONG}, proxy("p"))
+    editor.open()
+    editor.prompt("stream 50 100000")
+    assert editor.read_bytes()
+    editor.signal(SIGTERM)
+    editor.wait_log("end of input")
+
+    editor.signal(SIGTERM)
+
+    assert editor.wait() == 143
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+def test_a_signal_before_initialize_is_obeyed(start, number):
+    editor = start("--log", "debug", "agent", *words(agent()))
+    error = editor.answer(editor.request("session/new"))
+    assert error["error"]["code"] == -32600
+
+    editor.signal(number)
+
+    assert editor.wait() == 128 + number
+
+
+def test_a_signal_while_components_start_is_obeyed(start_agent):
+    editor = start_agent(proxy("p"), agent("--hang-on", "initialize", "--fork-child"))
+    initialize = editor.request("initialize", protocolVersion=1)
+    editor.wait_log("child ")
+
+    editor.signal(SIGTERM)
+
+    (answer,) = editor.rest()
+    assert (answer["id"], answer["error"]["code"]) == (initialize, -32603)
+    assert editor.wait() == 143
+
+
+def test_ctrl_c_in_a_terminal_reaches_only_the_conductor(start):
+    """Components have process groups of their own; they end in order, not by SIGINT."""
+    editor = start("--log", "debug", "agent", *words(proxy("p"), agent()), start_new_session=True)
+    editor.open()
+
+    os.killpg(editor.pid, SIGINT)
+
+    assert editor.rest() == []
+    assert editor.wait() == 130
+    ended = [line for line in editor.log if "component ended" in line]
+    assert all("exited with status 0" in line for line in ended)
+
+
+def test_components_die_with_a_conductor_that_is_killed(start_agent):
+    stubborn = ("--ignore-eof", "--ignore-term")
+    editor = start_agent(proxy("a"), proxy("b"), agent(*stubborn))
+    editor.open()
+    components = editor.components
+    assert len(components) == 3
+
+    editor.signal(SIGKILL)
+
+    assert editor.process.wait(60) == -SIGKILL
+    _, alive = psutil.wait_procs(components, 60)
+    assert alive == []
+
+
+def test_nested_components_die_with_a_conductor_that_is_killed(start_agent):
+
+    nested = [
+        *CONDUCTOR,
+        "proxy",
+        *words(proxy("a"), python("misbehave.py", "--proxy", "--ignore-eof")),
+    ]
+    editor = start_agent(nested, agent("--ignore-eof", "--ignore-term"))
+    editor.open()
+    below = running_below(editor.pid)
+    assert len(below) == 4
+
+    editor.signal(SIGKILL)
+
+    editor.process.wait(60)
+    _, alive = psutil.wait_procs(below, 60)
+    assert alive == []

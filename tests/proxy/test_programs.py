@@ -1,0 +1,220 @@
+"""The same class in the conductor's process, in one of its own, and as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROXY = '''
+"""A proxy of a third party's."""
+import attrs
+
+from conductor.proxy import Proxy, on, run, text
+from conductor.schema.v1 import PromptRequest
+
+print("stray output of an import")
+
+
+@attrs.define
+class Mark(Proxy):
+    """Put a mark before every prompt."""
+
+    mark: str
+    count: int = 1
+
+    @on("session/prompt")
+    async def put(self, request: PromptRequest, forward):
+        print("stray output of a handler")
+        request.prompt[0:0] = [text(self.mark)] * self.count
+        return await forward(request)
+
+
+if __name__ == "__main__":
+    run(Mark)
+'''
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Run a program in a directory that holds `mark.py`, with these messages on its stdin."""
+    (tmp_path / "mark.py").write_text(PROXY)
+
+    def start(*command, files=None, messages=(), env=None):
+        for name, content in (files or {}).items():
+            (tmp_path / name).write_text(content)
+        lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+        return subprocess.run(
+            [PYTHON, *command],
+            cwd=tmp_path,
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **(env or {})},
+        )
+
+    return start
+
+
+def sent(result):
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def chain(more):
+    return f"version: 1\nproxies:\n  - use: ./mark.py:Mark\n{more}"
+
+
+def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
+    files = {
+        "inside.yaml": chain("    with: {mark: inside}\n"),
+        "isolated.yaml": chain("    isolate: true\n    with: {mark: isolated, count: 2}\n"),
+    }
+    components = [
+        f"{PYTHON} -m conductor proxy inside.yaml",
+        f"{PYTHON} -m conductor proxy isolated.yaml",
+        f"{PYTHON} mark.py --mark alone",
+        f"{PYTHON} -m conductor.testing.agent",
+    ]
+    initialize = {"protocolVersion": 1, "clientCapabilities": {}}
+    prompt = {"sessionId": "session-1", "prompt": [{"type": "text", "text": "echo"}]}
+
+    result = start(
+        *("-m", "conductor", "agent", *components),
+        files=files,
+        messages=[
+            {"id": 0, "method": "initialize", "params": initialize},
+            {"id": 1, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+            {"id": 2, "method": "session/prompt", "params": prompt},
+        ],
+    )
+
+    messages = sent(result)
+    assert [message["id"] for message in messages if "id" in message] == [0, 1, 2], result.stderr
+    said = "".join(
+        message["params"]["update"]["content"]["text"]
+        for message in messages
+        if message.get("params", {}).get("update", {}).get("sessionUpdate") == "agent_message_chunk"
+    )
+    texts = [block["text"] for block in json.loads(said)]
+    assert texts == ["alone", "isolated", "isolated", "inside", "echo"]
+
+
+@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
+def test_a_stand_alone_proxy_speaks_the_dialect_of_its_conductor(tmp_path, dialect):
+    # What a module prints before it calls `run` is noise, which a conductor skips and we do not.
+    (tmp_path / "mark.py").write_text(PROXY.replace('print("stray output of an import")', ""))
+    command = [PYTHON, tmp_path / "mark.py", "--mark", "m"]
+    capabilities = {"protocolVersion": 1, "agentCapabilities": {}}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as program:
+
+        def say(message):
+            program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            program.stdin.flush()
+            return json.loads(program.stdout.readline() or "null")
+
+        asked = say({"id": 1, "method": f"{dialect}/initialize", "params": {"protocolVersion": 1}})
+        answered = say({"id": asked["id"], "result": capabilities})
+        program.stdin.close()
+
+        assert program.wait(30) == 0
+    assert asked["method"] == f"{dialect}/successor"
+    assert asked["params"] == {"method": "initialize", "params": {"protocolVersion": 1}}
+    assert answered == {"jsonrpc": "2.0", "id": 1, "result": capabilities}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "Mark: the option `mark` is missing"),
+        (["--mark", "m", "--count", "many"], "count: expected a whole number, found `many`"),
+        (["--marc=m"], "Mark: unknown option `marc`"),
+        (["m"], "unexpected argument 'm': options are given as --name value"),
+    ],
+)
+def test_wrong_options_of_a_program(start, arguments, problem):
+    result = start("mark.py", *arguments)
+
+    assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
+
+
+def test_a_program_tells_what_it_is(start):
+    result = start("mark.py", "--help")
+
+    assert result.stdout.splitlines()[1:] == [
+        "mark.py: Put a mark before every prompt.",
+        "",
+        "Speaks the Agent Client Protocol on stdin and stdout; a conductor starts it.",
+        "",
+        "Options, as --name value or in ACP_PROXY_OPTIONS (a JSON object):",
+        "  --mark str (required)",
+        "  --count int",
+    ]
+
+
+WRONG = """version: 1
+proxies:
+  - use: ./mark.py:Mark
+    with:
+      mark: m
+      count: many
+      colour: red
+agent:
+  use: test-agent
+"""
+
+SHOWN = """wrong.yaml:6:14: error: count: expected a whole number, found `many`
+   |       count: many
+   |              ^^^^
+
+wrong.yaml:7:7: error: unknown option `colour`
+   |       colour: red
+   |       ^^^^^^
+"""
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_wrong_options_in_a_chain_file_are_shown_before_anything_is_served(start, command):
+    result = start("-m", "conductor", command, "wrong.yaml", files={"wrong.yaml": WRONG})
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert SHOWN in result.stderr
+
+
+def test_a_class_without_options(start):
+    files = {
+        "plain.py": "from conductor.proxy import Proxy\nclass Plain(Proxy): ...\n",
+        "right.yaml": "version: 1\nproxies:\n  - use: ./plain.py:Plain\n",
+        "wrong.yaml": "version: 1\nproxies:\n  - use: ./plain.py:Plain\n    with: {a: 1}\n",
+    }
+
+    right = start("-m", "conductor", "check", "right.yaml", files=files)
+    wrong = start("-m", "conductor", "check", "wrong.yaml")
+
+    assert right.returncode == 0
+    assert wrong.returncode == 2
+    assert "Plain has no options: it is not made with @attrs.define" in wrong.stderr
+
+
+def test_check_shows_what_is_wrong_with_the_class_itself(start):
+    files = {
+        "typo.py": (
+            "from conductor.proxy import Proxy, on\n"
+            "class Typo(Proxy):\n"
+            "    @on('session/promt')\n"
+            "    async def handle(self, params, forward): ...\n"
+        ),
+        "typo.yaml": "version: 1\nproxies:\n  - use: ./typo.py:Typo\n",
+    }
+
+    result = start("-m", "conductor", "check", "typo.yaml", files=files)
+
+    assert result.returncode == 2
+    assert "typo.yaml:3:10: error: " in result.stderr
+    assert "no ACP method: did you mean 'session/prompt'?" in result.stderr

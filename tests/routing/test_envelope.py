@@ -1,0 +1,101 @@
+"""The successor envelope, in both dialects."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from support import raw_json
+
+from conductor.errors import RequestError
+from conductor.routing.envelope import (
+    notification_frame,
+    unwrap,
+    wrap_notification,
+    wrap_request,
+)
+
+DIALECTS = ["proxy", "_proxy"]
+
+
+def unwrapped(params):
+    inner = unwrap(params)
+    return inner.method, None if inner.params is None else bytes(inner.params)
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (b'{"method":"m","params":{"a":1e400}}', ("m", b'{"a":1e400}')),
+        (b'{"params":[1, 2],"method":"m"}', ("m", b"[1, 2]")),
+        (b'{"method":"m"}', ("m", None)),
+        (b'{"method":"m","params":null}', ("m", None)),
+        (b'{"method":"m","params":{},"_meta":{"a":1},"meta":2,"other":3}', ("m", b"{}")),
+        (b'{"method":"m","params":{"_meta":{"kept":1}}}', ("m", b'{"_meta":{"kept":1}}')),
+        (rb'{"method":"m","params":["\ud83d"]}', ("m", rb'["\ud83d"]')),
+        (rb'{"method":"m","_meta":"\udead"}', ("m", None)),
+        (rb'{ "method" : "m" , "params" : { "a" : "\ud83d" } }', ("m", rb'{ "a" : "\ud83d" }')),
+    ],
+)
+def test_the_inner_message_keeps_its_bytes(params, expected):
+    assert unwrapped(params) == expected
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"method":7,"params":{}}',
+        b'{"params":{}}',
+        b'{"method":"m","params":7}',
+        b'{"method":"m","params":"text"}',
+        b'{"method":"m","params":true}',
+        rb'{"method":"\ud800","params":{}}',
+        rb'{"params":["\ud800"]}',
+        rb'{"method":"m","params":"\ud800"}',
+        rb'["\ud800"]',
+    ],
+)
+def test_what_is_no_envelope_is_refused_and_says_why(params):
+    with pytest.raises(RequestError) as caught:
+        unwrap(params)
+
+    assert (caught.value.code, caught.value.message) == (-32602, "Invalid params")
+    assert caught.value.data["error"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_params_are_always_there(dialect):
+    request = json.loads(b"".join(wrap_request(dialect, 7, "m", None)))
+    notification = json.loads(b"".join(wrap_notification(dialect, "m", None)))
+
+    envelope = {"method": f"{dialect}/successor", "params": {"method": "m", "params": None}}
+    assert request == {"jsonrpc": "2.0", "id": 7, **envelope}
+    assert notification == {"jsonrpc": "2.0", **envelope}
+
+
+@given(raw_json.objects | raw_json.arrays)
+def test_any_params_survive_the_envelope(params):
+    for dialect in DIALECTS:
+        for pieces in (
+            wrap_request(dialect, 1, "m", params.encode()),
+            wrap_notification(dialect, "m", params.encode()),
+        ):
+            outer = raw_json.cut(b"".join(pieces))
+            assert unwrapped(outer["params"]) == ("m", params.encode())
+
+
+@pytest.mark.parametrize("dialect", [None, *DIALECTS])
+@pytest.mark.parametrize("method", ["session/update", "nul\0", 'quo"te', "é"])
+def test_the_frame_of_a_notification_is_what_stands_around_its_params(dialect, method):
+    head, tail = notification_frame(dialect, method)
+
+    message = json.loads(head + b'{"a":1}' + tail)
+    inner = message if dialect is None else message["params"]
+    assert tail.endswith(b"\n")
+    assert (inner["method"], inner["params"]) == (method, {"a": 1})
+    assert message["method"] == (method if dialect is None else f"{dialect}/successor")

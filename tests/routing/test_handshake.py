@@ -1,0 +1,68 @@
+"""What follows from each reaction to an init (interop §1.6, §1.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.routing.handshake import (
+    AnsweredAlone,
+    Ask,
+    Closed,
+    Echoed,
+    Fail,
+    Handshake,
+    Pass,
+    Refused,
+)
+
+UNKNOWN = Refused(-32601, "Method not found proxy/initialize")
+SPENT = Refused(-32600, "Invalid request first ACP proxy request must be `_proxy/initialize`")
+VERSION = Refused(-32600, "Invalid request unsupported ACP protocol version 2")
+BROKEN = Refused(-32603, "Internal error")
+
+
+@pytest.mark.parametrize(
+    ("event", "reaction"),
+    [
+        (UNKNOWN, Ask("_proxy")),
+        (Echoed(), Ask("_proxy")),
+        (AnsweredAlone(), Ask("_proxy")),
+        (SPENT, Ask("_proxy", anew=True)),
+        (Closed(), Ask("_proxy", anew=True)),
+        (VERSION, Pass()),
+        (BROKEN, Pass()),
+    ],
+)
+def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
+    handshake = Handshake("proxy")
+    assert handshake.method == "proxy/initialize"
+
+    assert handshake.after(event) == reaction
+    assert handshake.method == (
+        "_proxy/initialize" if isinstance(reaction, Ask) else "proxy/initialize"
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "reaction"),
+    [(UNKNOWN, Pass), (Echoed(), Pass), (SPENT, Pass), (AnsweredAlone(), Fail), (Closed(), Fail)],
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, given):
+    handshake = Handshake("proxy", "_proxy" if given else None)
+    if not given:
+        handshake.after(UNKNOWN)
+
+    assert isinstance(handshake.after(event), reaction)
+    assert handshake.method == "_proxy/initialize"
+
+
+@pytest.mark.parametrize(
+    ("event", "reaction"),
+    [(UNKNOWN, Pass), (SPENT, Pass), (VERSION, Pass), (BROKEN, Pass), (Closed(), Fail)],
+)
+def test_an_agent_has_one_name_for_it(event, reaction):
+    handshake = Handshake("agent")
+
+    assert (handshake.method, handshake.dialect) == ("initialize", None)
+    assert isinstance(handshake.after(event), reaction)

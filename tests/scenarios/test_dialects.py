@@ -1,0 +1,165 @@
+"""All generations of the proxy protocol, detected, in one chain (interop §0, §1.6)."""
+
+from __future__ import annotations
+
+import pytest
+from support.component import MemoryComponent
+from support.table import AMENDED, ANSWER, INITIALIZE, chain_of, seated
+
+PARAMS = INITIALIZE["params"]
+UNKNOWN = (-32601, "Method not found", "proxy/initialize")
+
+
+async def finish(table, *, request, dialect="_proxy"):
+    """Play the rest of the handshake of a chain of one proxy; `request` is the init it took."""
+    assert request["method"] == f"{dialect}/initialize"
+    assert request["params"] == PARAMS
+    peer = table.peer(0)
+    inner = {"method": "initialize", "params": PARAMS}
+    peer.send({"id": "i", "method": f"{dialect}/successor", "params": inner})
+    table.agent.answer(await table.agent.receive(), ANSWER)
+    assert await peer.receive() == {"id": "i", "result": ANSWER}
+    peer.answer(request, ANSWER)
+    assert await table.client.receive() == {"id": 0, "result": AMENDED}
+    table.agent.send({"method": "session/update", "params": {}})
+    assert await peer.receive() == {
+        "method": f"{dialect}/successor",
+        "params": {"method": "session/update", "params": {}},
+    }
+
+
+async def test_a_proxy_that_does_not_know_the_name_is_asked_again(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        table.peer(0).refuse(await table.peer(0).receive(), *UNKNOWN)
+
+        await finish(table, request=await table.peer(0).receive())
+        assert table.components[0].starts == 1
+
+
+async def test_a_proxy_that_echoes_the_init_is_recognised(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        request = await table.peer(0).receive()
+        echo = {"method": request["method"], "params": request["params"]}
+        table.peer(0).send({"id": "echo", "method": "_proxy/successor", "params": echo})
+
+        again = await table.peer(0).receive()
+        refusal = await table.peer(0).receive()
+        assert (refusal["id"], refusal["error"]["code"]) == ("echo", -32600)
+        table.peer(0).send({"id": request["id"], "error": refusal["error"]})
+        await finish(table, request=again)
+
+
+async def test_a_proxy_that_is_spent_is_started_again(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        first = table.peer(0)
+        problem = "first ACP proxy request must be `_proxy/initialize`"
+        first.refuse(await first.receive(), -32600, "Invalid request", problem)
+        await table.client.receive_nothing()
+
+        second = table.peer(0)
+        assert second is not first
+        await finish(table, request=await second.receive())
+        assert table.components[0].starts == 2
+
+
+async def test_a_proxy_that_closes_is_started_again(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        first = table.peer(0)
+        await first.receive()
+        first.close()
+        await table.client.receive_nothing()
+
+        await finish(table, request=await table.peer(0).receive())
+
+
+async def test_a_component_that_answers_anything_is_asked_again(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        table.peer(0).answer(await table.peer(0).receive(), {"result": "for anything"})
+
+        await finish(table, request=await table.peer(0).receive())
+
+
+async def test_a_component_that_answers_without_its_successor_is_no_proxy(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        for _ in range(2):
+            table.peer(0).answer(await table.peer(0).receive(), ANSWER)
+
+        reply = await table.client.receive()
+        assert reply["error"]["data"]["component"] == "p0"
+        assert "is it an agent rather than a proxy?" in reply["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        (-32600, "Invalid request", "unsupported ACP protocol version 1"),
+        (-32000, "Authentication required", None),
+    ],
+)
+async def test_a_real_refusal_reaches_the_client(error, autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        table.peer(0).refuse(await table.peer(0).receive(), *error)
+
+        reply = await table.client.receive()
+        assert (reply["error"]["code"], reply["error"]["message"]) == error[:2]
+
+
+async def test_a_refusal_with_a_lone_surrogate_reaches_the_client(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        await table.agent.receive()
+        error = rb'{"code":-32000,"message":"\ud83d","data":"\udead"}'
+        table.agent.send_line(b'{"jsonrpc":"2.0","id":1,"error":' + error + b"}")
+
+        assert error in await table.client.receive_line()
+
+
+@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
+async def test_a_dialect_that_is_given_is_the_only_one_tried(dialect, autojump_clock):
+    async with seated(chain_of(1, dialect=dialect)) as table:
+        await table.send(INITIALIZE)
+        request = await table.peer(0).receive()
+        assert request["method"] == f"{dialect}/initialize"
+        table.peer(0).refuse(request, *UNKNOWN)
+
+        assert (await table.client.receive())["error"]["code"] == -32601
+
+
+async def test_all_dialects_meet_in_one_chain(autojump_clock):
+    def make():
+        first, second = MemoryComponent("p0", dialect="_proxy"), MemoryComponent("p1")
+        return [first, second, MemoryComponent("p2"), MemoryComponent("agent", "agent")]
+
+    dialects = ["_proxy", "proxy", "_proxy"]
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+        requests = []
+        for index, dialect in enumerate(dialects):
+            request = await table.peer(index).receive()
+            if index == 2:
+                table.peer(2).refuse(request, *UNKNOWN)
+                request = await table.peer(2).receive()
+            assert request["method"] == f"{dialect}/initialize"
+            requests.append(request)
+            inner = {"method": "initialize", "params": PARAMS}
+            table.peer(index).send({"id": "i", "method": f"{dialect}/successor", "params": inner})
+        table.agent.answer(await table.agent.receive(), ANSWER)
+        for index in (2, 1, 0):
+            await table.peer(index).receive()
+            table.peer(index).answer(requests[index], ANSWER)
+        await table.client.receive()
+
+        update = {"method": "session/update", "params": {"x": 1}}
+        table.agent.send(update)
+        for index in (2, 1, 0):
+            envelope = {"method": f"{dialects[index]}/successor", "params": update}
+            assert await table.peer(index).receive() == envelope
+            table.peer(index).send(update)
+        assert await table.client.receive() == update

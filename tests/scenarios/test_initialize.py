@@ -1,0 +1,427 @@
+"""Initialization of whole chains, in memory."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support.component import MemoryComponent
+from support.table import AMENDED, ANSWER, INITIALIZE, chain_of, proxies, seated, shake_hands
+
+from conductor.errors import StartError
+
+PARAMS = INITIALIZE["params"]
+
+
+def refused(id, problem):
+    return {"id": id, "error": {"code": -32600, "message": "Invalid request", "data": problem}}
+
+
+async def test_the_handshake_travels_forward_and_back(autojump_clock):
+    async with seated(chain_of(2)) as table:
+        await table.send(INITIALIZE)
+
+        for index in (0, 1):
+            request = await table.peer(index).receive()
+            assert request == {"id": 1, "method": "proxy/initialize", "params": PARAMS}
+            inner = {"method": "initialize", "params": PARAMS}
+            table.peer(index).send({"id": "p", "method": "proxy/successor", "params": inner})
+        request = await table.agent.receive()
+        assert request == {"id": 1, "method": "initialize", "params": PARAMS}
+        table.agent.answer(request, {**ANSWER, "by": ["agent"]})
+        assert await table.peer(1).receive() == {"id": "p", "result": {**ANSWER, "by": ["agent"]}}
+        table.peer(1).answer(request, {**ANSWER, "by": ["agent", 1]})
+        assert await table.peer(0).receive() == {
+            "id": "p",
+            "result": {**ANSWER, "by": ["agent", 1]},
+        }
+        table.peer(0).answer(request, {**ANSWER, "by": ["agent", 1, 0]})
+
+        expected = {**AMENDED, "by": ["agent", 1, 0]}
+        assert await table.client.receive() == {"id": 0, "result": expected}
+
+
+async def test_nothing_starts_before_the_client_asks_and_then_everything_at_once(autojump_clock):
+    components = [*proxies(3), MemoryComponent("agent", "agent")]
+    async with seated(lambda: components) as table:
+        await table.client.receive_nothing()
+        assert [component.starts for component in components] == [0, 0, 0, 0]
+
+        await table.send(INITIALIZE)
+        await table.peer(0).receive()
+
+        assert [component.starts for component in components] == [1, 1, 1, 1]
+
+
+async def test_requests_before_initialize_are_refused_and_the_connection_lives(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        table.client.send_line(b"{oops")
+        table.client.send(
+            {"id": 1, "method": "session/new"},
+            {"id": None, "method": "_vendor/x"},
+            {"method": "session/cancel"},
+            {"id": 9, "result": "stray"},
+        )
+
+        error, *refusals = [await table.client.receive() for _ in range(3)]
+        assert error["error"]["code"] == -32700
+        assert refusals == [refused(id, "expected `initialize` request") for id in (1, None)]
+        await shake_hands(table)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_a_second_initialize_is_refused(count, autojump_clock):
+    async with seated(chain_of(count)) as table:
+        await shake_hands(table)
+
+        await table.send({**INITIALIZE, "id": 7})
+
+        reply = await table.client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (7, -32600)
+        assert await table.agent.receive_all() == []
+
+
+async def test_a_second_initialize_is_refused_while_the_first_is_under_way(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE, {**INITIALIZE, "id": 1})
+
+        assert await table.client.receive() == refused(1, "`initialize` is already under way")
+
+
+async def test_what_is_sent_before_the_answer_is_held_and_delivered_in_order(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        request = await table.agent.receive()
+        table.client.send(
+            {"id": 1, "method": "a"},
+            {"method": "b"},
+            {"id": 2, "method": "c"},
+            {"method": "$/cancel_request", "params": {"requestId": 2}},
+        )
+        await table.agent.receive_nothing()
+
+        table.agent.answer(request, ANSWER)
+
+        assert await table.agent.receive_all() == [
+            {"id": 2, "method": "a"},
+            {"method": "b"},
+            {"id": 3, "method": "c"},
+            {"method": "$/cancel_request", "params": {"requestId": 3}},
+        ]
+        assert await table.client.receive_all() == [{"id": 0, "result": AMENDED}]
+
+
+async def test_more_than_the_high_water_mark_may_wait_behind_the_door(autojump_clock):
+    """The client is left unread meanwhile, and read again afterwards."""
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        request = await table.agent.receive()
+        for _ in range(6):
+            table.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
+        table.client.send({"id": 1, "method": "last"})
+        await table.client.receive_nothing()
+
+        table.agent.answer(request, ANSWER)
+
+        assert (await table.client.receive())["id"] == 0
+        assert [(await table.agent.receive())["method"] for _ in range(7)] == ["n"] * 6 + ["last"]
+
+
+async def test_a_full_door_does_not_outlive_a_failed_start(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        request = await table.agent.receive()
+        for _ in range(6):
+            table.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
+        await table.client.receive_nothing()
+        table.agent.refuse(request, -32000, "Authentication required")
+        assert (await table.client.receive())["error"]["code"] == -32000
+
+        await shake_hands(table)
+
+
+@pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
+async def test_proxy_mode_speaks_the_dialect_in_which_it_was_initialised(dialect, autojump_clock):
+    async with seated(lambda: proxies(1), mode="proxy") as table:
+        await table.send({"id": 0, "method": f"{dialect}/initialize", "params": PARAMS})
+        request = await table.peer(0).receive()
+        assert request["method"] == "proxy/initialize"
+        inner = {"method": "initialize", "params": PARAMS}
+        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+
+        outer = {"id": 1, "method": f"{dialect}/successor", "params": inner}
+        assert await table.client.receive() == outer
+        table.client.send({"id": 1, "result": ANSWER})
+        assert await table.peer(0).receive() == {"id": "i", "result": ANSWER}
+        table.peer(0).answer(request, ANSWER)
+
+        assert await table.client.receive() == {"id": 0, "result": AMENDED}
+
+
+async def test_a_proxy_chain_of_nothing_passes_everything(autojump_clock):
+    async with seated(list, mode="proxy", bridged=False) as table:
+        await table.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})
+        inner = {"method": "initialize", "params": PARAMS}
+        assert await table.client.receive() == {
+            "id": 1,
+            "method": "_proxy/successor",
+            "params": inner,
+        }
+        table.client.send({"id": 1, "result": ANSWER})
+        assert await table.client.receive() == {"id": 0, "result": ANSWER}
+
+        message = {"method": "session/new", "params": {"cwd": "/"}}
+        table.client.send({"id": 5, **message})
+        assert await table.client.receive() == {
+            "id": 2,
+            "method": "_proxy/successor",
+            "params": message,
+        }
+        table.client.send({"method": "_proxy/successor", "params": message})
+        assert await table.client.receive() == message
+
+
+async def test_proxy_mode_refuses_a_plain_initialize_and_stays(autojump_clock):
+    async with seated(list, mode="proxy") as table:
+        await table.send(INITIALIZE)
+
+        reply = await table.client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (0, -32600)
+        assert "proxy/initialize" in reply["error"]["data"]
+
+
+async def test_a_chain_without_an_agent_says_so(autojump_clock):
+    async with seated(list) as table:
+        await table.send(INITIALIZE)
+
+        reply = await table.client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (0, -32603)
+        assert "no agent" in reply["error"]["message"]
+
+
+async def test_a_cancelled_initialize_is_cancelled_where_it_is(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        request = await table.peer(0).receive()
+        table.client.send({"method": "$/cancel_request", "params": {"requestId": 0}})
+
+        cancelled = {"method": "$/cancel_request", "params": {"requestId": 1}}
+        assert await table.peer(0).receive() == cancelled
+        table.peer(0).refuse(request, -32800, "Request cancelled")
+
+        error = {"code": -32800, "message": "Request cancelled"}
+        assert await table.client.receive() == {"id": 0, "error": error}
+
+
+async def test_a_failed_initialize_may_be_tried_again(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
+        request = await table.peer(0).receive()
+        table.peer(0).refuse(request, -32000, "Authentication required", {"url": "x"})
+
+        error = {"code": -32000, "message": "Authentication required", "data": {"url": "x"}}
+        replies = [await table.client.receive() for _ in range(2)]
+        assert replies == [{"id": 0, "error": error}, {"id": 1, "error": error}]
+        await shake_hands(table)
+
+
+async def test_what_a_failed_attempt_has_started_is_ended(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        first, agent = table.peer(0), table.agent
+        first.refuse(await first.receive(), -32000, "Authentication required")
+        await table.client.receive()
+
+        await first.wait_end()
+        await agent.wait_end()
+
+
+async def test_a_component_that_ends_during_initialization_is_named(autojump_clock):
+    async with seated(lambda: [MemoryComponent("agent", "agent")]) as table:
+        await table.send(INITIALIZE)
+        await table.agent.receive()
+        table.agent.close()
+
+        reply = await table.client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (0, -32603)
+        assert reply["error"]["data"]["component"] == "agent"
+        await shake_hands(table)
+
+
+async def test_a_component_that_does_not_answer_is_named_after_its_time(autojump_clock):
+    async with seated(lambda: [MemoryComponent("agent", "agent", start_timeout=2.0)]) as table:
+        await table.send(INITIALIZE)
+
+        reply = await table.client.receive()
+        assert reply["error"]["data"]["component"] == "agent"
+        assert "within 2 s" in reply["error"]["message"]
+        await shake_hands(table)
+
+
+async def test_the_clock_runs_only_for_who_has_the_ball(autojump_clock):
+    def make():
+        agent = MemoryComponent("agent", "agent", start_timeout=20.0)
+        return [*proxies(1, start_timeout=1.0), agent]
+
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+        request = await table.peer(0).receive()
+        inner = {"method": "initialize", "params": PARAMS}
+        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+        asked = await table.agent.receive()
+        await trio.sleep(15)
+        table.agent.answer(asked, ANSWER)
+        await table.peer(0).receive()
+        await trio.sleep(0.9)
+        table.peer(0).answer(request, ANSWER)
+
+        assert (await table.client.receive())["result"] == AMENDED
+
+
+async def test_components_that_cannot_be_made_are_an_error_of_initialize(autojump_clock):
+    def make():
+        raise StartError("notes", "no such file", place="chain.yaml:3:7")
+
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+
+        reply = await table.client.receive()
+        assert reply == {
+            "id": 0,
+            "error": {
+                "code": -32603,
+                "message": "component 'notes' did not start: no such file",
+                "data": {"component": "notes", "reason": "no such file", "place": "chain.yaml:3:7"},
+            },
+        }
+
+
+async def test_the_end_of_the_client_waits_for_an_initialization_under_way(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
+        request = await table.agent.receive()
+        table.client.close()
+        await table.client.receive_nothing()
+
+        table.agent.answer(request, ANSWER)
+        table.agent.answer(await table.agent.receive(), {"sessionId": "s"})
+
+        assert await table.client.receive() == {"id": 0, "result": AMENDED}
+        assert await table.client.receive() == {"id": 1, "result": {"sessionId": "s"}}
+
+
+async def test_a_chain_that_is_stopped_while_it_starts_answers_everyone(autojump_clock):
+    async with seated(chain_of(1), stop_timeout=1.0) as table:
+        await table.send(INITIALIZE, {"id": 1, "method": "a"}, {"id": 1, "method": "b"})
+        table.peer(0).stays = True
+        table.chain.stop()
+
+        await table.client.wait_end()
+        answers = await table.client.receive_all()
+        assert sorted(answer["id"] for answer in answers) == [0, 1, 1]
+        assert all("error" in answer for answer in answers)
+
+
+async def test_a_client_that_goes_is_not_waited_for_when_initialize_is_refused(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        request = await table.agent.receive()
+        table.client.close()
+        await table.client.receive_nothing()
+        table.agent.refuse(request, -32000, "Authentication required")
+
+        assert (await table.client.receive())["error"]["code"] == -32000
+        assert (await table.wait_ended()).reason == "never started"
+
+
+async def test_the_end_of_the_client_waits_for_an_attempt_after_a_failed_start(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        table.agent.close()
+        await table.client.receive()
+        await table.send({**INITIALIZE, "id": 1})
+        request = await table.agent.receive()
+        table.client.close()
+        await table.client.receive_nothing()
+
+        table.agent.answer(request, ANSWER)
+
+        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+
+
+async def test_the_end_of_the_client_waits_for_a_second_attempt_too(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        table.agent.refuse(await table.agent.receive(), -32000, "Authentication required")
+        await table.client.receive()
+        await table.send({**INITIALIZE, "id": 1})
+        request = await table.agent.receive()
+        table.client.close()
+        await table.client.receive_nothing()
+
+        table.agent.answer(request, ANSWER)
+
+        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+
+
+# -- what passes -------------------------------------------------------------------------------
+
+V2 = {
+    "protocolVersion": 2,
+    "info": {"name": "z", "version": "1", "unknown": 1e300},
+    "capabilities": {"session": {"nothing": None}},
+    "_meta": {"a": [1, "é"]},
+    "later": {"x": 18446744073709551616},
+}
+
+
+@pytest.mark.parametrize("params", [V2, {"protocolVersion": 1, "clientInfo": None, "x": [{}]}])
+async def test_a_handshake_of_either_version_loses_nothing(params, autojump_clock):
+    result = {**params, "agentInfo": {"y": None}}
+    async with seated(chain_of(1), bridged=False) as table:
+        await table.send({"id": "i", "method": "initialize", "params": params})
+        request = await table.peer(0).receive()
+        assert request["params"] == params
+        inner = {"method": "initialize", "params": params}
+        table.peer(0).send({"id": 1, "method": "proxy/successor", "params": inner})
+        asked = await table.agent.receive()
+        assert asked == {"id": 1, "method": "initialize", "params": params}
+        table.agent.answer(asked, result)
+        assert await table.peer(0).receive() == {"id": 1, "result": result}
+        table.peer(0).answer(request, result)
+
+        assert await table.client.receive() == {"id": "i", "result": result}
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (
+            {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"acp": False}}},
+            {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"acp": True}}},
+        ),
+        (
+            {"protocolVersion": 2, "capabilities": {"session": {}}},
+            {"protocolVersion": 2, "capabilities": {"session": {"mcp": {"acp": {}}}}},
+        ),
+    ],
+)
+async def test_mcp_over_acp_is_advertised_to_the_client(result, expected, autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        table.agent.answer(await table.agent.receive(), result)
+
+        assert await table.client.receive() == {"id": 0, "result": expected}
+
+
+async def test_components_may_talk_to_the_client_before_it_has_its_answer(autojump_clock):
+    async with seated(chain_of(0)) as table:
+        await table.send(INITIALIZE)
+        request = await table.agent.receive()
+        table.agent.send({"method": "_auth/status"}, {"id": 0, "method": "_auth/ask"})
+        assert await table.client.receive() == {"method": "_auth/status"}
+        question = await table.client.receive()
+        table.agent.answer(request, ANSWER)
+        assert (await table.client.receive())["id"] == 0
+        table.client.answer(question, "yes")
+
+        assert await table.agent.receive() == {"id": 0, "result": "yes"}

@@ -1,0 +1,172 @@
+"""Chains with plugins in them: what the chain owes its client whatever a plugin does."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.component import MemoryComponent
+from support.plugins import Idle, PassAll, plugin
+from support.table import AMENDED, ANSWER, INITIALIZE, seated
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.components.plugin import PluginComponent
+from conductor.connection.calls import Call
+from conductor.connection.pump import Flusher
+from conductor.proxy import Agent, Proxy, RequestError, on
+from conductor.routing.sides import link
+
+
+class SmallAgent(Agent):
+    """Initializes, and answers what it is asked."""
+
+    def __init__(self):
+        self.initialized = 0
+
+    @on("initialize")
+    async def initialize(self, params: dict):
+        self.initialized += 1
+        return ANSWER
+
+    @on("_t/request")
+    async def answer(self, params: dict):
+        return params
+
+
+async def test_a_chain_of_plugins_alone_is_a_chain(autojump_clock):
+    agent = SmallAgent()
+    make = [plugin("p0", Idle()), plugin("p1", PassAll()), PluginComponent("a", agent, "agent")]
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+        assert await table.client.receive() == {"id": 0, "result": AMENDED}
+
+        table.client.send({"id": 1, "method": "_t/request", "params": {"x": 1}})
+        table.client.send({"id": 2, "method": "_unknown"}, {"method": "_unknown"})
+
+        assert await table.client.receive() == {"id": 1, "result": {"x": 1}}
+        error = {"code": -32601, "message": "Method not found", "data": "_unknown"}
+        assert await table.client.receive() == {"id": 2, "error": error}
+
+
+async def test_a_second_initialize_is_refused_whatever_the_components_are(autojump_clock):
+    agent = SmallAgent()
+    async with seated([plugin("p", Idle()), PluginComponent("a", agent, "agent")]) as table:
+        await table.send(INITIALIZE)
+        await table.client.receive()
+
+        table.client.send({**INITIALIZE, "id": 1})
+
+        reply = await table.client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (1, -32600)
+        assert agent.initialized == 1
+
+
+@pytest.mark.parametrize("checkpoints", range(6))
+async def test_messages_may_come_while_a_plugin_ends(checkpoints, autojump_clock):
+    """Neighbours may still write at any moment of its end, between two steps of the scheduler."""
+    for seed in range(10):
+        trio._core._run._r.seed(seed)
+        component = plugin("p", PassAll())
+        component.prepare(_Host())
+        link(component.agent_side, plugin("next", PassAll()).client_side)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(component.run)
+            await wait_all_tasks_blocked()
+            component.terminate()
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
+
+            call = Call("_t/request", _Source())
+            component.client_side.request(call, "_t/request", b"{}")
+            component.client_side.notify("_t/note", b"{}")
+            component.client_side.notify_run("_t/note", [b"{}", b"{}"])
+            component.agent_side.respond(Call("m", component.agent_side), b"{}", None)
+            await component.wait_ended()
+
+
+class _Host:
+    def __init__(self):
+        self.flusher = Flusher()
+
+    def component_failed(self, component, error):
+        raise error
+
+
+class _Source:
+    def respond(self, call, result, error):
+        pass
+
+
+class BadCloser(Proxy):
+    """Takes its time to end, and fails at that."""
+
+    @asynccontextmanager
+    async def lifespan(self):
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+            raise ValueError("closing failed")
+
+
+async def test_a_late_failure_of_a_failed_attempt_is_nothing_to_the_next_one(autojump_clock):
+    def make():
+        return [plugin("p", BadCloser()), MemoryComponent("agent", "agent")]
+
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+        table.agent.close()
+        assert (await table.client.receive())["error"]["data"]["component"] == "agent"
+        await table.send({**INITIALIZE, "id": 1})
+        request = await table.agent.receive()
+        await trio.sleep(2)
+
+        table.agent.answer(request, ANSWER)
+
+        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+
+
+class PassOnError(Proxy):
+    """An observer: what it cannot handle goes on."""
+
+    on_error = "pass"
+
+    @on("_t/request")
+    async def fail_after(self, params: dict, forward):
+        await forward()
+        raise ValueError("after the answer")
+
+
+async def test_a_request_is_not_sent_twice_when_an_observer_fails_after_forwarding(autojump_clock):
+    make = [plugin("p", PassOnError()), MemoryComponent("agent", "agent")]
+    async with seated(make) as table:
+        await table.send(INITIALIZE)
+        table.agent.answer(await table.agent.receive(), ANSWER)
+        await table.client.receive()
+        table.client.send({"id": 1, "method": "_t/request"})
+        table.agent.answer(await table.agent.receive(), "the answer")
+
+        assert await table.client.receive() == {"id": 1, "result": "the answer"}
+        assert await table.agent.receive_all() == []
+
+
+class Odd(Proxy):
+    """Answers with an error that is hard to write."""
+
+    @on("_t/request")
+    async def refuse(self, params: dict):
+        raise RequestError(-1, "half \ud83d", {"no json": object, "big": 10**30})
+
+
+async def test_an_error_that_is_no_json_is_answered_all_the_same(autojump_clock):
+    async with seated([plugin("p", Odd()), MemoryComponent("agent", "agent")]) as table:
+        await table.send(INITIALIZE)
+        table.agent.answer(await table.agent.receive(), ANSWER)
+        await table.client.receive()
+        table.client.send({"id": 1, "method": "_t/request"})
+
+        reply = await table.client.receive()
+        assert (reply["error"]["code"], reply["error"]["message"]) == (-1, "half \ud83d")
+        assert reply["error"]["data"]["big"] == 10**30

@@ -1,0 +1,245 @@
+"""Imports go one way (design §2), and what is marked pure needs neither trio nor structlog.
+
+A module may import what is in a layer before its own, and its own layer; what stands under
+`if TYPE_CHECKING` is not run and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LAYERS = [
+    {"errors", "limits", "log", "masking", "messages"},
+    {"frames"},
+    {"transport"},
+    {"connection"},
+    {"routing"},
+    {"schema", "chainfile"},
+    {"proxy", "endpoint"},
+    {"components"},
+    {"chain"},
+    {"serving", "server", "client", "record"},
+    {"testing"},
+    {"cli", "standalone"},
+]
+"""Parts of `conductor`, each allowed to import what is before it. Imports in functions, or of a
+program that is run, do not count: they happen when everything is there."""
+
+ALONE = {"schema", "chainfile"}
+"""Parts that must not import the runtime before them either, but for errors and limits."""
+
+PURE = [
+    "conductor.messages",
+    "conductor.frames",
+    "conductor.errors",
+    "conductor.transport.lines",
+    "conductor.connection.calls",
+    "conductor.connection.connection",
+    "conductor.connection.lanes",
+    "conductor.connection.outbox",
+    "conductor.routing.capabilities",
+    "conductor.routing.door",
+    "conductor.routing.envelope",
+    "conductor.routing.handshake",
+    "conductor.routing.recollection",
+    "conductor.routing.sides",
+    "conductor.routing.wire",
+    "conductor.components.stderr",
+]
+
+PUBLIC = {
+    "conductor",
+    "conductor.errors",
+    "conductor.log",
+    "conductor.proxy",
+    "conductor.schema",
+    "conductor.schema.v1",
+    "conductor.schema.v2",
+    "conductor.testing",
+}
+"""What proxies and bridges, ours as anybody's, are written on."""
+
+
+class Import:
+    """One import: who imports what, and where."""
+
+    def __init__(self, path: Path, line: int, target: str, names: list[str], lazy: bool) -> None:
+        self.place = f"{path.relative_to(ROOT)}:{line}"
+        self.target = target
+        self.names = names
+        self.lazy = lazy
+        """It stands in a function, and happens when that is called."""
+
+
+def module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> list[Import]:
+    return list(_imports(path, ast.parse(path.read_text()).body, lazy=False))
+
+
+def _imports(path: Path, body: list[ast.stmt], *, lazy: bool) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(path, node.lineno, alias.name, [], lazy)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            yield Import(path, node.lineno, _absolute(path, node), names, lazy)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _imports(path, node.orelse, lazy=lazy)
+        else:
+            inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_main(node)
+            for field in ("body", "orelse", "finalbody", "handlers"):
+                children = [
+                    child for child in getattr(node, field, []) if isinstance(child, ast.AST)
+                ]
+                yield from _imports(path, children, lazy=lazy or inner)  # type: ignore[arg-type]
+
+
+def _is_main(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def _absolute(path: Path, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module_of(path).split(".")
+    if path.name != "__init__.py":
+        package.pop()
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def part_of(module: str) -> str:
+    """The part of `conductor` that a module belongs to; "" for the package itself."""
+    if module == "conductor.proxy.standalone":
+        return "standalone"  # a program: it starts everything, and only `run` imports it
+    return module.split(".")[1] if "." in module else ""
+
+
+def layer_of(part: str) -> int:
+    for index, layer in enumerate(LAYERS):
+        if part in layer:
+            return index
+    raise AssertionError(f"conductor.{part} is in no layer: add it to LAYERS in {__file__}")
+
+
+def test_every_part_has_a_layer():
+    parts = {part_of(module_of(path)) for path in modules("conductor")} - {"", "__main__"}
+
+    assert parts <= set().union(*LAYERS), "add the new part to LAYERS"
+
+
+def test_imports_go_one_way():
+    wrong = []
+    for path in modules("conductor"):
+        importer = part_of(module_of(path))
+        if importer in ("", "__main__"):
+            continue
+        for each in imports(path):
+            if not each.target.startswith("conductor.") or each.lazy:
+                continue
+            imported = part_of(each.target)
+            backwards = layer_of(imported) > layer_of(importer)
+            runtime = importer in ALONE and imported not in {importer, "errors", "limits"}
+            if backwards or runtime:
+                wrong.append(f"{each.place}: conductor.{importer} imports {each.target}")
+
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_the_conductor_imports_neither_proxies_nor_bridges():
+    wrong = [
+        f"{each.place}: imports {each.target}"
+        for path in modules("conductor")
+        for each in imports(path)
+        if each.target.split(".")[0] in ("proxies", "bridges")
+    ]
+
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+BRIDGES = pytest.param(
+    "bridges",
+    marks=pytest.mark.xfail(reason="the bridges use connections and peers directly", strict=True),
+)
+
+
+@pytest.mark.parametrize("package", ["proxies", BRIDGES])
+def test_proxies_and_bridges_import_only_what_is_public(package):
+    wrong = []
+    for path in modules(package):
+        for each in imports(path):
+            if each.target.split(".")[0] != "conductor":
+                continue
+            if each.target not in PUBLIC:
+                wrong.append(f"{each.place}: {each.target} is not public")
+                continue
+            public = importlib.import_module(each.target)
+            for name in each.names:
+                if f"{each.target}.{name}" in PUBLIC or name in getattr(public, "__all__", ()):
+                    continue
+                wrong.append(f"{each.place}: {name} is not in {each.target}.__all__")
+
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_what_is_pure_needs_neither_trio_nor_structlog(module):
+    seen: dict[str, str] = {}
+    wrong = _impure(module, seen)
+
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def _impure(module: str, seen: dict[str, str]) -> list[str]:
+    """The imports that make a module impure, its own and those of what it imports of ours."""
+    if module in seen:
+        return []
+    seen[module] = module
+    path = ROOT / (module.replace(".", "/") + ".py")
+    if not path.exists():
+        path = ROOT / module.replace(".", "/") / "__init__.py"
+    wrong = []
+    for each in imports(path):
+        if each.target.split(".")[0] in ("trio", "structlog"):
+            wrong.append(f"{each.place}: imports {each.target}")
+        if each.target.split(".")[0] == "conductor" and each.target != "conductor":
+            wrong += _impure(each.target, seen)
+    return wrong
+
+
+def test_the_check_finds_what_it_is_for(tmp_path, monkeypatch):
+    path = ROOT / "conductor" / "frames.py"
+    source = (
+        "from __future__ import annotations\nimport trio\nfrom conductor.routing import wire\n"
+        "if TYPE_CHECKING:\n    from conductor.chain import Chain\nelse:\n    import x\n"
+        "try:\n    from .messages import Message\nexcept ImportError:\n    import y\n"
+        "def f():\n    from conductor import chain\n"
+    )
+    monkeypatch.setattr(Path, "read_text", lambda self: source)
+
+    found = [(each.place, each.target, each.lazy) for each in imports(path)]
+
+    assert found[1:] == [
+        ("conductor/frames.py:2", "trio", False),
+        ("conductor/frames.py:3", "conductor.routing", False),
+        ("conductor/frames.py:7", "x", False),
+        ("conductor/frames.py:9", "conductor.messages", False),
+        ("conductor/frames.py:11", "y", False),
+        ("conductor/frames.py:13", "conductor", True),
+    ]

@@ -1,0 +1,124 @@
+"""Messages as bytes, and exceptions as wire errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor import messages
+from conductor.errors import ComponentExited, RequestCancelled, RequestError, StartError
+
+
+def line(pieces):
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (
+            messages.request_pieces(1, "m", b"{}"),
+            b'{"jsonrpc":"2.0","id":1,"method":"m","params":{}}\n',
+        ),
+        (
+            messages.request_pieces("a\n", "m", None),
+            b'{"jsonrpc":"2.0","id":"a\\n","method":"m"}\n',
+        ),
+        (
+            messages.notification_pieces("é", memoryview(b"[1]")),
+            '{"jsonrpc":"2.0","method":"é","params":[1]}\n'.encode(),
+        ),
+        (messages.notification_pieces("m", None), b'{"jsonrpc":"2.0","method":"m"}\n'),
+        (messages.result_pieces(None, b"1e400"), b'{"jsonrpc":"2.0","id":null,"result":1e400}\n'),
+        (messages.error_pieces("1", b"{}"), b'{"jsonrpc":"2.0","id":"1","error":{}}\n'),
+    ],
+)
+def test_a_message_is_one_line(pieces, expected):
+    assert line(pieces) == expected
+
+
+@given(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text())
+def test_an_id_keeps_its_type(id):
+    assert json.loads(messages.encode_id(id)) == id
+
+
+@given(st.text())
+def test_a_method_is_a_json_string(method):
+    assert json.loads(messages.encode_method(method)) == method
+
+
+def test_many_method_names_are_not_kept_for_ever():
+    for number in range(3000):
+        messages.encode_method(f"m{number}")
+
+    assert len(messages._methods) <= 1001
+
+
+@pytest.mark.parametrize(
+    ("exc", "expected"),
+    [
+        (RequestError(-5, "no", {"why": 1}), {"code": -5, "message": "no", "data": {"why": 1}}),
+        (RequestCancelled(), {"code": -32800, "message": "Request cancelled"}),
+        (
+            RequestError(1, "half \ud83d", "\udead"),
+            {"code": 1, "message": "half \ud83d", "data": "\udead"},
+        ),
+        (RequestError(1, "x", 10**30), {"code": 1, "message": "x", "data": 10**30}),
+        (RequestError(1, "x", [int]), {"code": 1, "message": "x", "data": ["<class 'int'>"]}),
+        (
+            StartError("notes", "it is not there", command=["notes"], place="c.yaml:3:8"),
+            {
+                "code": -32603,
+                "message": "component 'notes' did not start: it is not there",
+                "data": {
+                    "component": "notes",
+                    "reason": "it is not there",
+                    "command": ["notes"],
+                    "place": "c.yaml:3:8",
+                },
+            },
+        ),
+        (
+            ComponentExited("notes", "exited with status 3", stderr_tail=["a", "b"]),
+            {
+                "code": -32603,
+                "message": "component 'notes' exited with status 3",
+                "data": {
+                    "component": "notes",
+                    "exitStatus": "exited with status 3",
+                    "stderr": ["a", "b"],
+                },
+            },
+        ),
+        (
+            ValueError("oops"),
+            {"code": -32603, "message": "Internal error", "data": "ValueError: oops"},
+        ),
+    ],
+)
+def test_an_exception_becomes_a_wire_error(exc, expected):
+    assert json.loads(messages.error_of(exc)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (b'{"code":1,"message":"x"}', (1, "x", None)),
+        (b'{"code":1,"message":"x","data":{"a":[1]},"more":2}', (1, "x", {"a": [1]})),
+        (rb'{"code":1,"message":"\ud800","data":"\udead"}', (1, "\ud800", "\udead")),
+        (b'{"code":1,"message":"x","data":1e400}', (1, "x", float("inf"))),
+    ],
+)
+def test_an_error_answer_becomes_an_exception(error, expected):
+    exc = messages.request_error(error)
+
+    assert (exc.code, exc.message, exc.data) == expected
+
+
+def test_a_cancelled_request_is_told_from_other_errors():
+    error = messages.request_error(b'{"code":-32800,"message":"gone","data":{"by":"user"}}')
+    assert type(error) is RequestCancelled
+    assert (error.code, error.message, error.data) == (-32800, "gone", {"by": "user"})

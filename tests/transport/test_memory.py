@@ -1,0 +1,71 @@
+"""The pipe that other tests take for granted."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.errors import ConnectionClosed
+from conductor.transport.memory import memory_pair
+
+
+async def test_what_is_written_is_received_in_order_until_the_end():
+    left, right = memory_pair()
+    assert left.write_now([b"one ", memoryview(b"two")]) == 7
+    left.close_writing()
+
+    received = b"".join([chunk async for chunk in _chunks(right)])
+
+    assert received == b"one two"
+
+
+async def test_a_full_pipe_takes_what_fits_and_says_when_there_is_room_again():
+    left, right = memory_pair(4)
+    assert left.write_now([b"abcdef"]) == 4
+    assert left.write_now([b"ef"]) == 0
+    room = trio.Event()
+
+    async def wait():
+        await left.wait_writable()
+        room.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert not room.is_set()
+        assert await right.receive() == b"abcd"
+        await room.wait()
+
+
+async def test_nobody_writes_to_an_end_that_is_closed():
+    left, right = memory_pair()
+    right.close()
+
+    with pytest.raises(ConnectionClosed):
+        left.write_now([b"x"])
+    assert await left.receive() == b""
+
+
+async def test_the_directions_end_independently():
+    left, right = memory_pair()
+    left.close_writing()
+
+    assert await right.receive() == b""
+    assert right.write_now([b"still"]) == 5
+    assert await left.receive() == b"still"
+
+
+async def test_a_writer_does_not_wait_for_a_reader_that_is_gone():
+    left, right = memory_pair(1)
+    left.write_now([b"x"])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left.wait_writable)
+        await wait_all_tasks_blocked()
+        right.close()
+
+
+async def _chunks(transport):
+    while chunk := await transport.receive():
+        yield chunk

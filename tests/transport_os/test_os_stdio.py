@@ -1,0 +1,121 @@
+"""What `claim_stdio` does to descriptors 0 and 1, in a process of its own."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30
+HEADER = """
+import os, sys, trio
+from conductor.transport.stdio import claim_stdio
+"""
+
+
+def run(script, **options):
+    """Run a script with `claim_stdio`; the process, ended."""
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, **options}
+    options = {"stderr": subprocess.PIPE, "input": b"hello", **options}
+    if options["stdin"] is not subprocess.PIPE:
+        del options["input"]
+    else:
+        del options["stdin"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HEADER + script]
+    return subprocess.run(command, env=env, timeout=PATIENCE, check=True, **options)
+
+
+def test_the_transport_has_our_stdin_and_stdout():
+    done = run("""
+async def main():
+    with claim_stdio() as transport:
+        chunk = await transport.receive()
+        transport.write_now([b"<", chunk, b">"])
+        transport.write_now([b"end" if await transport.receive() == b"" else b"more"])
+trio.run(main)
+""")
+
+    assert (done.stdout, done.stderr) == (b"<hello>end", b"")
+
+
+def test_what_is_printed_meanwhile_goes_to_stderr_and_is_not_read_from_stdin():
+    done = run("""
+async def main():
+    with claim_stdio() as transport:
+        print("printed", flush=True)
+        os.write(1, b"written\\n")
+        os.system("echo from a child")
+        print("nothing to read:", repr(sys.stdin.read()), flush=True)
+        transport.write_now([b"protocol"])
+trio.run(main)
+""")
+
+    assert done.stdout == b"protocol"
+    assert done.stderr == b"printed\nwritten\nfrom a child\nnothing to read: ''\n"
+
+
+def test_descriptors_0_and_1_are_given_back():
+    done = run("""
+async def main():
+    before = [os.readlink(f"/proc/self/fd/{n}") for n in (0, 1)]
+    with claim_stdio():
+        during = [os.readlink(f"/proc/self/fd/{n}") for n in (0, 1)]
+    after = [os.readlink(f"/proc/self/fd/{n}") for n in (0, 1)]
+    print(before == after, before[0] != during[0], before[1] != during[1])
+    print(sys.stdin.read(), len(os.listdir("/proc/self/fd")))
+count = len(os.listdir("/proc/self/fd"))
+trio.run(main)
+print(count == len(os.listdir("/proc/self/fd")))
+""")
+
+    lines = done.stdout.splitlines()
+    assert lines[0] == b"True True True"
+    assert lines[1].startswith(b"hello ")
+    assert lines[2] == b"True"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("before", [True, False])
+def test_whether_it_blocks_is_put_back(fails, before):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        os.set_blocking(theirs.fileno(), before)
+        run(
+            f"""
+async def main():
+    with claim_stdio():
+        os.write(2, b"claimed")
+        if {fails}:
+            raise KeyError
+try:
+    trio.run(main)
+except KeyError:
+    pass
+""",
+            stdin=theirs,
+            stdout=theirs,
+        )
+        assert os.get_blocking(theirs.fileno()) is before
+
+
+def test_one_pipe_for_stdout_and_stderr_keeps_blocking_for_stderr():
+    done = run(
+        """
+async def main():
+    with claim_stdio() as transport:
+        print(os.get_blocking(2), os.get_blocking(1), flush=True)
+        while transport.write_now([b"."]) and not full():
+            pass
+        print("whole line", flush=True)
+def full():
+    return True
+trio.run(main)
+""",
+        stderr=subprocess.STDOUT,
+    )
+
+    assert done.stdout == b"True True\n.whole line\n"

@@ -24,15 +24,16 @@ from bridges.bindings import (
 )
 from bridges.link import CANCELLED, Cancel, Link
 from bridges.opening import MODERN_VERSION
-from conductor.connection.calls import Call
-from conductor.messages import (
+from conductor.bridging import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
+    Answered,
+    Call,
     ErrorObject,
     Payload,
     encode_error,
 )
-from conductor.proxy.peers import Answered, Peer
+from conductor.proxy import Peer
 
 __all__ = ["AcpProvider", "Exchange", "Routes", "Server"]
 

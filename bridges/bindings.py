@@ -17,7 +17,7 @@ import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.messages import Payload
+from conductor.bridging import Payload
 
 __all__ = [
     "SESSION_KEY",

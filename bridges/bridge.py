@@ -38,12 +38,17 @@ from bridges.native import NativeSide
 from bridges.opening import Opening
 from bridges.remote_provider import RemoteProvider
 from bridges.shim_consumer import ShimConsumer
-from conductor.connection.pump import Flusher, write_backlog
+from conductor.bridging import (
+    INVALID_PARAMS,
+    REQUEST_CANCELLED,
+    Flusher,
+    Limits,
+    encode_error,
+    with_acp,
+    write_backlog,
+)
 from conductor.log import get_logger
-from conductor.messages import INVALID_PARAMS, REQUEST_CANCELLED, encode_error
 from conductor.proxy import Proxy, RequestError, on
-from conductor.routing.capabilities import with_acp
-from conductor.transport.lines import DEFAULT_LIMIT
 
 __all__ = ["McpBridge"]
 
@@ -292,7 +297,7 @@ class McpBridge(Proxy):
     async def _welcome(self, declaration: object, transport: SocketTransport) -> None:
         """One shim, from its token to its end."""
         assert isinstance(declaration, _Declaration)
-        consumer = ShimConsumer(transport, self._flusher, DEFAULT_LIMIT)
+        consumer = ShimConsumer(transport, self._flusher, Limits().max_message_bytes)
         link = consumer.link = Link(consumer, lambda link: Opening(link, self))
         declaration.links.add(link)
         try:

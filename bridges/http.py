@@ -23,13 +23,15 @@ import trio
 from bridges.bindings import members_of
 from bridges.link import CANCELLED, Cancel, Link, is_modern
 from bridges.shim_consumer import cancelled_id
-from conductor.connection.calls import Call
-from conductor.frames import Malformed, decode
-from conductor.messages import (
+from conductor.bridging import (
     INTERNAL_ERROR,
+    Answered,
+    Call,
     Id,
+    Malformed,
     Message,
     Payload,
+    decode,
     encode_error,
     encode_id,
     error_pieces,
@@ -37,7 +39,6 @@ from conductor.messages import (
     request_pieces,
     result_pieces,
 )
-from conductor.proxy.peers import Answered
 
 __all__ = ["HttpDoor", "HttpSession"]
 

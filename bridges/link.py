@@ -15,9 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from bridges.bindings import members_of
-from conductor.connection.calls import Call
-from conductor.messages import INTERNAL_ERROR, Payload, encode_error
-from conductor.proxy.peers import Answered
+from conductor.bridging import INTERNAL_ERROR, Answered, Call, Payload, encode_error
 
 __all__ = [
     "CANCELLED",

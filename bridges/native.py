@@ -23,10 +23,15 @@ from bridges.bindings import (
     outcome_result,
 )
 from bridges.link import Cancel, Link, Mode
-from conductor.connection.calls import Call
-from conductor.messages import METHOD_NOT_FOUND, REQUEST_CANCELLED, Payload, encode_error
+from conductor.bridging import (
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    Answered,
+    Call,
+    Payload,
+    encode_error,
+)
 from conductor.proxy import Peer, RequestError
-from conductor.proxy.peers import Answered
 
 __all__ = ["NativeSide"]
 

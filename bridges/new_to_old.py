@@ -21,9 +21,14 @@ from msgspec import Raw
 from bridges.bindings import members_of
 from bridges.link import ACKNOWLEDGED, LISTEN, SUBSCRIPTION_ID, Cancel, Link, Mode
 from bridges.opening import NOBODY, envelope_of
-from conductor.connection.calls import Call
-from conductor.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Payload, encode_error
-from conductor.proxy.peers import Answered
+from conductor.bridging import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Answered,
+    Call,
+    Payload,
+    encode_error,
+)
 
 __all__ = ["NewToOld"]
 

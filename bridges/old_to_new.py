@@ -34,8 +34,7 @@ from pydantic import ValidationError
 from bridges.bindings import members_of
 from bridges.link import ACKNOWLEDGED, LISTEN, SUBSCRIPTION_ID, Cancel, Link, Mode
 from bridges.opening import NOBODY, Surroundings
-from conductor.connection.calls import Call
-from conductor.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.bridging import INTERNAL_ERROR, Call, Payload, encode_error
 
 __all__ = ["OldToNew"]
 

@@ -14,9 +14,7 @@ import msgspec
 
 from bridges.bindings import members_of
 from bridges.link import Link, Mode, PassOn, is_modern
-from conductor.connection.calls import Call
-from conductor.messages import REQUEST_CANCELLED, Payload
-from conductor.proxy.peers import Answered
+from conductor.bridging import REQUEST_CANCELLED, Answered, Call, Payload
 
 __all__ = ["MODERN_VERSION", "Opening", "Surroundings", "offers_modern"]
 

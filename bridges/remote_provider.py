@@ -19,10 +19,8 @@ import trio
 from bridges.bindings import members_of
 from bridges.link import CANCELLED, Cancel, Link, is_modern
 from bridges.opening import MODERN_VERSION
-from conductor.connection.calls import Call
+from conductor.bridging import INTERNAL_ERROR, Answered, Call, Payload, encode_error
 from conductor.log import get_logger
-from conductor.messages import INTERNAL_ERROR, Payload, encode_error
-from conductor.proxy.peers import Answered
 
 __all__ = ["RemoteProvider"]
 

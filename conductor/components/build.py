@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
 
 import attrs
 import msgspec
@@ -14,8 +15,13 @@ from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import McpBridge
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
+from conductor.components.late_bridge import Bridge, LateBridge
 from conductor.errors import StartError
 from conductor.masking import hide
+from conductor.routing.capabilities import bridged
+
+if TYPE_CHECKING:
+    from conductor.components.plugin import PluginComponent
 
 __all__ = ["build"]
 
@@ -40,10 +46,27 @@ def build(
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
         if is_agent and mcp_bridge is not None:
-            bridge = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mcp_bridge})
-            components.append(_plugin(bridge, "proxy"))
-        components.append(_component(spec, "agent" if is_agent else "proxy", amend))
+            components += _bridged_agent(spec, mcp_bridge)
+        else:
+            components.append(_component(spec, "agent" if is_agent else "proxy", amend))
     return components
+
+
+def _bridged_agent(spec: Spec, mode: McpBridge) -> list[Component]:
+    """The agent, with the bridge before it, or ready to be put there when it is needed."""
+    bridge = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode})
+    if mode not in ("auto", "stdio"):
+        return [_plugin(bridge, "proxy"), _component(spec, "agent", None)]
+    agent = _component(spec, "agent", bridged)
+    if not isinstance(agent, CommandComponent):
+        return [_plugin(bridge, "proxy"), agent]
+    agent.wire.interceptor = LateBridge(agent, partial(_bridge, bridge)).takes
+    return [agent]
+
+
+def _bridge(spec: Spec) -> tuple[Component, Bridge]:
+    component = _plugin(spec, "proxy")
+    return component, cast("Bridge", component.plugin)
 
 
 def _component(
@@ -52,12 +75,12 @@ def _component(
     if spec.run is not None:
         return CommandComponent(spec, role, amend if role == "agent" else None)
     if spec.use is not None:
-        return _isolated(spec, role) if spec.isolate else _plugin(spec, role)
+        return _isolated(spec, role, amend) if spec.isolate else _plugin(spec, role)
     place = None if spec.place is None else str(spec.place)
     raise StartError(spec.name, "remote components (`connect:`) are not supported yet", place=place)
 
 
-def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
+def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
     from conductor.components.loading import make_plugin
     from conductor.components.plugin import PluginComponent
     from conductor.proxy.base import Agent
@@ -71,7 +94,9 @@ def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
     return PluginComponent(spec.name, plugin, role, place, spec.start_timeout, may_fail)
 
 
-def _isolated(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
+def _isolated(
+    spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
+) -> Component:
     """The same plugin in a process of its own; its options travel in the environment."""
     assert spec.use is not None
     from conductor.components.loading import make_plugin
@@ -86,4 +111,4 @@ def _isolated(spec: Spec, role: Literal["proxy", "agent"]) -> Component:
         env.setdefault("PATH", os.environ.get("PATH", os.defpath))
     run = (sys.executable, "-m", "conductor.proxy.standalone", spec.use)
     spec = attrs.evolve(spec, run=run, env=env, use=None, required=required)
-    return CommandComponent(spec, role)
+    return CommandComponent(spec, role, amend if role == "agent" else None)

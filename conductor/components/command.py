@@ -60,7 +60,7 @@ class CommandComponent(Component):
     contract: Contract = attrs.field(init=False)
     _watching: Watching | None = attrs.field(default=None, init=False)
     _log: Logger = attrs.field(init=False)
-    _host: Host = attrs.field(init=False)
+    host: Host = attrs.field(init=False)
     _child: Child | None = attrs.field(default=None, init=False)
     _stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
     _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -98,7 +98,7 @@ class CommandComponent(Component):
         return self.wire.wrapped
 
     def prepare(self, host: Host) -> None:
-        self._host = host
+        self.host = host
         self._spawn()
 
     async def run(self) -> None:
@@ -112,7 +112,7 @@ class CommandComponent(Component):
                 await self._live_again()
         finally:
             self.wire.release()  # nobody is left to wait for
-            self._host.flusher.made_room()
+            self.host.flusher.made_room()
             self._finished.set()
             self._ended.set()
 
@@ -166,7 +166,7 @@ class CommandComponent(Component):
         self._stderr_read = trio.Event()
         self._log.debug("component started", pid=child.pid, command=spec.run[0])
         self.wire.connection = Connection(
-            child.transport, self.wire, self._host.flusher, limits=self._host.limits
+            child.transport, self.wire, self.host.flusher, limits=self.host.limits
         )
         self.initialization.connected()
 
@@ -213,12 +213,12 @@ class CommandComponent(Component):
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(until_exit)
-            await pump(connection, self._host.flusher, self._host.gate(self))
+            await pump(connection, self.host.flusher, self.host.gate(self))
             nursery.cancel_scope.cancel()
 
     async def _write(self, child: Child, connection: Connection, exited: trio.Event) -> None:
         """A program that reads nothing any more, while we have more to say, has failed."""
-        await write_backlog(connection, self._host.flusher)
+        await write_backlog(connection, self.host.flusher)
         if self._stopping:
             return
         with trio.move_on_after(_EXIT_GRACE):
@@ -295,9 +295,9 @@ class CommandComponent(Component):
         if self.role == "agent":
             wire.lost.update(lost)
             self._end_turns(result)
-        self._host.restarted(self, lost)
+        self.host.restarted(self, lost)
         wire.release()
-        self._host.flusher.made_room()
+        self.host.flusher.made_room()
 
     def _end_turns(self, result: Mapping[str, Any]) -> None:
         """In version 2 a turn is not a request that could be answered: say that there is none."""
@@ -333,7 +333,7 @@ class CommandComponent(Component):
         """It worked once, and failed: do as the contract says."""
         if self._stopping:
             self.wire.disconnect(error_of(error))
-            self._host.flusher.made_room()
+            self.host.flusher.made_room()
             return
         decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
         error.next = str(decision)
@@ -346,13 +346,13 @@ class CommandComponent(Component):
                 self.wire.disconnect(error_of(error))
             case Bypass():
                 self.wire.disconnect(error_of(error))
-                self._host.bypass(self, error)
+                self.host.bypass(self, error)
                 self.wire.pass_by()
             case EndChain():
                 self.wire.disconnect(error_of(error))
                 self.wire.release()
                 self._fail(error)
-        self._host.flusher.made_room()  # what waited for it is gone
+        self.host.flusher.made_room()  # what waited for it is gone
 
     def _on_due(self, due: Due) -> None:
         """A request takes too long, or a turn is silent: say so, and climb the ladder."""
@@ -369,7 +369,7 @@ class CommandComponent(Component):
         match rung:
             case "report":
                 text = f"{self.name} has been silent for {seconds:.3g} s"
-                self._host.tell(session, text)
+                self.host.tell(session, text)
             case "cancel":
                 params = msgspec.json.encode({"sessionId": session})
                 self.wire.plain.notify("session/cancel", params)
@@ -398,7 +398,7 @@ class CommandComponent(Component):
     def _fail(self, error: StartError | ComponentExited) -> None:
         if not self._failed:
             self._failed = True
-            self._host.component_failed(self, error)
+            self.host.component_failed(self, error)
 
     def _how_it_ended(self, child: Child) -> str:
         return self._cause or child.status or "ended"

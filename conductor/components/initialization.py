@@ -13,7 +13,13 @@ import msgspec
 import trio
 
 from conductor.connection.calls import Call
-from conductor.messages import INVALID_REQUEST, ErrorObject, Payload, encode_error, request_pieces
+from conductor.messages import (
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    request_error,
+    request_pieces,
+)
 from conductor.routing.handshake import (
     AnsweredAlone,
     Ask,
@@ -29,7 +35,6 @@ from conductor.routing.wire import Wire
 
 __all__ = ["Initialization"]
 
-_decode_error = msgspec.json.Decoder(ErrorObject).decode
 
 
 @attrs.define(eq=False)
@@ -128,10 +133,8 @@ class Initialization:
                 self._finish(result, None)
             return
         assert error is not None
-        refused = _decode_error(error)
-        text = refused.message
-        if refused.data is not msgspec.UNSET:
-            text += bytes(refused.data).decode(errors="replace")
+        refused = request_error(error)
+        text = f"{refused.message} {refused.data}"
         if self._inner is not None:
             self._finish(None, error)
         else:

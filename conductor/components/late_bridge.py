@@ -13,10 +13,11 @@ from typing import Final, Protocol
 import attrs
 import msgspec
 
-from conductor.components.base import Component, Host
+from conductor.components.base import Component
+from conductor.components.command import CommandComponent
 from conductor.connection.calls import Call
 from conductor.messages import Payload
-from conductor.routing.recollection import SET_UPS, Recollection
+from conductor.routing.recollection import SET_UPS
 
 __all__ = ["Bridge", "LateBridge"]
 
@@ -37,10 +38,8 @@ class LateBridge:
     `make` makes the component, and what to tell its plugin through.
     """
 
-    agent: Component
-    recollection: Recollection
+    agent: CommandComponent
     make: Callable[[], tuple[Component, Bridge]]
-    host: Host = attrs.field(init=False)
     _done: bool = attrs.field(default=False, init=False)
 
     def takes(self, call: Call, method: str, params: Payload | None) -> bool:
@@ -49,9 +48,10 @@ class LateBridge:
             return False
         self._done = True
         component, bridge = self.make()
-        if self.recollection.initialize is not None:
-            bridge.learn(self.recollection.initialize.result)
-        self.host.insert(component, before=self.agent)
+        initialize = self.agent.wire.recollection.initialize
+        if initialize is not None:
+            bridge.learn(initialize.result)
+        self.agent.host.insert(component, before=self.agent)
         component.client_side.request(call, method, params)
         return True
 

@@ -115,6 +115,8 @@ class PluginComponent(Component):
             self._host.component_failed(self, cause)
             return
         self._log.error("plugin failed", exc_info=cause)
+        if self._stop.is_set():
+            return  # it was to end, and has ended
         reason = f"{type(cause).__name__}: {cause}"
         if self._ready:
             error = ComponentExited(self.name, f"failed: {reason}", place=self.place)

@@ -6,18 +6,18 @@ into a set; anything else queues in the lane. Here is nothing that waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Final, Literal, Protocol
 
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
-from conductor.messages import METHOD_NOT_FOUND, Payload, encode_error
+from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
 from conductor.proxy.codec import session_of
 from conductor.proxy.declare import EVERYTHING, Handler
 from conductor.proxy.peers import Tap
 from conductor.routing.sides import Side
 
-__all__ = ["AgentEnd", "PluginSide"]
+__all__ = ["AgentEnd", "PluginSide", "two_sides"]
 
 UPDATE: Final = "session/update"
 
@@ -49,6 +49,7 @@ class PluginSide(Side):
         "_taps",
         "closed",
         "handlers",
+        "initialized",
         "lane",
         "observer",
         "other",
@@ -73,6 +74,7 @@ class PluginSide(Side):
         self.observer = handlers.pop(EVERYTHING, None)
         self.handlers = handlers
         self.closed = False
+        self.initialized = False
         self.special = False
         """Whether there are taps, or updates to keep back."""
         self.watched: Container[str] = ()
@@ -81,6 +83,8 @@ class PluginSide(Side):
         self._watch()
 
     def request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method == "initialize" and self._is_repeated(call):
+            return
         if not self.lane.held and method not in self.watched:
             self.other.neighbour.request(call, method, params)
             return
@@ -129,6 +133,16 @@ class PluginSide(Side):
             neighbour.request(item.call, item.method, item.params)
         elif type(item) is Answer:
             neighbour.respond(item.call, item.result, item.error)
+
+    def _is_repeated(self, call: Call) -> bool:
+        """A component is initialized once in a connection; another time is refused."""
+        if self.initialized:
+            problem = "a component is initialized only once in a connection"
+            error = encode_error(INVALID_REQUEST, "Invalid request", problem)
+            self.neighbour.respond(call, None, error)
+            return True
+        self.initialized = True
+        return False
 
     # -- taps --------------------------------------------------------------------------------------
 
@@ -197,6 +211,18 @@ class PluginSide(Side):
         else:
             updates = (UPDATE,) if self._kept else ()
             self.watched = frozenset((*self.handlers, *self._taps, *updates))
+
+
+def two_sides(owner: Owner, handlers: Iterable[Handler]) -> tuple[PluginSide, PluginSide]:
+    """The sides toward the client and toward the agent, with the handlers of each."""
+    by_sender: dict[str, dict[str, Handler]] = {"client": {}, "agent": {}}
+    for handler in handlers:
+        for sender in handler.senders:
+            by_sender[sender][handler.method] = handler
+    client_side = PluginSide(owner, "client", Lane("toward the agent"), by_sender["client"])
+    agent_side = PluginSide(owner, "agent", Lane("toward the client"), by_sender["agent"])
+    client_side.other, agent_side.other = agent_side, client_side
+    return client_side, agent_side
 
 
 class _Everything:

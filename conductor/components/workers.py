@@ -9,13 +9,14 @@ lane, and no task is started for a message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import trio
 
 from conductor.components.handling import CANCELLED, CLOSING, Handling
-from conductor.components.plugin_side import AgentEnd, PluginSide
+from conductor.components.lane_watch import LaneWatch
+from conductor.components.observing import Numbering
+from conductor.components.plugin_side import AgentEnd, PluginSide, two_sides
 from conductor.components.turns import Answering, Turn, Waiter, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
@@ -27,12 +28,8 @@ from conductor.proxy.base import Plugin
 from conductor.proxy.codec import session_of
 from conductor.proxy.declare import Handler
 from conductor.proxy.peers import Answered
-from conductor.proxy.raw import RawMessage
 
 __all__ = ["Workers"]
-
-_HELD_TOO_LONG = 5.0
-"""Seconds after which a lane that does not move is logged."""
 
 _OPENS_SESSION = ("session/new", "session/fork")
 
@@ -67,22 +64,15 @@ class Workers:
     _side_of: dict[Lane, PluginSide] = attrs.field(init=False)
     _holders: dict[Lane, Turn] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
-    _numbers: dict[Call, int] = attrs.field(factory=dict, init=False)
-    _last_number: int = attrs.field(default=0, init=False)
-    _active: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _watch: LaneWatch = attrs.field(init=False)
+    _numbering: Numbering = attrs.field(factory=Numbering, init=False)
 
     def __attrs_post_init__(self) -> None:
-        by_sender: dict[str, dict[str, Handler]] = {"client": {}, "agent": {}}
-        for handler in self.plugin._acp_handlers:
-            for sender in handler.senders:
-                by_sender[sender][handler.method] = handler
-        to_agent, to_client = Lane("toward the agent"), Lane("toward the client")
-        self.client_side = PluginSide(self, "client", to_agent, by_sender["client"])
-        self.agent_side = PluginSide(self, "agent", to_client, by_sender["agent"])
-        self.client_side.other, self.agent_side.other = self.agent_side, self.client_side
+        self.client_side, self.agent_side = two_sides(self, self.plugin._acp_handlers)
         if self.is_agent:
             self.agent_side.neighbour = AgentEnd(self.client_side)
-        self._side_of = {to_agent: self.client_side, to_client: self.agent_side}
+        self._side_of = {side.lane: side for side in self.sides}
+        self._watch = LaneWatch(tuple(self._side_of), self._holders, self.log)
         self.handling = Handling(self.plugin, self.request, self.log)
 
     @property
@@ -97,7 +87,7 @@ class Workers:
     def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
         """Begin to serve, with what has come so far."""
         self._nursery, self._flusher = nursery, flusher
-        nursery.start_soon(self._watch_lanes)
+        nursery.start_soon(self._watch.run)
         unserved, self._unserved = self._unserved, []
         for side in unserved:
             self.serve(side)
@@ -124,7 +114,7 @@ class Workers:
             idle.wake.set()
         elif not self._nursery.cancel_scope.cancel_called:
             self._nursery.start_soon(self._work, side.lane)
-        self._active.set()
+        self._watch.active.set()
 
     def queue(self, side: PluginSide, item: Request) -> None:
         self._queued[item.call] = (side, item)
@@ -306,39 +296,9 @@ class Workers:
                 self.agent_side.keep_updates(answering.opened)
 
     async def _observe(self, lane: Lane, side: PluginSide, handler: Handler, item: Item) -> None:
-        number, error = 0, False
-        match item:
-            case Request(call, method, payload):
-                self._last_number += 1
-                number = self._numbers[call] = self._last_number
-                kind: Any = "request"
-            case Notification(method, payload, again):
-                if again:
-                    return
-                kind = "notification"
-            case Answer(call, result, problem):
-                number = self._numbers.pop(call, 0)
-                kind, method, error = "response", call.method, result is None
-                payload = problem if error else result
-        turn = self._holders[lane] = Turn(handler, lane, side, item)
-        current_turn.set(turn)
-        message = RawMessage(kind, method, side.source, payload, error, number)
-        await self.handling.observe(turn, message)
-        turn.done = True
-
-    async def _watch_lanes(self) -> None:
-        """Log a lane that does not move, with the handler that holds it (lane rule 4)."""
-        while True:
-            await self._active.wait()
-            self._active = trio.Event()
-            while any(side.lane.held for side in self.sides):
-                before = [side.lane.turns for side in self.sides]
-                await trio.sleep(_HELD_TOO_LONG)
-                for side, turns in zip(self.sides, before, strict=True):
-                    if side.lane.held and side.lane.turns == turns:
-                        self._log_held(side.lane)
-
-    def _log_held(self, lane: Lane) -> None:
-        holder = self._holders.get(lane)
-        place = holder.place if holder is not None else "?"
-        self.log.warning("lane is held", lane=lane.direction, seconds=5, handler=place)
+        message = self._numbering.shown(side.source, item)
+        if message is not None:
+            turn = self._holders[lane] = Turn(handler, lane, side, item)
+            current_turn.set(turn)
+            await self.handling.observe(turn, message)
+            turn.done = True

@@ -16,7 +16,7 @@ from msgspec import Raw
 from conductor.frames import members
 from conductor.messages import Payload
 
-__all__ = ["has_acp", "protocol_version", "with_acp"]
+__all__ = ["bridged", "has_acp", "protocol_version", "with_acp"]
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
 _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
@@ -32,12 +32,28 @@ def with_acp(result: bytes) -> bytes:
     return _set(result, path, value)
 
 
+def bridged(result: bytes) -> bytes:
+    """`with_acp`, for an agent that takes servers of some kind that one over ACP can become.
+
+    Every agent of version 1 takes stdio servers; one of version 2 says what it takes.
+    """
+    if protocol_version(result) == 1:
+        return with_acp(result)
+    for kind in ("stdio", "http"):
+        if _has(result, ("capabilities", "session", "mcp", kind)):
+            return with_acp(result)
+    return result
+
+
 def has_acp(result: bytes) -> bool:
     """Whether the answer says that MCP servers over ACP are welcome."""
     members = _members(result)
     if members is None:
         return False
-    path, _ = _form(members)
+    return _has(result, _form(members)[0])
+
+
+def _has(result: bytes, path: tuple[str, ...]) -> bool:
     value = result
     for name in path:
         inside = _members(value)

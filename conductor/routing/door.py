@@ -29,7 +29,7 @@ class FrontDoor:
 
     `start` begins to start the chain and returns the first component's client side; it raises
     `ComponentError`. `amend` may change the answer to `initialize`. `opened` is called when the
-    client has its answer.
+    client has its answer, `closed` when it has an error instead.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class FrontDoor:
         start: Callable[[], Side],
         amend: Callable[[bytes], bytes],
         opened: Callable[[], None],
+        closed: Callable[[], None],
     ) -> None:
         self.state: State = "waiting"
         self.tried = False
@@ -51,6 +52,7 @@ class FrontDoor:
         self._start = start
         self._amend = amend
         self._opened = opened
+        self._closed = closed
         self._outside = _Outside(self)
         self._inside = _Inside(self)
         self._asker: Call | None = None
@@ -145,6 +147,7 @@ class FrontDoor:
                 self._client.respond(queued.call, None, error)
         self._queue.clear()
         self.size = 0
+        self._closed()
 
 
 @attrs.define(eq=False)

@@ -109,6 +109,8 @@ class WireSide(Side):
         if wire.lost and self._is_lost(call, method, params):
             return
         if method in REMEMBERED and not self.wrapped:
+            if wire.interceptor is not None and wire.interceptor(call, method, params):
+                return
             wire.recollection.asked(call, method, params)
             if method == "initialize" and wire.init is not None:
                 wire.init.begin(call, params)
@@ -208,6 +210,8 @@ class Wire:
     init: Init | None = None
     connection: Connection | None = None
     why_gone: bytes = encode_error(INTERNAL_ERROR, "The component is not running")
+    initialized: bool = False
+    """Whether a client, or a parent, has its answer to `initialize`."""
     recollection: Recollection = attrs.field(factory=Recollection)
     held: deque[Held] | None = None
     """What waits while the component is started again; `None` while it runs."""
@@ -215,6 +219,8 @@ class Wire:
     answers: dict[str, bytes] = attrs.field(factory=dict)
     """Results for requests to the successor that are answered from the record (`restoring`)."""
     observer: Observer | None = None
+    interceptor: Callable[[Call, str, Payload | None], bool] | None = None
+    """Asked first about a request of `REMEMBERED`; true if it has taken care of it."""
     lost: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent does not know any more, until somebody has been told so."""
     swallowed: str | None = None
@@ -372,8 +378,12 @@ class Wire:
         elif method in INITS:
             if self.role != "parent":
                 raise _misuse("initialize/proxy requests are only sent by the conductor")
+            if self.initialized:
+                raise _misuse("a connection is initialized only once")
             self.dialect = INITS[method]
             self.plain.neighbour.request(call, "initialize", params)
+        elif method == "initialize" and self.initialized:
+            raise _misuse("a connection is initialized only once")
         elif method == "initialize" and self.role == "parent":
             raise _misuse("this conductor runs as a proxy: expected `proxy/initialize`")
         else:

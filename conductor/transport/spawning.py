@@ -33,9 +33,15 @@ class Spawned:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.stdin, self.stdout, self.stderr = (
-            _own(stream) for stream in (process.stdin, process.stdout, process.stderr)
-        )
+        fds: list[int] = []
+        try:
+            for stream in (process.stdin, process.stdout, process.stderr):
+                fds.append(_own(stream))
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        self.stdin, self.stdout, self.stderr = fds
 
 
 _Key = tuple[tuple[str, ...], dict[str, str], str | None]

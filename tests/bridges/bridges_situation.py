@@ -124,10 +124,12 @@ async def request(process: trio.Process, id: int, method: str, params: Any = Non
     return await receive(process)
 
 
-async def initialize(process: trio.Process, version: str = "2025-11-25") -> Any:
+async def initialize(
+    process: trio.Process, version: str = "2025-11-25", capabilities: Any = None
+) -> Any:
     hello = {
         "protocolVersion": version,
-        "capabilities": {},
+        "capabilities": capabilities or {},
         "clientInfo": {"name": "test", "version": "1"},
     }
     answer = await request(process, 0, "initialize", hello)

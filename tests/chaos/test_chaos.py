@@ -9,7 +9,7 @@ each fault meets one state, and each state one fault.
 from itertools import product
 
 import pytest
-from editor import agent, chunk, peak
+from processes.editor import agent, chunk, peak
 
 FAULTS = ("kill", "stop", "exit0", "exit1", "close-stdout", "half-line", "garbage", "flood",
           "silent")  # fmt: skip
@@ -68,10 +68,7 @@ def is_short(kinds, target, fault, state):
 
 @pytest.mark.parametrize(
     ("kinds", "target", "fault", "state"),
-    [
-        pytest.param(*case, marks=() if is_short(*case) else pytest.mark.long)
-        for case in cases()
-    ],
+    [pytest.param(*case, marks=() if is_short(*case) else pytest.mark.long) for case in cases()],
     ids=lambda value: ("+".join(value) or "none") if isinstance(value, tuple) else str(value),
 )
 def test_a_component_fails(run_chain, tmp_path, kinds, target, fault, state):

@@ -7,7 +7,8 @@ the child leaves the process group. `--answer-everything` says {} to every reque
 
 `--fault KIND --at WHEN`: kill, stop (SIGSTOP), exit0, exit1, close-stdout, close-stdin, half-line
 (and exit), garbage, flood (32 MB of notifications), silent (reads on, and does nothing); WHEN is
-`start`, `eof`, `answer` (the first that it gets) or a method. `--once PATH`: only the first process that gets so far misbehaves.
+`start`, `eof`, `answer` (any that it gets) or a method. `--once PATH`: only the first process that
+gets so far misbehaves.
 """
 
 import argparse

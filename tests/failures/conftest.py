@@ -1,36 +1,26 @@
-"""Failures are tested with real processes: what `tests/processes` has for that is used here, too."""
+"""Failures are tested with real processes, with what `tests/processes` has for that."""
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-PROCESSES = Path(__file__).parents[1] / "processes"
-sys.path.insert(0, str(PROCESSES))
-
-import editor  # noqa: E402
+from processes import conftest as processes
+from processes import editor
 
 editor.PATIENCE = 30.0
-_spec = importlib.util.spec_from_file_location("process_fixtures", PROCESSES / "conftest.py")
-assert _spec is not None
-assert _spec.loader is not None
-_fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_fixtures)
 
-orphans_come_to_us = _fixtures.orphans_come_to_us
-nothing_is_left = _fixtures.nothing_is_left
-start = _fixtures.start
-start_agent = _fixtures.start_agent
-chain_file = _fixtures.chain_file
+orphans_come_to_us = processes.orphans_come_to_us
+nothing_is_left = processes.nothing_is_left
+start = processes.start
+start_agent = processes.start_agent
+chain_file = processes.chain_file
 
 
 @pytest.fixture
 def once(tmp_path: Path) -> Callable[[str], list[str]]:
-    """The flags of misbehave.py for a fault of the first process only; makes a new one each time."""
+    """The flags of misbehave.py for a fault of the first process only."""
 
     def once(fault: str, at: str) -> list[str]:
         path = tmp_path / f"once-{fault}-{at.replace('/', '_')}"

@@ -78,6 +78,8 @@ def test_what_the_chain_cannot_do_without_is_never_left_out(on_failure, role, re
     assert never.after_failure(0.0, 0.0) == EndChain()
 
 
-@pytest.mark.parametrize(("on_failure", "decision"), [("bypass", Bypass()), ("end_chain", EndChain())])
+@pytest.mark.parametrize(
+    ("on_failure", "decision"), [("bypass", Bypass()), ("end_chain", EndChain())]
+)
 def test_other_contracts_do_not_restart(on_failure, decision):
     assert contract(on_failure=on_failure).after_failure(0.0, 0.0) == decision

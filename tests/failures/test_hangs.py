@@ -1,7 +1,7 @@
 """Hangs, with real processes: the ladder to its end, and requests that take too long (issue 5)."""
 
 import pytest
-from editor import agent, chunk, proxy
+from processes.editor import agent, chunk, proxy
 
 SILENCE = "0.4s"
 

@@ -4,7 +4,8 @@ import os
 from signal import SIGKILL, SIGSTOP
 
 import pytest
-from editor import COMPONENTS, agent, chunk, is_running, proxy
+from failures.waiting import told
+from processes.editor import COMPONENTS, agent, chunk, is_running, proxy
 
 DIALECTS = ["proxy", "_proxy"]
 
@@ -35,9 +36,9 @@ def test_its_successor_sees_nothing_of_a_restart(run_chain, once, dialect):
     editor.open()
     os.kill(one_of(editor, "--name b").pid, SIGKILL)
 
-    told = editor.next(lambda message: "was restarted" in chunk(message))
+    message = told(editor, "was restarted")
 
-    assert chunk(told) == "[acp-conductor] pass_proxy-2 failed, was restarted\n"
+    assert chunk(message) == "[acp-conductor] pass_proxy-2 failed, was restarted\n"
     assert texts_of(editor, "echo x") == ["a>b>c>[c][b][a]x"]
     assert [seen(editor, method) for method in ("initialize", "session/new")] == ["1", "1"]
     assert editor.leave() == 0
@@ -50,7 +51,7 @@ def test_a_proxy_that_was_asked_in_the_other_dialect_first_is_restarted_in_its_o
     editor.open()
     os.kill(one_of(editor, "--name b").pid, SIGKILL)
 
-    editor.next(lambda message: "was restarted" in chunk(message))
+    told(editor, "was restarted")
 
     assert texts_of(editor, "echo x") == ["b>[b]x"]
     assert editor.leave() == 0
@@ -76,7 +77,7 @@ def test_every_session_is_announced_to_the_new_process_with_its_own_answer(run_c
         editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
     os.kill(one_of(editor, "--name a").pid, SIGKILL)
     for _ in range(3):
-        editor.next(lambda message: "was restarted" in chunk(message))
+        told(editor, "was restarted")
 
     assert seen(editor, "session/new") == "3"
     for session in ("s1", "s2", "s3"):
@@ -113,7 +114,7 @@ def test_a_question_that_it_held_is_answered_for_the_client(run_chain):
     os.kill(one_of(editor, "--name a").pid, SIGKILL)
 
     assert "was ended by SIGKILL" in editor.answer(prompt)["error"]["message"]
-    editor.next(lambda message: "was restarted" in chunk(message))
+    told(editor, "was restarted")
     withdrawn = [m["params"]["requestId"] for m in editor.others if m["method"][0] == "$"]
     assert withdrawn == [question["id"]]
     assert texts_of(editor, "echo x")[-1].endswith("x")
@@ -168,7 +169,7 @@ def test_a_stuck_proxy_that_is_killed_lets_the_client_be_read_again(run_chain):
 
     os.kill(stuck.pid, SIGKILL)
 
-    editor.next(lambda message: "was restarted" in chunk(message))
+    told(editor, "was restarted")
     editor.write(b"\n")
     assert texts_of(editor, "echo x")[-1].endswith("x")
     assert editor.leave() == 0
@@ -204,7 +205,7 @@ def test_every_place_can_be_left_out(run_chain, place):
     editor = run_chain(agent(), *proxies)
     editor.open()
     os.kill(one_of(editor, f"--name {names.pop(place)}").pid, SIGKILL)
-    editor.next(lambda message: "goes on without it" in chunk(message))
+    told(editor, "goes on without it")
 
     first, second = names
     assert texts_of(editor, "echo x") == [f"{first}>{second}>[{second}][{first}]x"]
@@ -217,7 +218,7 @@ def test_all_of_them_can_be_left_out_one_after_the_other(run_chain):
     editor.open()
     for name in "bac":
         os.kill(one_of(editor, f"--name {name}").pid, SIGKILL)
-        editor.next(lambda message: "goes on without it" in chunk(message))
+        told(editor, "goes on without it")
 
     assert texts_of(editor, "echo x") == ["x"]
     assert editor.leave() == 0
@@ -257,7 +258,7 @@ def test_a_required_proxy_is_never_left_out(run_chain):
     editor = run_chain(agent(), component)
     editor.open()
     os.kill(one_of(editor, "--name a").pid, SIGKILL)
-    editor.next(lambda message: "was restarted" in chunk(message))
+    told(editor, "was restarted")
     prompt = editor.prompt("wait")
     editor.next(lambda message: "waiting" in chunk(message))
 
@@ -273,17 +274,21 @@ def test_what_a_proxy_alone_could_do_is_refused_after_it_was_left_out(run_chain,
     editor = run_chain(agent(), {"run": proxy("a"), "name": "a", "on_failure": "bypass"})
     editor.open()
     os.kill(one_of(editor, "--name a").pid, SIGKILL)
-    editor.next(lambda message: "goes on without it" in chunk(message))
+    told(editor, "goes on without it")
 
     answer = editor.answer(editor.request("_of_the_proxy"))
 
-    assert answer["error"] == {"code": -32601, "message": "Method not found", "data": "_of_the_proxy"}
+    assert answer["error"] == {
+        "code": -32601,
+        "message": "Method not found",
+        "data": "_of_the_proxy",
+    }
     assert editor.leave() == 0
 
 
 # -- plugins ---------------------------------------------------------------------------------------
 
-PLUGINS = '''
+PLUGINS = """
 import attrs
 import trio
 from contextlib import asynccontextmanager
@@ -321,7 +326,7 @@ class Fragile(Proxy):
 @attrs.define
 class Redacts(Fragile):
     required = True
-'''
+"""
 
 
 @pytest.fixture
@@ -341,8 +346,8 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     editor.send({"method": "_break", "params": {}})
 
     assert "error" in editor.answer(prompt)
-    told = editor.next(lambda message: "goes on without it" in chunk(message))
-    assert "worn out" in chunk(told)
+    message = told(editor, "goes on without it")
+    assert "worn out" in chunk(message)
     assert texts_of(editor, "echo x")[-1] == "a>c>[c][a]x"
     assert editor.leave() == 0
 
@@ -373,7 +378,7 @@ def test_a_required_plugin_in_a_process_of_its_own_is_restarted_and_never_left_o
     editor.open()
     process = one_of(editor, "standalone")
     os.kill(process.pid, SIGKILL)
-    editor.next(lambda message: "was restarted" in chunk(message))
+    told(editor, "was restarted")
     assert not is_running(process)
     assert texts_of(editor, "echo x") == ["[f]x"]
 

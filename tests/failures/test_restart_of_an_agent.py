@@ -8,7 +8,8 @@ import os
 from signal import SIGKILL, SIGTERM
 
 import pytest
-from editor import CONDUCTOR, agent, chunk, is_running, proxy, words
+from failures.waiting import told
+from processes.editor import CONDUCTOR, agent, chunk, is_running, proxy, words
 
 
 def error_of(answer):
@@ -353,9 +354,8 @@ def test_version_2_resumes_and_says_that_no_turn_runs(run_chain):
     editor.others.clear()
     idle = editor.next(state_of)  # by way of the proxy, so what the conductor says itself is first
     assert idle["params"]["update"] == {"sessionUpdate": "state_update", "state": "idle"}
-    (told,) = editor.others
-    assert "was restarted" in chunk(told)
-    assert told["params"]["update"]["messageId"]
+    message = told(editor, "was restarted")
+    assert message["params"]["update"]["messageId"]
     editor.others.clear()
     editor.answer(editor.prompt("how"))
     last = editor.next(lambda message: state_of(message) == "idle")
@@ -405,12 +405,12 @@ def test_a_nested_conductor_is_a_proxy_like_any_other(run_chain):
 
     os.kill(inner[0].pid, SIGKILL)
 
-    told = editor.next(lambda message: "was restarted" in chunk(message))
-    assert chunk(told) == "[acp-conductor] pass_proxy failed, was restarted\n"
+    message = told(editor, "was restarted")
+    assert chunk(message) == "[acp-conductor] pass_proxy failed, was restarted\n"
     assert "x" in editor.ask("echo x")
     os.kill(conductor.pid, SIGKILL)
-    told = editor.next(lambda message: "was restarted" in chunk(message))
-    assert chunk(told) == "[acp-conductor] nested failed, was restarted\n"
+    message = told(editor, "was restarted")
+    assert chunk(message) == "[acp-conductor] nested failed, was restarted\n"
     assert "x" in editor.ask("echo x")
     assert not any(map(is_running, inner))
     assert editor.leave() == 0

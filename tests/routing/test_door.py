@@ -27,7 +27,11 @@ class Porch:
         self.error = None
         self.opened = 0
         self.door = FrontDoor(
-            wire.plain, start=self._start, amend=lambda result: result + b" ", opened=self._opened
+            wire.plain,
+            start=self._start,
+            amend=lambda result: result + b" ",
+            opened=self._opened,
+            closed=lambda: None,
         )
 
     def _start(self):

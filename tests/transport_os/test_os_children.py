@@ -64,7 +64,7 @@ async def test_its_end_is_told_in_words(script, status):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_signal_reaches_the_whole_group(number):
-    child = shell("cat & echo $!; cat")
+    child = shell("sleep 3600 & echo $!; cat")
     grandchild = psutil.Process(int(await child.transport.receive()))
 
     child.signal(number)

@@ -1,0 +1,69 @@
+"""What a bridge is built on: the parts of a connection, for whoever carries foreign traffic.
+
+A proxy gets messages as Python values, and needs none of this. A bridge has a second side of its
+own, a socket or a web server, where it is a JSON-RPC peer itself. Nothing is defined here; these
+are the names that stay as they are for bridges, ours and others', while what is behind them moves.
+
+Messages, a line to a `Message` (or what is `Malformed`) and back, with payloads that stay raw:
+    `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
+    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, and the error codes.
+A request on its way, answered exactly once, and the callback that gets the answer to one's own:
+    `Call`, `Answered`.
+A peer of one's own on any transport, what writes for it, and when its reader is too slow:
+    `Connection`, `Limits`, `Flusher`, `write_backlog`, `HIGH_WATER`.
+What an agent is said to be able to:
+    `with_acp`.
+"""
+
+from __future__ import annotations
+
+from conductor.connection.calls import Call
+from conductor.connection.connection import Connection
+from conductor.connection.pump import HIGH_WATER, Flusher, write_backlog
+from conductor.frames import Malformed, decode
+from conductor.limits import Limits
+from conductor.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    ErrorObject,
+    Id,
+    Message,
+    Payload,
+    encode_error,
+    encode_id,
+    error_pieces,
+    notification_pieces,
+    request_pieces,
+    result_pieces,
+)
+from conductor.proxy.peers import Answered
+from conductor.routing.capabilities import with_acp
+
+__all__ = [
+    "HIGH_WATER",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "REQUEST_CANCELLED",
+    "Answered",
+    "Call",
+    "Connection",
+    "ErrorObject",
+    "Flusher",
+    "Id",
+    "Limits",
+    "Malformed",
+    "Message",
+    "Payload",
+    "decode",
+    "encode_error",
+    "encode_id",
+    "error_pieces",
+    "notification_pieces",
+    "request_pieces",
+    "result_pieces",
+    "with_acp",
+    "write_backlog",
+]

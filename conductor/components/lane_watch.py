@@ -1,0 +1,45 @@
+"""Logs lanes that do not move, with the place of the handler that holds them (lane rule 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from conductor.components.turns import Turn
+from conductor.connection.lanes import Lane
+from conductor.log import Logger
+
+__all__ = ["LaneWatch"]
+
+_TOO_LONG: Final = 5.0
+
+
+@attrs.define(eq=False)
+class LaneWatch:
+    """Looks at the lanes every 5 s for as long as any is held; sleeps otherwise."""
+
+    lanes: Sequence[Lane]
+    holders: Mapping[Lane, Turn]
+    """The last handler that held each lane."""
+    log: Logger
+    active: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """To be set when a lane is taken."""
+
+    async def run(self) -> None:
+        while True:
+            await self.active.wait()
+            self.active = trio.Event()
+            while any(lane.held for lane in self.lanes):
+                before = [lane.turns for lane in self.lanes]
+                await trio.sleep(_TOO_LONG)
+                for lane, turns in zip(self.lanes, before, strict=True):
+                    if lane.held and lane.turns == turns:
+                        self._report(lane)
+
+    def _report(self, lane: Lane) -> None:
+        holder = self.holders.get(lane)
+        place = holder.place if holder is not None else "?"
+        self.log.warning("lane is held", lane=lane.direction, seconds=_TOO_LONG, handler=place)

@@ -1,0 +1,93 @@
+"""Fuzzers for the handshake and the chain file: every end is a decision, every mistake a report."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conductor.chainfile import load
+from conductor.chainfile.model import ChainFile
+from conductor.components.contract import Bypass, Contract, EndChain, Restart, Restarts
+from conductor.errors import ChainFileError
+from conductor.routing.handshake import (
+    AnsweredAlone,
+    Ask,
+    Closed,
+    Echoed,
+    Fail,
+    Handshake,
+    Pass,
+    Refused,
+)
+
+events = st.one_of(
+    st.builds(Refused, st.sampled_from([-32601, -32600, -32603, 0]), st.text(max_size=10)),
+    st.just(Echoed()),
+    st.just(AnsweredAlone()),
+    st.just(Closed()),
+)
+
+
+@given(
+    st.sampled_from(["proxy", "agent"]),
+    st.sampled_from([None, "proxy", "_proxy"]),
+    st.lists(events, min_size=3, max_size=6),
+)
+def test_a_handshake_ends(role, dialect, reactions):
+    """However a component reacts, it is asked at most once in each dialect."""
+    handshake = Handshake(role, dialect)
+    said = [handshake.method]
+    for event in reactions:
+        decision = handshake.after(event)
+        if isinstance(decision, Pass | Fail):
+            break
+        assert isinstance(decision, Ask)
+        said.append(handshake.method)
+    else:
+        raise AssertionError("it goes on for ever")
+    assert len(said) == len(set(said)) <= 2
+
+
+@given(
+    st.sampled_from(["proxy", "agent"]),
+    st.sampled_from(["restart", "bypass", "end_chain"]),
+    st.booleans(),
+    st.integers(0, 5),
+    st.floats(0.1, 100),
+    st.lists(st.tuples(st.floats(0, 50), st.floats(0, 1)), max_size=30),
+)
+def test_a_contract_never_restarts_more_than_its_budget(
+    role, on_failure, required, count, within, failures
+):
+    contract = Contract(role, on_failure, Restarts(count, within), required)
+    now, restarts = 0.0, []
+    for pause, luck in failures:
+        now += pause
+        match contract.after_failure(now, luck):
+            case Restart(delay):
+                assert on_failure == "restart"
+                assert 0 < delay <= 10
+                restarts.append(now)
+            case Bypass():
+                assert role == "proxy"
+                assert not required or on_failure == "bypass"
+            case EndChain():
+                assert required or role == "agent" or on_failure == "end_chain"
+        assert sum(now - then < within for then in restarts) <= count
+
+
+WORDS = ["version", "name", "proxies", "agent", "run", "use", "chain", "connect", "with", "env",
+         "restarts", "3 in 60s", "on_failure", "bypass", "required", "yes", "null", "10s", "-1",
+         "${HOME}", "${", "$$", "&a", "*a", "!!python/object:os.system", "<<", "- ", ": ", "\n",
+         "\n  ", "\n    - ", "[", "]", "{", "}", "'", '"', "#", "|", ">", "%", "\t", "\x85",
+         "limits", "max_batch", "mcp_bridge", "1e999", "0x1F", "~"]  # fmt: skip
+
+
+@given(st.one_of(st.lists(st.sampled_from(WORDS), max_size=25).map("".join), st.text(max_size=60)))
+@settings(max_examples=150)
+def test_a_chain_file_is_read_or_every_mistake_has_a_place(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    try:
+        assert isinstance(load(str(path)), ChainFile)
+    except ChainFileError as exc:
+        assert exc.problems
+        assert all(str(path) in str(problem) for problem in exc.problems)

@@ -89,7 +89,7 @@ class ShimConsumer:
         connection.write(request_pieces(id, method, params))
 
         def cancel() -> None:
-            if False:
+            if connection.sent.pop(id, None) is not None:
                 gone = b'{"requestId":%b}' % encode_id(id)
                 connection.write(notification_pieces(CANCELLED, gone))
 

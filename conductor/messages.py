@@ -96,9 +96,12 @@ def encode_method(method: str) -> bytes:
     """A method name as a JSON string. Names repeat, so they are kept (a bounded number of them)."""
     encoded = _methods.get(method)
     if encoded is None:
+        encoded = _encoder.encode(method)
+        if len(encoded) > 200:
+            return encoded
         if len(_methods) > 1000:
             _methods.clear()
-        encoded = _methods[method] = _encoder.encode(method)
+        _methods[method] = encoded
     return encoded
 
 

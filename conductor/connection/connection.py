@@ -89,7 +89,7 @@ class Connection:
     """Requests that the peer has not answered yet, by the ids that we gave them."""
     received: dict[Id, Call] = attrs.field(factory=dict, init=False)
     """Requests of the peer that we have not answered yet, by its ids; of equal ids the newest."""
-    shadowed: set[Call] = attrs.field(factory=set, init=False)
+    shadowed: dict[Call, None] = attrs.field(factory=dict, init=False)
     """The others: requests that we have not answered yet, whose id was used again."""
     dirty: bool = attrs.field(default=False, init=False)
     closed: bool = attrs.field(default=False, init=False)
@@ -171,7 +171,7 @@ class Connection:
                 self._refuse(call, f"more than {self.limits.max_open_requests} open requests")
                 return
             if message.id in self.received:
-                self.shadowed.add(self.received[message.id])
+                self.shadowed[self.received[message.id]] = None
             self.received[message.id] = call
             self.receiver.on_request(call, method, payload)
             return
@@ -262,7 +262,7 @@ class Connection:
         if self.received.get(call.source_id) is call:
             del self.received[call.source_id]
         else:
-            self.shadowed.discard(call)
+            self.shadowed.pop(call, None)
         if result is not None:
             pieces = result_pieces(call.source_id, result)
         else:

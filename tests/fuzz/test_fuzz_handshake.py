@@ -68,7 +68,7 @@ def test_a_contract_never_restarts_more_than_its_budget(
                 restarts.append(now)
             case Bypass():
                 assert role == "proxy"
-                assert not required or on_failure == "bypass"
+                assert not required
             case EndChain():
                 assert required or role == "agent" or on_failure == "end_chain"
         assert sum(now - then < within for then in restarts) <= count
@@ -87,7 +87,11 @@ def test_a_chain_file_is_read_or_every_mistake_has_a_place(tmp_path_factory, tex
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(text.encode(errors="surrogatepass"))
     try:
-        assert isinstance(load(str(path)), ChainFile)
+        found = load(str(path))
     except ChainFileError as exc:
-        assert exc.problems
-        assert all(str(path) in str(problem) for problem in exc.problems)
+        found = exc
+    if isinstance(found, ChainFileError):
+        assert found.problems
+        assert all(str(path) in str(problem) for problem in found.problems)
+    else:
+        assert isinstance(found, ChainFile)

@@ -1,0 +1,198 @@
+"""Whoever goes in the middle of a tool call, the others are told, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import trio
+from bridges_providers import BINDINGS, Provider, Waiting, declaration
+from bridges_situation import initialize, receive, send, shim, situation
+from hypercorn.config import Config
+from hypercorn.trio import serve
+
+from bridges.bridge import McpBridge
+from bridges.door import Door
+from conductor.testing import FakeAgent, FakeProxy, open_chain
+
+WAIT = {"name": "wait", "arguments": {}}
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_the_proxy_that_offers_the_server_goes(binding):
+    waiting = Waiting()
+    proxy, agent = FakeProxy(), FakeAgent()
+    async with open_chain(proxy, McpBridge(), agent, bridged=False) as client:
+        await client.initialize()
+        Provider(proxy.endpoint, binding, waiting.server).mount()
+        await client.new_session("/work", [declaration(binding)])
+        [new] = [h for h in agent.transcript if h.method == "session/new"]
+        async with shim(new.params["mcpServers"][0]) as process:
+            await initialize(process)
+            await send(process, 2, "tools/call", WAIT)
+            await waiting.begun.wait()
+            proxy.hang_up()
+            answer = await receive(process)
+            status = await ended(process)
+
+    assert answer["id"] == 2
+    assert "FakeProxy" in answer["error"]["message"] or "ended" in answer["error"]["message"]
+    assert status == 0
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_the_client_that_offers_the_server_goes(binding):
+    waiting = Waiting()
+    async with situation(binding, waiting.server) as on:
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            await send(process, 2, "tools/call", WAIT)
+            await waiting.begun.wait()
+            on.client.close()
+            status = await ended(process)
+
+    assert status == 0
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_the_agent_goes(binding):
+    """Its shim outlives it for a moment, as a process whose parent was killed does."""
+    waiting = Waiting()
+    async with situation(binding, waiting.server) as on:
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            await send(process, 2, "tools/call", WAIT)
+            await waiting.begun.wait()
+            on.agent.hang_up()
+            with trio.fail_after(5):
+                await waiting.cancelled.wait()
+            status = await ended(process)
+
+    assert status == 0
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_the_server_on_the_web_goes(kind, nursery):
+    waiting = Waiting()
+    server = waiting.server()
+    app = server.streamable_http_app() if kind == "http" else server.sse_app()
+    config = Config()
+    config.bind = ["127.0.0.1:0"]
+    config.accesslog = config.errorlog = None
+    config.graceful_timeout = 0.1
+    with trio.fail_after(20):
+        async with trio.open_nursery() as web:
+            [origin] = await web.start(serve, app, config)
+            url = origin + ("/mcp" if kind == "http" else "/sse")
+            async with situation() as on:
+                declared = {"type": kind, "name": "web", "url": url, "headers": []}
+                [entry] = await on.declare(declared)
+                async with shim(entry) as process:
+                    await initialize(process)
+                    await send(process, 2, "tools/call", WAIT)
+                    await waiting.begun.wait()
+                    web.cancel_scope.cancel()
+                    answer = await receive(process)
+
+    assert answer["id"] == 2
+    assert answer["error"]["message"] == "The MCP server cannot be reached"
+
+
+AGENT = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    result = {
+        "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
+        "session/new": {"sessionId": "s", "_meta": {"given": message["params"].get("mcpServers")}},
+    }.get(message.get("method"))
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+"""Tells what it was given, and starts nothing: the test does that in its place."""
+
+
+async def test_the_conductor_is_killed(tmp_path):
+    """The shim ends. The socket's directory stays; the next conductor clears it away."""
+    agent = tmp_path / "agent.py"
+    agent.write_text(AGENT)
+    argv = [sys.executable, "-m", "conductor", "agent", f"{sys.executable} {agent}"]
+    env = {"PATH": "/usr/bin", "TMPDIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with trio.fail_after(20):
+        conductor = await trio.lowlevel.open_process(argv, env=env, **pipes)
+        async with conductor.stdin, conductor.stdout:
+            hello = {"protocolVersion": 1, "clientCapabilities": {}}
+            await request(conductor, 1, "initialize", hello)
+            params = {"cwd": "/", "mcpServers": [declaration("serverId")]}
+            answer = await request(conductor, 2, "session/new", params)
+            [entry] = answer["result"]["_meta"]["given"]
+            async with shim(entry) as process:
+                await send(process, 1, "initialize")
+                await receive_request(conductor, "mcp/connect")
+                conductor.send_signal(signal.SIGKILL)
+                await conductor.wait()
+                status = await ended(process)
+
+    assert status == 0
+    [left] = tmp_path.glob("acp-mcp-*")
+
+
+def test_a_directory_that_nobody_serves_is_cleared_away(tmp_path, monkeypatch):
+    """Of what one finds there only that: not what is served, not what is not ours."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    [stale] = tmp_path.glob("acp-mcp-*")
+    assert (stale / "s").exists()
+    other = tmp_path / "acp-mcp-other"
+    other.mkdir()
+    (other / "precious").write_text("")
+    (tmp_path / "acp-mcp-link").symlink_to(tmp_path)
+
+    served, door = Door(), Door()
+    one = Path(served.open().removeprefix("unix:")).parent
+    two = Path(door.open().removeprefix("unix:")).parent
+    try:
+        assert {*tmp_path.iterdir()} == {one, two, other, tmp_path / "acp-mcp-link"}
+    finally:
+        served.close()
+        door.close()
+    assert {*tmp_path.iterdir()} == {other, tmp_path / "acp-mcp-link"}
+
+
+KILLED = """
+import os, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from bridges.door import Door
+Door().open()
+os.kill(os.getpid(), 9)
+"""
+
+
+async def ended(process):
+    with trio.fail_after(10):
+        return await process.wait()
+
+
+async def request(process, id, method, params):
+    await send(process, id, method, params)
+    return await receive(process)
+
+
+async def receive_request(process, method):
+    buffer = b""
+    while f'"{method}"'.encode() not in buffer:
+        chunk = await process.stdout.receive_some()
+        assert chunk, "the conductor ended"
+        buffer += chunk
+    return json.loads(buffer.splitlines()[-1])

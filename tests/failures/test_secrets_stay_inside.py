@@ -1,0 +1,109 @@
+"""Invariant 9: what a component is given in its environment appears in no log, error or argument."""
+
+import json
+from pathlib import Path
+
+import pytest
+from processes.editor import agent, probe
+
+from conductor import masking
+from conductor.errors import ComponentExited
+from conductor.masking import hide, masked, masked_value
+from conductor.messages import error_of
+
+SECRET = "s3cr3t-t0ken"
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    monkeypatch.setattr(masking, "_secrets", set())
+    monkeypatch.setattr(masking, "_pattern", None)
+
+
+def test_a_secret_is_masked_wherever_it_stands():
+    hide([SECRET])
+
+    assert masked(f"Bearer {SECRET}!{SECRET}") == "Bearer ***!***"
+    assert masked_value({"a": [f"x{SECRET}", 1, None], "b": (SECRET,)}) == {
+        "a": ["x***", 1, None],
+        "b": ["***"],
+    }
+
+
+def test_short_values_are_no_secrets():
+    hide(["1", "debug", ""])
+
+    assert masked("1 debug") == "1 debug"
+
+
+def test_the_longest_secret_is_masked_as_one():
+    hide(["abcdef", "abcdefghi"])
+
+    assert masked("abcdefghi abcdef") == "*** ***"
+
+
+def test_a_secret_of_several_lines_is_masked_line_by_line():
+    hide(["-----BEGIN KEY\n  QUJDREVGRw==\n"])
+
+    assert masked("  QUJDREVGRw==") == "***"
+    assert masked("found QUJDREVGRw== there") == "found *** there"
+
+
+def test_a_secret_is_masked_as_json_spells_it():
+    hide(['pass"wörd\\'])
+
+    assert masked(json.dumps('pass"wörd\\')) == '"***"'
+    assert masked(json.dumps('pass"wörd\\', ensure_ascii=False)) == '"***"'
+
+
+def test_an_error_is_masked_where_it_becomes_one_of_the_wire():
+    hide([SECRET])
+    error = ComponentExited("c", f"said {SECRET}", stderr_tail=[f"key={SECRET}"], place="f:1:1")
+
+    assert SECRET not in error_of(error).decode()
+    assert SECRET not in error_of(RuntimeError(SECRET)).decode()
+
+
+@pytest.mark.parametrize("form", ["env", "variable"])
+def test_what_a_component_prints_of_its_environment_is_masked(run_chain, monkeypatch, form):
+    monkeypatch.setenv("OF_THE_CALLER", SECRET)
+    value = SECRET if form == "env" else "${OF_THE_CALLER}"
+    editor = run_chain({"run": probe(), "name": "agent", "env": {"TOKEN": value}}, log="debug")
+    editor.open()
+    assert editor.ask("env TOKEN") == SECRET  # it has it, and what it says is its own
+    editor.answer(editor.prompt(f"errors using {SECRET}\\n"))
+
+    error = editor.answer(editor.prompt("die 3"))["error"]
+
+    assert error["data"]["stderr"] == ["using ***"]
+    assert editor.leave() == 0
+    assert "using ***" in " ".join(editor.log)
+    assert SECRET not in " ".join(editor.log)
+
+
+def test_a_secret_in_the_command_is_shown_as_it_is_written(run_chain, monkeypatch):
+    monkeypatch.setenv("OF_THE_CALLER", SECRET)
+    run = agent("--exit-at-start", "1", "--name", "${OF_THE_CALLER}")
+    editor = run_chain({"run": run, "name": "agent"}, log="debug")
+
+    error = editor.initialize()["error"]
+
+    assert "${OF_THE_CALLER}" in error["data"]["command"]
+    assert SECRET not in json.dumps(error)
+    assert editor.leave() == 3
+    assert SECRET not in " ".join(editor.log)
+
+
+def test_the_options_of_a_plugin_are_in_no_process_argument(run_chain, tmp_path):
+    module = tmp_path / "with_a_secret.py"
+    module.write_text(
+        "import attrs\nfrom conductor.proxy import Proxy\n\n\n@attrs.define\n"
+        "class WithSecret(Proxy):\n    token: str\n"
+    )
+    spec = {"use": f"{module}:WithSecret", "isolate": True, "with": {"token": SECRET}}
+    editor = run_chain(agent(), spec)
+    editor.open()
+
+    for pid in (editor.pid, *(process.pid for process in editor.components)):
+        assert SECRET not in Path(f"/proc/{pid}/cmdline").read_text()
+    assert editor.leave() == 0

@@ -1,6 +1,6 @@
 """The socket that shims connect to, and who may come in.
 
-A Unix socket in a directory of ours (mode 0700), made when the first declaration needs it. Whoever
+A Unix socket in a directory of ours (`place`), made when the first declaration needs it. Whoever
 connects must run as the same user and show, in its first line, a token of a declaration that is in
 force; anybody else is sent away without a byte. A token is made for one declaration of one session
 set-up, is never used again for another, and is void from the moment that this is released: an agent
@@ -13,11 +13,9 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import shutil
 import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -25,6 +23,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from bridges.place import Place
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
 
@@ -36,8 +35,6 @@ _PATIENCE: Final = 5.0
 """Seconds that a connection has to show its token."""
 _MAX_TOKEN: Final = 128
 _CHUNK: Final = 65536
-_MAX_PATH: Final = 100
-"""sun_path has 104 bytes on some systems."""
 
 log = get_logger(component="mcp-bridge")
 T = TypeVar("T")
@@ -101,7 +98,7 @@ class Door:
     """Lets shims in, for as long as `serve` runs; `close` leaves nothing behind."""
 
     address: str | None = None
-    _directory: str | None = attrs.field(default=None, init=False)
+    _place: Place | None = attrs.field(default=None, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
     _tokens: dict[bytes, object] = attrs.field(factory=dict, init=False)
     _waiting: int = attrs.field(default=0, init=False)
@@ -157,9 +154,9 @@ class Door:
         if self._listener is not None:
             trio.lowlevel.notify_closing(self._listener)
             self._listener.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        self._listener = self._directory = self.address = None
+        if self._place is not None:
+            self._place.remove()
+        self._listener = self._place = self.address = None
 
     async def _receive(
         self,
@@ -198,16 +195,12 @@ class Door:
         return (self._tokens.get(_digest(token)) if newline else None), rest
 
     def _unix(self) -> tuple[socket.socket, str]:
-        self._directory = tempfile.mkdtemp(prefix="acp-mcp-")  # mode 0700
-        if len(self._directory) > _MAX_PATH - 3:
-            os.rmdir(self._directory)
-            self._directory = tempfile.mkdtemp(prefix="acp-mcp-", dir="/tmp")
-        path = os.path.join(self._directory, "s")
+        self._place = place = Place.make()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
-        os.chmod(path, 0o600)
+        listener.bind(place.path)
+        os.chmod(place.path, 0o600)
         listener.listen(_MAX_WAITING)
-        return listener, f"unix:{path}"
+        return listener, f"unix:{place.path}"
 
 
 def _digest(token: bytes) -> bytes:

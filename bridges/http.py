@@ -11,187 +11,23 @@ that a stream that broke can be resumed with `Last-Event-ID`.
 from __future__ import annotations
 
 import hmac
-import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 import trio
 
-from bridges.bindings import members_of
-from bridges.link import CANCELLED, Cancel, Link, is_modern
-from bridges.shim_consumer import cancelled_id
-from conductor.bridging import (
-    INTERNAL_ERROR,
-    Answered,
-    Call,
-    Id,
-    Malformed,
-    Message,
-    Payload,
-    decode,
-    encode_error,
-    encode_id,
-    error_pieces,
-    notification_pieces,
-    request_pieces,
-    result_pieces,
-)
+from bridges.http_session import HttpSession
+from bridges.http_streams import STANDING, send_events
+from bridges.link import CANCELLED, is_modern
+from conductor.bridging import Malformed, Message, decode, encode_error, error_pieces
 
-__all__ = ["HttpDoor", "HttpSession"]
+__all__ = ["HttpDoor"]
 
-_KEPT_EVENTS: Final = 1000
-_KEPT_BYTES: Final = 4 * 1024 * 1024
 _MAX_BODY: Final = 256 * 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-
-
-@attrs.define(eq=False)
-class _Stream:
-    """A server-sent event stream, whoever reads it at the moment."""
-
-    name: str
-    events: list[tuple[int, bytes]] = attrs.field(factory=list)
-    done: bool = False
-    size: int = 0
-    delivered: int = 0
-    """The number of the newest event that a client was sent."""
-    more: trio.Event = attrs.field(factory=trio.Event)
-    _numbers: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1))
-
-    def put(self, line: bytes, *, last: bool = False) -> None:
-        self.events.append((next(self._numbers), line))
-        self.size += len(line)
-        while self._has_too_much():
-            self.size -= len(self.events.pop(0)[1])
-        self.done = self.done or last
-        self.more.set()
-        self.more = trio.Event()
-
-    def _has_too_much(self) -> bool:
-        """What a client has may be forgotten; what it has not, only where nobody waits for it."""
-        if len(self.events) <= _KEPT_EVENTS and self.size <= _KEPT_BYTES:
-            return False
-        return len(self.events) > 1 and (self.name == "0" or self.events[0][0] <= self.delivered)
-
-    def end(self) -> None:
-        self.done = True
-        self.more.set()
-        self.more = trio.Event()
-
-
-class HttpSession:
-    """The consumer of a link: the agent's MCP client, over HTTP."""
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        self.link: Link | None = None
-        self.standing = _Stream("0")
-        """What belongs to no request."""
-        self.streams: dict[str, _Stream] = {"0": self.standing}
-        self.calls: dict[Id, tuple[Call, _Stream]] = {}
-        self._sent: dict[int, Answered] = {}
-        self._ids = itertools.count(1)
-        self._stream_names = itertools.count(1)
-        self._tokens: dict[bytes, Call] = {}
-
-    # -- what the agent sends ----------------------------------------------------------------------
-
-    def ask(self, message: Message) -> _Stream:
-        """Take a request; its answer ends the stream."""
-        stream = _Stream(f"{next(self._stream_names)}")
-        self.streams = {n: s for n, s in self.streams.items() if not s.done or n == "0"}
-        self.streams[stream.name] = stream
-        id: Id = message.id  # type: ignore[assignment]
-        call = Call(str(message.method), self, id)
-        self.calls[id] = call, stream
-        params = message.params if isinstance(message.params, bytes | memoryview) else None
-        raw = None if not message.params else bytes(message.params)
-        meta = members_of(raw).get("_meta") if raw is not None else None
-        token = members_of(meta).get("progressToken") if meta is not None else None
-        if token is not None:
-            self._tokens[bytes(token)] = call
-        assert self.link is not None
-        self.link.request(call, str(message.method), raw if params is None else params)
-        return stream
-
-    def take(self, message: Message) -> None:
-        """Take a notification or an answer."""
-        assert self.link is not None
-        raw = bytes(message.params) if message.params else None
-        if message.method:
-            if message.method == CANCELLED:
-                self.withdraw(cancelled_id(raw))
-            else:
-                self.link.notification(str(message.method), raw)
-            return
-        answered = self._sent.pop(message.id, None)  # type: ignore[arg-type]
-        if answered is not None:
-            answered(
-                bytes(message.result) if message.result else None,
-                bytes(message.error) if message.error else None,
-            )
-
-    def withdraw(self, id: Id) -> None:
-        call, stream = self.calls.pop(id, (None, None))
-        if call is not None and stream is not None:
-            call.cancel()
-            call.answered = True
-            stream.end()
-
-    # -- Consumer ----------------------------------------------------------------------------------
-
-    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
-        if call.answered:
-            return
-        call.answered = True
-        _, stream = self.calls.pop(call.source_id, (None, None))
-        self._tokens = {key: of for key, of in self._tokens.items() if of is not call}
-        if stream is not None:
-            if result is not None:
-                pieces = result_pieces(call.source_id, result)
-            else:
-                pieces = error_pieces(call.source_id, error or b"null")
-            stream.put(b"".join(pieces), last=True)
-
-    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
-        id = next(self._ids)
-        self._sent[id] = answered
-        stream = self._stream_for(None)
-        stream.put(b"".join(request_pieces(id, method, params)))
-
-        def cancel() -> None:
-            if self._sent.pop(id, None) is not None:
-                gone = b'{"requestId":%b}' % encode_id(id)
-                stream.put(b"".join(notification_pieces(CANCELLED, gone)))
-
-        return cancel
-
-    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
-        if owner is None and params is not None:
-            token = members_of(params).get("progressToken")
-            owner = self._tokens.get(bytes(token)) if token is not None else None
-        line = b"".join(notification_pieces(method, params))
-        self._stream_for(owner, standing=owner is None).put(line)
-
-    def close(self) -> None:
-        gone = encode_error(INTERNAL_ERROR, "The MCP client is gone")
-        for answered in list(self._sent.values()):
-            answered(None, gone)
-        self._sent.clear()
-        for call, _ in list(self.calls.values()):
-            self.respond(call, None, encode_error(INTERNAL_ERROR, "The MCP server is gone"))
-        for stream in self.streams.values():
-            stream.end()
-
-    def _stream_for(self, owner: Call | None, *, standing: bool = False) -> _Stream:
-        """A request's own stream; for what the server asks, that of the newest open request."""
-        for call, stream in reversed(list(self.calls.values())):
-            if call is owner or (owner is None and not standing):
-                return stream
-        return self.standing
 
 
 @attrs.define(eq=False)
@@ -206,8 +42,9 @@ class _Site:
 
 @attrs.define(eq=False)
 class HttpDoor:
-    """Serves every declaration of a bridge, at one port."""
+    """Serves every declaration of a bridge, at one port. `room` waits while others do not read."""
 
+    room: Callable[[], Awaitable[None]]
     origin: str | None = None
     _sites: dict[str, _Site] = attrs.field(factory=dict, init=False)
     _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -284,6 +121,7 @@ class HttpDoor:
         return None
 
     async def _post(self, site: _Site, headers: dict[str, str], receive: Any, send: Any) -> None:
+        await self.room()
         body = await _body(receive)
         if body is None:
             await _plain(send, 413)
@@ -303,7 +141,7 @@ class HttpDoor:
             return
         stream = session.ask(message)
         named = [] if session is site.modern else [(b"mcp-session-id", session.id.encode())]
-        gone = await _events(stream, 0, named, receive, send)
+        gone = await send_events(stream, 0, named, receive, send)
         if gone and session is site.modern:
             session.withdraw(message.id)  # type: ignore[arg-type]
 
@@ -312,15 +150,14 @@ class HttpDoor:
         if session is None:
             await _plain(send, 404 if "mcp-session-id" in headers else 405)
             return
-        name, _, number = headers.get("last-event-id", "0.0").partition(".")
+        name, _, number = headers.get("last-event-id", f"{STANDING}.0").partition(".")
         stream = session.streams.get(name)
         if stream is None or not number.isdigit():
             await _plain(send, 404)
             return
-        after = int(number)
-        if "last-event-id" not in headers and stream.events:
-            after = 0
-        await _events(stream, after, [(b"mcp-session-id", session.id.encode())], receive, send)
+        await send_events(
+            stream, int(number), [(b"mcp-session-id", session.id.encode())], receive, send
+        )
 
     async def _delete(self, site: _Site, headers: dict[str, str], send: Any) -> None:
         session = site.sessions.pop(headers.get("mcp-session-id", ""), None)
@@ -358,41 +195,6 @@ async def _body(receive: Any) -> bytes | None:
             return None
         if not event.get("more_body"):
             return b"".join(chunks)
-
-
-async def _events(
-    stream: _Stream, after: int, headers: list[tuple[bytes, bytes]], receive: Any, send: Any
-) -> bool:
-    """Send what the stream has and gets, until it ends; true if the client went before that."""
-    head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), *headers]
-    await send({"type": "http.response.start", "status": 200, "headers": head})
-    async with trio.open_nursery() as nursery:
-        gone = False
-
-        async def watch() -> None:
-            nonlocal gone
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            gone = True
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(watch)
-        sent = after
-        while True:
-            more = stream.more
-            waiting = [event for event in stream.events if event[0] > sent]
-            if not waiting and stream.done:
-                break
-            if not waiting:
-                await more.wait()
-            for number, line in waiting:
-                sent = number
-                event = b"id: %b.%d\ndata: %b\n\n" % (stream.name.encode(), number, line[:-1])
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-                stream.delivered = max(stream.delivered, number)
-        await send({"type": "http.response.body", "body": b""})
-        nursery.cancel_scope.cancel()
-    return gone
 
 
 async def _plain(send: Any, status: int) -> None:

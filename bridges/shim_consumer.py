@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Final
+
 import attrs
 import msgspec
 import trio
@@ -23,6 +26,7 @@ from conductor.bridging import (
     encode_id,
     notification_pieces,
     request_pieces,
+    write_backlog,
 )
 from conductor.log import get_logger
 
@@ -47,6 +51,44 @@ class ShimConsumer:
     def crowded(self) -> bool:
         """Whether the agent does not read what it was sent."""
         return self.connection.outbox.size > HIGH_WATER
+
+    async def serve(
+        self,
+        flusher: Flusher,
+        wait_room: Callable[[], Awaitable[None]],
+        provide: Callable[[trio.Nursery], Awaitable[None]],
+    ) -> None:
+        """One shim, from its token to its end. `provide` opens the link."""
+        assert self.link is not None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write_backlog, self.connection, flusher)
+                nursery.start_soon(self._end, flusher, nursery.cancel_scope)
+                await provide(nursery)
+                await self._read(flusher, wait_room)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.link.close()
+            self.transport.close()
+            flusher.made_room()
+
+    async def _read(self, flusher: Flusher, wait_room: Callable[[], Awaitable[None]]) -> None:
+        """Route what the agent's MCP client says, not faster than it and the others read."""
+        connection = self.connection
+        while chunk := await self.transport.receive():
+            if self.ended.is_set():
+                continue
+            flusher.feed(connection, chunk)
+            while self.crowded and not connection.closed:
+                await flusher.wait_room()
+            await wait_room()
+
+    async def _end(self, flusher: Flusher, scope: trio.CancelScope) -> None:
+        """When the bridge ends it, a client that reads still gets what was said to it."""
+        await self.ended.wait()
+        flusher.made_room()
+        await trio.sleep(_LAST_BYTES)
+        scope.cancel()
 
     # -- Receiver: what the agent sends ------------------------------------------------------------
 
@@ -123,6 +165,8 @@ class _Cancelled(msgspec.Struct):
     requestId: int | str | None = None
 
 
+_LAST_BYTES: Final = 5.0
+"""Seconds that the MCP client of a released declaration has to read what is left for it."""
 _GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 

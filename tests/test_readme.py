@@ -1,4 +1,4 @@
-"""What the README says is true: its commands run, its chain loads, its snippets are what they say."""
+"""What the README says is true: its commands run, its chain loads, its settings parse."""
 
 from __future__ import annotations
 

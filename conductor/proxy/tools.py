@@ -17,11 +17,9 @@ ask the client and the agent while it runs.
 from __future__ import annotations
 
 import functools
-import inspect
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import msgspec
@@ -33,62 +31,21 @@ from conductor.proxy.codec import decode_params, decode_result, encode
 from conductor.proxy.declare import Handler, Sender
 from conductor.proxy.hosting import Hosted
 from conductor.proxy.peers import Answered
+from conductor.proxy.tool_methods import ToolCall, marked, server_of_tools, tool
 
 if TYPE_CHECKING:
     from conductor.proxy.base import Proxy
 
 __all__ = ["ToolCall", "Toolbox", "tool", "with_tools"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 Onward: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
-_MARK: Final = "__acp_tool__"
-
-
-@attrs.frozen
-class ToolCall:
-    """Who calls. A parameter with this annotation gets it; the model does not see that one."""
-
-    session_id: str | None
-    """The ACP session; `None` where the agent connected before its session had an id."""
-    server_id: str
-    connection_id: str | None
-    """`None` in the stateless binding."""
-
-
-@attrs.frozen
-class _Mark:
-    name: str | None
-    description: str | None
-
-
-@overload
-def tool(function: F, /) -> F: ...
-
-
-@overload
-def tool(*, name: str | None = None, description: str | None = None) -> Callable[[F], F]: ...
-
-
-def tool(
-    function: Any = None, /, *, name: str | None = None, description: str | None = None
-) -> Any:
-    """Mark an async method as a tool; name, description and schema come from the method itself."""
-
-    def mark(marked: F) -> F:
-        if not inspect.iscoroutinefunction(marked):
-            shown = getattr(marked, "__qualname__", repr(marked))
-            raise DeclarationError(f"@tool: {shown} must be `async def`")
-        setattr(marked, _MARK, _Mark(name, description))
-        return marked
-
-    return mark if function is None else mark(function)
 
 
 def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
     """The handlers of a plugin class, and what its tools need of the same messages."""
     own_servers = getattr(cls, "mcp_servers", None)
     offers = own_servers is not None and own_servers.__qualname__ != "Proxy.mcp_servers"
-    if not offers and not _marked(cls):
+    if not offers and not marked(cls):
         return handlers
     if own_servers is None:
         raise DeclarationError(f"{cls.__name__} has tools, which only a Proxy can offer")
@@ -211,8 +168,8 @@ class Toolbox:
         """Servers for one more session, which nobody else gets."""
         plugin, cls = self.plugin, type(self.plugin)
         made: list[_Declared] = []
-        if _marked(cls):
-            build = functools.partial(_server_of_tools, plugin)
+        if marked(cls):
+            build = functools.partial(_tools, plugin)
             made.append(_Declared(_new_id("mcp-server"), cls.__name__, build))
         for index, server in enumerate(plugin.mcp_servers()):
             make = functools.partial(_attached, plugin, index)
@@ -326,94 +283,12 @@ def _hand_over(connection: _Connection, params: dict[str, Any]) -> None:
     cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
 
 
-# -- tools as a server -----------------------------------------------------------------------------
-
-
-def _server_of_tools(plugin: Proxy, connection: _Connection) -> Any:
-    from mcp.server.mcpserver import MCPServer
-
-    from conductor import __version__
-
-    server = MCPServer(type(plugin).__name__, version=__version__)
-    for name in _marked(type(plugin)):
-        method = getattr(plugin, name)
-        mark: _Mark = getattr(method, _MARK)
-        text, arguments = _documented(inspect.getdoc(method) or "")
-        server.add_tool(
-            _bound(method, arguments, connection),
-            name=mark.name or name,
-            description=mark.description or text,
-        )
-    return server
+def _tools(plugin: Proxy, connection: _Connection) -> Any:
+    return server_of_tools(plugin, connection.call)
 
 
 def _attached(plugin: Proxy, index: int, connection: _Connection) -> Any:
     return plugin.mcp_servers()[index]
-
-
-def _bound(
-    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], connection: _Connection
-) -> Callable[..., Awaitable[Any]]:
-    """The method as a function of what the model gives."""
-    from pydantic import Field
-
-    signature = inspect.signature(method, eval_str=True)
-    own = [p.name for p in signature.parameters.values() if p.annotation is ToolCall]
-    shown = []
-    for parameter in signature.parameters.values():
-        if parameter.name in own:
-            continue
-        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-        if parameter.name in descriptions:
-            annotation = Annotated[annotation, Field(description=descriptions[parameter.name])]
-        shown.append(parameter.replace(annotation=annotation))
-
-    async def call(**arguments: Any) -> Any:
-        from mcp.server.mcpserver.exceptions import ToolError
-
-        try:
-            return await method(**arguments, **{name: connection.call() for name in own})
-        except RequestError as exc:
-            raise ToolError(str(exc)) from exc  # the model can make something of it
-
-    call.__name__ = method.__name__
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in shown}
-    return call
-
-
-_ARGUMENTS: Final = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
-_ARGUMENT: Final = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
-_SECTION: Final = re.compile(r"^\S.*:\s*$")
-
-
-def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring as the tool's description and those of its arguments."""
-    head, *rest = _ARGUMENTS.split(text, maxsplit=1)
-    found: dict[str, str] = {}
-    current: str | None = None
-    after: list[str] = []
-    for line in rest[0].splitlines() if rest else ():
-        match = _ARGUMENT.match(line)
-        if after or _SECTION.match(line):
-            after.append(line)
-        elif match and (current is None or len(match[1]) <= 4):
-            current = match[2]
-            found[current] = match[3]
-        elif current is not None and line.strip():
-            found[current] = f"{found[current]} {line.strip()}".strip()
-    rest_of_it = "\n".join(after).strip()
-    return "\n\n".join(part for part in (head.strip(), rest_of_it) if part), found
-
-
-def _marked(cls: type) -> list[str]:
-    """The names of the tools, in the order in which they are written, bases first."""
-    found: dict[str, None] = {}
-    for base in reversed(cls.__mro__):
-        for name, value in vars(base).items():
-            if hasattr(value, _MARK):
-                found[name] = None
-    return [name for name in found if hasattr(getattr(cls, name, None), _MARK)]
 
 
 def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:

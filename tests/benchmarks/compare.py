@@ -28,7 +28,9 @@ class Key:
 
     @property
     def label(self) -> str:
-        return f"{self.subject}, {self.proxies} proxies" if self.proxies else self.subject
+        if not self.proxies:
+            return self.subject
+        return f"{self.subject}, {self.proxies} {'proxy' if self.proxies == 1 else 'proxies'}"
 
 
 @attrs.define

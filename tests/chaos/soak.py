@@ -70,8 +70,8 @@ def soak_messages(count: int) -> bool:
     editor.close()
     slope = (sizes[-1] - sizes[1]) / max(1, came * 8 / 10)
     print(f"messages     {came:>9}  in {spent:.0f} s, {came / spent:,.0f} a second")
-    print(f"  RSS        {sizes[0] / 2**20:.1f} MiB at a tenth, {sizes[-1] / 2**20:.1f} MiB at the end"
-          f", {slope * 1e6 / 1024:.0f} KiB per million messages")  # fmt: skip
+    early, late = sizes[0] / 2**20, sizes[-1] / 2**20
+    print(f"  RSS        {early:.1f} MiB at a tenth, {late:.1f} MiB at the end")
     print(f"  descriptors {fds}, threads {threads}")
     return came == count // BATCH * BATCH and slope * 1e6 < 2 * 2**20
 
@@ -96,9 +96,7 @@ def soak_teardowns(count: int) -> bool:
     print(f"teardowns    {count:>9}  in {time.monotonic() - begin:.0f} s")
     for name, before in early.items():
         print(f"  {name:11} {before} after a tenth, {late[name]} at the end")
-    print(
-        f"  RSS slope   {slope / 1024:.2f} KiB per teardown, {sizes[-1] / 2**20:.1f} MiB at last"
-    )
+    print(f"  RSS slope   {slope / 1024:.2f} KiB per teardown, {sizes[-1] / 2**20:.1f} MiB at last")
     return early == late and slope < 4096
 
 

@@ -5,10 +5,12 @@ fail. Whatever n is, each request is answered once, the chain ends, and nothing 
 """
 
 import errno
+import gc
 import json
 import os
 import select
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -44,6 +46,9 @@ class Failing:
         self.function, self.left, self.code = function, number, code
 
     def __call__(self, *args, **kwargs):
+        reads = self.code in (errno.EIO, errno.ENOMEM)
+        if reads and sys._getframe(1).f_globals["__name__"] == "subprocess":
+            return self.function(*args, **kwargs)  # CPython's own, which loses the child then
         self.left -= 1
         if self.left == 0:
             raise OSError(self.code, os.strerror(self.code))
@@ -146,9 +151,11 @@ async def test_the_nth_call_fails(monkeypatch, call, number):
             chain.transport.close()
     monkeypatch.undo()
     client.close()
+    lost_client = chain._connection.closed and call.startswith(("read", "write"))
+    del chain
+    gc.collect()  # so that a process that nobody waited for is complained about here
 
     answers = client.answers()
-    lost_client = chain._connection.closed and call.startswith(("read", "write"))
     assert max(answers.values(), default=0) <= 1
     assert set(answers) <= set(sent)
     if not lost_client:

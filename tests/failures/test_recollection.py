@@ -69,14 +69,14 @@ def test_sessions_that_are_set_up_at_the_same_time_keep_their_own_answers():
     pass_on(kept, "session/new", b'{"sessionId":"b"}')
     pass_on(kept, "session/new", b'{"sessionId":"a"}')
 
-    kept.answered(second, b'{"sessionId":"b"}')
     kept.answered(first, b'{"sessionId":"a"}')
+    kept.answered(second, b'{"sessionId":"b"}')
 
     assert [each.inner_result for each in kept.sessions.values()] == [
-        b'{"sessionId":"b"}',
         b'{"sessionId":"a"}',
+        b'{"sessionId":"b"}',
     ]
-    assert [each.params for each in kept.sessions.values()] == [b'{"n":2}', b'{"n":1}']
+    assert [each.params for each in kept.sessions.values()] == [b'{"n":1}', b'{"n":2}']
 
 
 def test_a_proxy_may_rename_sessions():

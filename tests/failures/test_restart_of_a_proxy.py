@@ -57,10 +57,10 @@ def test_a_proxy_that_was_asked_in_the_other_dialect_first_is_restarted_in_its_o
     assert editor.leave() == 0
 
 
-def test_a_proxy_that_ends_before_it_answers_its_initialization_is_named(run_chain):
+def test_a_proxy_that_ends_before_it_answers_its_initialization_is_named(run_chain, once):
     """It had understood: trying the other dialect would only hide why it failed."""
-    fault = ["--fault", "exit1", "--at", "answer"]
-    editor = run_chain(agent(), {"run": agent("--proxy", *fault), "name": "p"})
+    run = agent("--proxy", *once("exit1", "answer"))
+    editor = run_chain(agent(), {"run": run, "name": "p"})
 
     error = editor.initialize()["error"]
 
@@ -238,6 +238,8 @@ def test_what_waits_for_a_proxy_that_is_given_up_goes_past_it_in_order(run_chain
 
     os.kill(one_of(editor, "--name p").pid, SIGKILL)
     editor.wait_log("component failed")
+    for _ in range(5):
+        editor.send({"method": "_note", "params": {}})
     prompts = [editor.prompt(f"echo {number}") for number in range(20)]
 
     assert "error" in editor.answer(streaming)
@@ -250,6 +252,7 @@ def test_what_waits_for_a_proxy_that_is_given_up_goes_past_it_in_order(run_chain
     assert streamed == sorted(streamed)
     assert len(streamed) == len(set(streamed))
     assert said[-20:] == [str(number) for number in range(20)]
+    assert seen(editor, "_note") == "5"
     assert editor.leave() == 0
 
 

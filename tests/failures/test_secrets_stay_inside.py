@@ -1,4 +1,4 @@
-"""Invariant 9: what a component is given in its environment appears in no log, error or argument."""
+"""Invariant 9: what a component is given in its environment is in no log, error or argument."""
 
 import json
 from pathlib import Path

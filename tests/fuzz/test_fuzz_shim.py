@@ -45,6 +45,7 @@ def test_every_byte_arrives_in_order(tmp_path_factory, to_bridge, to_agent):
             for thread in (writing, sending, receiving):
                 thread.join(30)
             shim.stdin.close()
+            bridge.close()
             assert shim.wait(30) == 0
 
     assert printed == b"".join(to_agent)

@@ -16,6 +16,7 @@ from conductor.components.plugin import PluginComponent
 from conductor.connection.lanes import Lane, Notification
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.proxy import Proxy, RequestCancelled, RequestError, on
+from conductor.testing import FakeAgent
 
 
 @pytest.fixture
@@ -805,6 +806,20 @@ async def test_a_lifespan_that_does_not_begin_is_a_failure_to_start(autojump_clo
         (failure,) = on_hop.host.failures
 
     assert str(failure) == "component 'hop' did not start: lifespan() did not yield within 30 s"
+
+
+async def test_a_long_chain_of_plugins_needs_no_deep_stack(chain):
+    class Passes(Proxy):
+        @on("_handled")
+        async def handle(self, params, forward):
+            return await forward()
+
+    echo = FakeAgent(handlers={method: lambda params: params for method in ("_handled", "_passed")})
+    async with chain(*(Passes() for _ in range(64)), echo) as client:
+        await client.initialize()
+
+        assert await client.request("_handled", {"n": 1}) == {"n": 1}
+        assert await client.request("_passed", {"n": 2}) == {"n": 2}
 
 
 # -- the books -------------------------------------------------------------------------------------

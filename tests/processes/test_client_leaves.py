@@ -86,9 +86,8 @@ def test_grandchildren_end_with_an_agent_that_ends_in_order(start_agent, placeme
     assert not grandchild.is_running()
 
 
-@pytest.mark.parametrize("placement", ["group", "session"])
-def test_grandchildren_of_a_stubborn_agent_end(start_file, placement):
-    flags = ("--fork-child", placement, "--ignore-eof", "--ignore-term")
+def test_grandchildren_of_a_stubborn_agent_end(start_file):
+    flags = ("--fork-child", "session", "--ignore-eof", "--ignore-term")
     editor = start_file({"run": agent(*flags)})
     editor.open()
     grandchild = psutil.Process(int(editor.wait_log("child ").rstrip("'").split()[-1]))

@@ -30,6 +30,23 @@ def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_fil
     assert editor.wait() == 1
 
 
+@pytest.mark.parametrize("on_failure", ["restart", "bypass"])
+def test_what_is_owed_is_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
+    """With nothing else to wait for: the chain does not end, and nobody else answers."""
+    failing = {"name": "failing", "run": proxy("a"), "on_failure": on_failure}
+    editor = start_file(agent(), failing, proxy("b"))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.components[0].send_signal(SIGKILL)
+
+    error = editor.answer(prompt)["error"]
+    assert (error["code"], error["data"]["component"]) == (-32603, "failing")
+    assert editor.ask("echo hello").endswith("b>[b]hello" if on_failure == "bypass" else "hello")
+    assert editor.leave() == 0
+
+
 def test_what_it_wrote_before_it_died_is_delivered_first(start_file):
     editor = start_file(fatal(agent()), proxy("p"))
     editor.open()

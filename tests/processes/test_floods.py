@@ -85,7 +85,7 @@ def test_a_client_that_leaves_an_agent_that_does_not_read_is_noticed(start_file)
     flood(editor)
     editor.close_stdin()
 
-    assert editor.process.wait(4) == 0
+    assert editor.process.wait(3) == 0
 
 
 def test_a_message_of_100_megabytes_passes_both_ways(start_agent):

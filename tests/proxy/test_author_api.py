@@ -95,6 +95,18 @@ async def test_hidden_prompts_of_two_proxies_in_one_chain(chain):
     assert client.transcript.text() == "[[a end_turn]b end_turn][c end_turn]d"
 
 
+async def test_other_sessions_are_not_muted(chain):
+    async def say_elsewhere(session):
+        agent.say("session-2", "elsewhere ")
+
+    agent = FakeAgent(turns=[["secret", say_elsewhere]])
+    async with chain(Hidden(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+
+    assert client.transcript.text() == "elsewhere [secret end_turn]"
+
+
 async def test_a_tap_is_gone_with_its_block(chain):
     proxy = Hidden()
     async with chain(proxy, FakeAgent(turns=[["x"], ["y"]])) as client:

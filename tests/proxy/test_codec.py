@@ -8,7 +8,7 @@ import pytest
 from support.hop import End, hop
 
 from conductor.proxy import Proxy, on, text
-from conductor.proxy.codec import decode_params, encode
+from conductor.proxy.codec import decode_params, encode, reader
 from conductor.schema import v1
 
 ODD = (
@@ -57,6 +57,16 @@ async def test_an_edit_changes_what_it_names_and_nothing_else(method, expected):
     assert on_hop.agent.heard == [(expected,)]
 
 
+@pytest.mark.parametrize(
+    "value", [b"1e400", b"1.10", b"1E5", b"-0", b"-0.0", b'"\\ud83d"', b"1" * 5000]
+)
+def test_every_oddity_survives_on_its_own(value):
+    raw = b'{"v":%b}' % value
+
+    assert encode(reader(dict)(raw)) == raw
+    assert encode(decode_params(raw, dict)) == raw
+
+
 async def test_the_original_is_forwarded_byte_for_byte():
     raw = b'{ "a" : 1, "a":2,  "\\u0062": "\\/" }'
     async with hop(Edits(), Raw) as on_hop:
@@ -86,6 +96,11 @@ def test_schema_objects_may_stand_anywhere():
 def test_what_is_no_json():
     with pytest.raises(TypeError):
         encode({"a": object()})
+
+
+def test_nesting_beyond_all_measure_is_refused_and_not_a_crash():
+    with pytest.raises(ValueError, match="nested too deeply"):
+        reader(dict)(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
 
 
 def test_absent_params():

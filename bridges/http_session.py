@@ -1,0 +1,187 @@
+"""One MCP session over Streamable HTTP: a consumer that is sent to on streams.
+
+Every request of the client has a stream, which ends with its answer; what the server says about a
+request, or asks while one is open, goes there, everything else to the standing stream. Streams that
+have ended are kept for a while, so that a client that lost one can have the rest of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import trio
+
+from bridges.bindings import members_of
+from bridges.http_streams import STANDING, EventStream
+from bridges.link import CANCELLED, Cancel, Link
+from bridges.shim_consumer import cancelled_id
+from conductor.bridging import (
+    INTERNAL_ERROR,
+    Answered,
+    Call,
+    Id,
+    Message,
+    Payload,
+    encode_error,
+    encode_id,
+    error_pieces,
+    notification_pieces,
+    request_pieces,
+    result_pieces,
+)
+
+__all__ = ["HttpSession"]
+
+_KEPT_BYTES: Final = 8 * 1024 * 1024
+_KEPT_STREAMS: Final = 64
+"""What is kept of streams that have ended, but for the newest, however large that is."""
+
+
+class HttpSession:
+    """The consumer of a link: the agent's MCP client, over HTTP."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.link: Link | None = None
+        self.standing = EventStream(STANDING, self._stream_changed)
+        self.streams: dict[str, EventStream] = {STANDING: self.standing}
+        self.calls: dict[Id, tuple[Call, EventStream]] = {}
+        self._ended: dict[str, EventStream] = {}
+        self._slow: set[EventStream] = set()
+        self._read = trio.lowlevel.ParkingLot()
+        self._sent: dict[int, Answered] = {}
+        self._ids = itertools.count(1)
+        self._stream_names = itertools.count(1)
+        self._tokens: dict[bytes, Call] = {}
+        self._token_of: dict[Call, bytes] = {}
+
+    # -- what the agent sends ----------------------------------------------------------------------
+
+    def ask(self, message: Message) -> EventStream:
+        """Take a request; its answer ends the stream."""
+        stream = EventStream(f"{next(self._stream_names)}", self._stream_changed)
+        self.streams[stream.name] = stream
+        id: Id = message.id  # type: ignore[assignment]
+        call = Call(str(message.method), self, id)
+        self.calls[id] = call, stream
+        params = message.params if isinstance(message.params, bytes | memoryview) else None
+        raw = None if not message.params else bytes(message.params)
+        meta = members_of(raw).get("_meta") if raw is not None else None
+        token = members_of(meta).get("progressToken") if meta is not None else None
+        if token is not None:
+            self._tokens[bytes(token)] = call
+            self._token_of[call] = bytes(token)
+        assert self.link is not None
+        self.link.request(call, str(message.method), raw if params is None else params)
+        return stream
+
+    def take(self, message: Message) -> None:
+        """Take a notification or an answer."""
+        assert self.link is not None
+        raw = bytes(message.params) if message.params else None
+        if message.method:
+            if message.method == CANCELLED:
+                self.withdraw(cancelled_id(raw))
+            else:
+                self.link.notification(str(message.method), raw)
+            return
+        answered = self._sent.pop(message.id, None)  # type: ignore[arg-type]
+        if answered is not None:
+            answered(
+                bytes(message.result) if message.result else None,
+                bytes(message.error) if message.error else None,
+            )
+
+    def withdraw(self, id: Id) -> None:
+        """The client does not want this answer any more."""
+        call, stream = self.calls.pop(id, (None, None))
+        if call is not None and stream is not None:
+            call.cancel()
+            call.answered = True
+            self._tokens.pop(self._token_of.pop(call, b""), None)
+            stream.end()
+
+    async def wait_read(self) -> None:
+        """Wait while the client reads a stream slower than it is fed."""
+        while self._slow:
+            await self._read.park()
+
+    # -- Consumer ----------------------------------------------------------------------------------
+
+    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        if call.answered:
+            return
+        call.answered = True
+        _, stream = self.calls.pop(call.source_id, (None, None))
+        self._tokens.pop(self._token_of.pop(call, b""), None)
+        if stream is not None:
+            if result is not None:
+                pieces = result_pieces(call.source_id, result)
+            else:
+                pieces = error_pieces(call.source_id, error or b"null")
+            stream.put(b"".join(pieces), last=True)
+
+    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+        id = next(self._ids)
+        self._sent[id] = answered
+        stream = self._stream_for(None)
+        stream.put(b"".join(request_pieces(id, method, params)))
+
+        def cancel() -> None:
+            if self._sent.pop(id, None) is not None:
+                gone = b'{"requestId":%b}' % encode_id(id)
+                stream.put(b"".join(notification_pieces(CANCELLED, gone)))
+
+        return cancel
+
+    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
+        if owner is None and params is not None:
+            token = members_of(params).get("progressToken")
+            owner = self._tokens.get(bytes(token)) if token is not None else None
+        line = b"".join(notification_pieces(method, params))
+        self._stream_for(owner, standing=owner is None).put(line)
+
+    def close(self) -> None:
+        gone = encode_error(INTERNAL_ERROR, "The MCP client is gone")
+        for answered in list(self._sent.values()):
+            answered(None, gone)
+        self._sent.clear()
+        for call, _ in list(self.calls.values()):
+            self.respond(call, None, encode_error(INTERNAL_ERROR, "The MCP server is gone"))
+        for stream in list(self.streams.values()):
+            stream.end()
+
+    def _stream_changed(self, stream: EventStream) -> None:
+        if stream.slow:
+            self._slow.add(stream)
+        elif stream in self._slow:
+            self._slow.discard(stream)
+            self._read.unpark_all()
+        if stream.lost:
+            self.streams.pop(stream.name, None)
+            for id, (_, of) in list(self.calls.items()):
+                if of is stream:
+                    self.withdraw(id)
+        elif stream.done and stream is not self.standing:
+            self._keep(stream)
+
+    def _keep(self, stream: EventStream) -> None:
+        self._ended[stream.name] = stream
+        size = sum(one.size for one in self._ended.values())
+        for old in list(self._ended.values()):
+            if len(self._ended) == 1 or (size <= _KEPT_BYTES and len(self._ended) <= _KEPT_STREAMS):
+                break
+            if not old.readers and old is not stream:
+                size -= old.size
+                del self._ended[old.name]
+                self.streams.pop(old.name, None)
+
+    def _stream_for(self, owner: Call | None, *, standing: bool = False) -> EventStream:
+        """A request's own stream; for what the server asks, that of the newest open request."""
+        if owner is not None:
+            call, stream = self.calls.get(owner.source_id, (None, self.standing))
+            return stream if call is owner else self.standing
+        if self.calls and not standing:
+            return next(reversed(self.calls.values()))[1]
+        return self.standing

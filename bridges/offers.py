@@ -1,0 +1,136 @@
+"""What an agent is given in place of a server that it cannot take as it was declared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+
+from bridges.acp_provider import Server
+from bridges.declarations import Abilities, http_entry, stdio_entry, unique_name
+from bridges.door import Door
+from bridges.http import HttpDoor
+from bridges.http_session import HttpSession
+from bridges.link import Link
+from conductor.bridging import INVALID_PARAMS
+from conductor.proxy import RequestError
+
+__all__ = ["Declaration", "Offers"]
+
+_SHIM: Final = str(Path(__file__).with_name("shim.py"))
+
+
+@attrs.define(eq=False)
+class Declaration:
+    """One server of one session, as the agent got it."""
+
+    server: Server
+    name: str
+    token: str
+    remote: bool = False
+    """Whether it is a server on the web, which the agent cannot reach itself."""
+    path: str | None = None
+    """Where it is served, if over HTTP."""
+    links: set[Link] = attrs.field(factory=set)
+
+
+@attrs.define(eq=False)
+class Offers:
+    """`over_http` begins an MCP session of an agent that was given an address."""
+
+    mode: Literal["auto", "stdio", "http", "off"]
+    new_id: Callable[[], str]
+    over_http: Callable[[Declaration, HttpSession], None]
+    agent: Abilities = attrs.field(factory=Abilities, init=False)
+    door: Door = attrs.field(factory=Door, init=False)
+    http: HttpDoor | None = attrs.field(default=None, init=False)
+    _names: set[str] = attrs.field(factory=set, init=False)
+    """The server names that the agent was ever given."""
+    _servers: dict[str, Server] = attrs.field(factory=dict, init=False)
+
+    def way(self) -> Literal["native", "stdio", "http", "none"]:
+        """How the agent gets servers that are declared over ACP."""
+        agent = self.agent
+        if agent.acp:
+            return "native"
+        if self.mode == "off":
+            return "none"
+        if self.mode == "http" and agent.http:
+            return "http"
+        if agent.stdio:
+            return "stdio"
+        return "http" if agent.http else "none"
+
+    def replace(
+        self, entry: dict[str, Any], taken: set[str], declared: list[Declaration]
+    ) -> dict[str, Any] | None:
+        if self._is_out_of_reach(entry):
+            server = Server(f"url:{self.new_id()}", entry["name"], entry)
+            name = self._name_for_agent(entry["name"], taken - {entry["name"]})
+            return self._over_stdio(Declaration(server, name, "", remote=True), declared)
+        if entry.get("type") != "acp":
+            return None
+        way = self.way()
+        if way == "none":
+            why = (
+                "mcp_bridge is off, and the agent takes no MCP servers over ACP"
+                if self.mode == "off"
+                else "the agent takes MCP servers neither over ACP nor over stdio or HTTP"
+            )
+            raise RequestError(INVALID_PARAMS, f"MCP server {entry.get('name')!r}: {why}")
+        id = entry.get("serverId", entry.get("id"))
+        if not isinstance(id, str) or not isinstance(entry.get("name"), str):
+            raise RequestError(
+                INVALID_PARAMS, "An MCP server of type acp needs a name and a serverId", entry
+            )
+        known = self._servers.get(id)
+        server = Server(id, entry["name"], entry, way=known.way if known is not None else None)
+        self._servers[id] = server
+        name = self._name_for_agent(entry["name"], taken)
+        if way == "http":
+            return self._over_http(server, name, declared)
+        return self._over_stdio(Declaration(server, name, ""), declared)
+
+    def release(self, declarations: Sequence[Declaration]) -> None:
+        for declaration in declarations:
+            self.door.void(declaration.token)
+            if self.http is not None and declaration.path is not None:
+                self.http.withdraw(declaration.path)
+            if self._servers.get(declaration.server.id) is declaration.server:
+                del self._servers[declaration.server.id]
+            for link in list(declaration.links):
+                link.close()
+
+    def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:
+        """Whether it is a server on the web, of a kind that the agent does not take."""
+        takes = {"http": self.agent.http, "sse": self.agent.sse}.get(str(entry.get("type")), True)
+        given = isinstance(entry.get("name"), str) and isinstance(entry.get("url"), str)
+        return not takes and given and self.agent.stdio and self.mode != "off"
+
+    def _over_stdio(self, declaration: Declaration, declared: list[Declaration]) -> dict[str, Any]:
+        address = self.door.open()
+        declaration.token = self.door.issue(declaration)
+        declared.append(declaration)
+        argv = [sys.executable, "-I", "-S", _SHIM]
+        env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
+        return stdio_entry(declaration.name, argv, env, self.agent.version)
+
+    def _over_http(self, server: Server, name: str, declared: list[Declaration]) -> dict[str, Any]:
+        assert self.http is not None
+        assert self.http.origin is not None
+        declaration = Declaration(server, name, "")
+
+        path, token = self.http.publish(lambda session: self.over_http(declaration, session))
+        declaration.path = path
+        declared.append(declaration)
+        authorization = {"Authorization": f"Bearer {token}"}
+        return http_entry(name, self.http.origin + path, authorization)
+
+    def _name_for_agent(self, name: str, taken: set[str]) -> str:
+        if self.agent.by_name:
+            name = unique_name(name, self._names | taken)
+        self._names.add(name)
+        return name

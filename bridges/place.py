@@ -1,0 +1,91 @@
+"""Where the socket for shims is: a directory of our own (mode 0700), gone when we are.
+
+A conductor that is killed cannot clear up after itself, so the next one that makes a place does it.
+Whose place it is shows a lock on the directory, which the kernel takes away with its owner; so
+nobody has to trust a process id, and a place in use is never touched. Only what we make ourselves
+is removed: a socket called `s`, and its directory if that is empty then.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from typing import Final
+
+import attrs
+
+__all__ = ["Place"]
+
+_PREFIX: Final = "acp-mcp-"
+_SOCKET: Final = "s"
+_MAX_PATH: Final = 100
+"""sun_path has 104 bytes on some systems."""
+
+
+@attrs.define(eq=False)
+class Place:
+    """A directory, locked for as long as it is ours."""
+
+    directory: str
+    _lock: int
+
+    @classmethod
+    def make(cls) -> Place:
+        """A new place; what killed conductors left is cleared away. Raises `OSError`."""
+        root = tempfile.gettempdir()
+        if len(root) + len(_PREFIX) + 8 + len(_SOCKET) + 2 > _MAX_PATH:
+            root = "/tmp"
+        _clear(root)
+        while True:
+            directory = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
+            lock = _lock_of(directory)
+            if lock is not None and os.path.isdir(directory):
+                return cls(directory, lock)
+            if lock is not None:  # another conductor took it for one that was left
+                os.close(lock)
+
+    @property
+    def path(self) -> str:
+        """Where the socket goes."""
+        return os.path.join(self.directory, _SOCKET)
+
+    def remove(self) -> None:
+        _remove(self.directory, self._lock)
+
+
+def _clear(root: str) -> None:
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
+                lock = _lock_of(entry.path)
+                if lock is not None:
+                    _remove(entry.path, lock)
+
+
+def _lock_of(directory: str) -> int | None:
+    """The lock of a directory that belongs to us and that nobody holds."""
+    import fcntl
+
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+def _remove(directory: str, lock: int) -> None:
+    with suppress(OSError):
+        os.unlink(_SOCKET, dir_fd=lock)
+    with suppress(OSError):
+        os.rmdir(directory)
+    os.close(lock)

@@ -1,0 +1,144 @@
+"""Methods as MCP tools: what `@tool` keeps, and what the model is told of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, overload
+
+import attrs
+
+from conductor.errors import RequestError
+from conductor.proxy.annotations import DeclarationError
+
+if TYPE_CHECKING:
+    from conductor.proxy.base import Proxy
+
+__all__ = ["ToolCall", "marked", "server_of_tools", "tool"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK: Final = "__acp_tool__"
+
+
+@attrs.frozen
+class ToolCall:
+    """Who calls. A parameter with this annotation gets it; the model does not see that one."""
+
+    session_id: str | None
+    """The ACP session; `None` where the agent connected before its session had an id."""
+    server_id: str
+    connection_id: str | None
+    """`None` in the stateless binding."""
+
+
+@attrs.frozen
+class _Mark:
+    name: str | None
+    description: str | None
+
+
+@overload
+def tool(function: F, /) -> F: ...
+
+
+@overload
+def tool(*, name: str | None = None, description: str | None = None) -> Callable[[F], F]: ...
+
+
+def tool(
+    function: Any = None, /, *, name: str | None = None, description: str | None = None
+) -> Any:
+    """Mark an async method as a tool; name, description and schema come from the method itself."""
+
+    def mark(marked: F) -> F:
+        if not inspect.iscoroutinefunction(marked):
+            shown = getattr(marked, "__qualname__", repr(marked))
+            raise DeclarationError(f"@tool: {shown} must be `async def`")
+        setattr(marked, _MARK, _Mark(name, description))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def server_of_tools(plugin: Proxy, call: Callable[[], ToolCall]) -> Any:
+    from mcp.server.mcpserver import MCPServer
+
+    from conductor import __version__
+
+    server = MCPServer(type(plugin).__name__, version=__version__)
+    for name in marked(type(plugin)):
+        method = getattr(plugin, name)
+        mark: _Mark = getattr(method, _MARK)
+        text, arguments = _documented(inspect.getdoc(method) or "")
+        server.add_tool(
+            _bound(method, arguments, call),
+            name=mark.name or name,
+            description=mark.description or text,
+        )
+    return server
+
+
+def _bound(
+    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], who: Callable[[], ToolCall]
+) -> Callable[..., Awaitable[Any]]:
+    """The method as a function of what the model gives."""
+    from pydantic import Field
+
+    signature = inspect.signature(method, eval_str=True)
+    own = [p.name for p in signature.parameters.values() if p.annotation is ToolCall]
+    shown = []
+    for parameter in signature.parameters.values():
+        if parameter.name in own:
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        if parameter.name in descriptions:
+            annotation = Annotated[annotation, Field(description=descriptions[parameter.name])]
+        shown.append(parameter.replace(annotation=annotation))
+
+    async def call(**arguments: Any) -> Any:
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        try:
+            return await method(**arguments, **{name: who() for name in own})
+        except RequestError as exc:
+            raise ToolError(str(exc)) from exc  # the model can make something of it
+
+    call.__name__ = method.__name__
+    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in shown}
+    return call
+
+
+_ARGUMENTS: Final = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_SECTION: Final = re.compile(r"^\S.*:\s*$")
+
+
+def _documented(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring as the tool's description and those of its arguments."""
+    head, *rest = _ARGUMENTS.split(text, maxsplit=1)
+    found: dict[str, str] = {}
+    current: str | None = None
+    after: list[str] = []
+    for line in rest[0].splitlines() if rest else ():
+        match = _ARGUMENT.match(line)
+        if after or _SECTION.match(line):
+            after.append(line)
+        elif match and (current is None or len(match[1]) <= 4):
+            current = match[2]
+            found[current] = match[3]
+        elif current is not None and line.strip():
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    rest_of_it = "\n".join(after).strip()
+    return "\n\n".join(part for part in (head.strip(), rest_of_it) if part), found
+
+
+def marked(cls: type) -> list[str]:
+    """The names of the tools, in the order in which they are written, bases first."""
+    found: dict[str, None] = {}
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if hasattr(value, _MARK):
+                found[name] = None
+    return [name for name in found if hasattr(getattr(cls, name, None), _MARK)]

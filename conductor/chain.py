@@ -75,7 +75,6 @@ class Chain(Host):
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _told: int = attrs.field(default=0, init=False)
-    _client_done: bool = attrs.field(default=False, init=False)
     _start_error: ComponentError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _stopping: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -249,7 +248,8 @@ class Chain(Host):
         )
         with self._reading:
             await pump(self._connection, self.flusher, gate)
-            self._client_done = True
+            self.client.end_input(encode_error(INTERNAL_ERROR, "The client is gone"))
+            self.flusher.flush()
             if self._door.state == "starting":
                 await self._settled.wait()  # what waits behind the door is to be delivered
             if self._door.state == "open":

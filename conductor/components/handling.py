@@ -20,7 +20,7 @@ from conductor.errors import LocalProtocolError, RequestCancelled, RequestError
 from conductor.log import Logger
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.proxy.base import Forward, Plugin
-from conductor.proxy.codec import decode_result, encode, invalid_params, session_of
+from conductor.proxy.codec import decode_answer, encode, invalid_params, session_of
 from conductor.proxy.peers import Answered
 from conductor.proxy.raw import RawMessage
 from conductor.proxy.sessions import ENDS, forget
@@ -156,7 +156,7 @@ class Handling:
             params = item.params if message is None else encode(message)
             turn.forwarded = True
             raw = await self.request(side.other, item.method, params, forwards=True)
-            return decode_result(raw, handler.result)
+            return decode_answer(raw, item.method, handler.result)
 
         result = await self.call(turn, message, forward)
         if answering.deferred:

@@ -36,7 +36,6 @@ from conductor.routing.wire import Wire
 __all__ = ["Initialization"]
 
 
-
 @attrs.define(eq=False)
 class Initialization:
     """The initialization of the component behind a wire, for the time that it takes.

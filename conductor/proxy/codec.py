@@ -13,11 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from conductor.messages import INVALID_PARAMS, encode_error
+from conductor.schema import METHODS_BY_VERSION, result_type
 from conductor.schema._values import literal_float
 from conductor.schema.base import Object
 from conductor.schema.convert import decode, dumps, structure, unstructure
 
-__all__ = ["decode_params", "decode_result", "encode", "invalid_params", "reader", "session_of"]
+__all__ = [
+    "decode_answer",
+    "decode_params",
+    "decode_result",
+    "encode",
+    "invalid_params",
+    "reader",
+    "session_of",
+]
 
 _decode = msgspec.json.Decoder(float_hook=literal_float).decode
 _UNUSUAL: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -62,6 +71,26 @@ def decode_result(raw: bytes | None, annotation: Any) -> Any:
     if raw is None or raw == b"null":
         return None
     return decode_params(raw, annotation)
+
+
+def decode_answer(raw: bytes | None, method: str, annotation: Any) -> Any:
+    """The answer to a message that a handler passed on, typed as the message was.
+
+    A handler with types of one protocol version also meets chains of the other, whose messages it
+    often fits; an answer that then has the other version's shape is given as that, or else plain.
+    """
+    try:
+        return decode_result(raw, annotation)
+    except ValueError:
+        if annotation is dict or annotation is bytes:
+            raise
+        other = 1 if annotation.__module__.endswith("v2") else 2
+        if METHODS_BY_VERSION[other].get(method) is None:
+            raise
+    try:
+        return decode_result(raw, result_type(method, other))
+    except ValueError:
+        return decode_result(raw, dict)
 
 
 def encode(value: Any) -> bytes | None:

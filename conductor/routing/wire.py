@@ -103,8 +103,8 @@ class WireSide(Side):
         if wire.held is not None:
             wire.hold(Held(self, call, method, None if params is None else bytes(params)))
             return
-        if connection is None:
-            self.neighbour.respond(call, None, wire.why_gone)
+        if connection is None or wire.silent is not None:
+            self.neighbour.respond(call, None, wire.silent or wire.why_gone)
             return
         if wire.lost and self._is_lost(call, method, params):
             return
@@ -210,6 +210,8 @@ class Wire:
     init: Init | None = None
     connection: Connection | None = None
     why_gone: bytes = encode_error(INTERNAL_ERROR, "The component is not running")
+    silent: bytes | None = None
+    """The error for requests to a peer that has ended its stream."""
     initialized: bool = False
     """Whether a client, or a parent, has its answer to `initialize`."""
     recollection: Recollection = attrs.field(factory=Recollection)
@@ -275,6 +277,17 @@ class Wire:
         del connection.sent[call.target_id]
         error = encode_error(INTERNAL_ERROR, reason, {"component": self.name})
         self.on_answer(call, None, error)
+
+    def end_input(self, why: bytes) -> None:
+        """The peer says nothing more, but may read: whoever asked it, or asks it now, gets the
+        error `why`."""
+        self.silent = why
+        if self.connection is None:
+            return
+        owed = list(self.connection.sent.values())
+        self.connection.sent.clear()
+        for call in owed:
+            self.on_answer(call, None, why)
 
     def disconnect(self, why: bytes) -> None:
         """The peer is gone: answer what it owed with the error `why`, withdraw what it asked."""

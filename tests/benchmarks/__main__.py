@@ -13,7 +13,7 @@ from .compare import Key, Results, compare, pin_to_one_cpu
 from .measures import MEASURES
 from .plots import bars, lines
 from .report import number, table, tables
-from .scale import SCALES, measure_all
+from .scale import MEMORY, SCALES, measure_all
 from .subjects import ROOT, SUBJECTS
 
 
@@ -78,7 +78,10 @@ def run_scaling(arguments: argparse.Namespace) -> None:
         heads = [scale.axis, *[f"{x:,}" for x in scale.values]]
         rows = [[s, *[number(y) for _, y in points]] for s, points in found[scale.name].items()]
         print(table(heads, rows), end="\n\n")
-    panels = {scale.title: (scale.axis, found[scale.name]) for scale in scales}
+    panels = {
+        scale.title: (scale.axis, {s: p for s, p in found[scale.name].items() if s != MEMORY})
+        for scale in scales
+    }
     written(arguments.out / "scaling.svg", lines(panels))
 
 

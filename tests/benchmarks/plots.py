@@ -57,7 +57,7 @@ def lines(panels: Mapping[str, tuple[str, Mapping[str, Points]]]) -> str:
         points = [point for each in series.values() for point in each]
         logarithmic = max(x for x, _ in points) > 100
         scale_x = _scale([x for x, _ in points], width, logarithmic=logarithmic)
-        ceiling = max(y for _, y in points) * 1.15
+        ceiling = max(y for _, y in points) * 1.3  # room for the names of the series
         parts.append(_text(x0, top - 14, title, weight="bold"))
         parts.append(f'<path d="M{x0} {top}V{y0}H{x0 + width}" fill="none" stroke="#333"/>')
         for share in (0.25, 0.5, 0.75, 1.0):

@@ -18,11 +18,11 @@ from .client import Client, Usage, alarm, memory
 from .measures import MEASURES
 from .subjects import conductor
 
-__all__ = ["SCALES", "Scale", "measure_all"]
+__all__ = ["MEMORY", "SCALES", "Scale", "measure_all"]
 
 PATIENCE = 900.0
-Point = tuple[str, float, float]
-"""The series that it belongs to, x, and microseconds of CPU per message."""
+MEMORY = "memory, MB"
+"""A series that is not a cost."""
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class Scale:
     axis: str
     values: Sequence[int]
     run: Callable[[int, float], dict[str, float]]
-    """Takes x, and a factor for how much is sent; returns numbers by series."""
+    """Takes x, and a factor for how much is sent; returns microseconds per message, by series."""
 
 
 def over_sessions(opened: int, scale: float) -> dict[str, float]:
@@ -99,7 +99,7 @@ def over_time(messages: int, scale: float) -> dict[str, float]:
             rest -= each
         assert usage is not None
         spent = usage.end(tenth)["cpu"]
-        return {"updates of 100 B": spent, "memory, 100 MB": memory(client.pid)["now"] / 100}
+        return {"updates of 100 B": spent, MEMORY: memory(client.pid)["now"]}
 
 
 SCALES = [

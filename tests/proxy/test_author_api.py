@@ -8,7 +8,7 @@ import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text
-from conductor.schema import v1
+from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 
 
@@ -37,6 +37,29 @@ async def test_the_ten_line_proxy(chain):
         {"type": "text", "text": "Be kind."},
         {"type": "text", "text": "hi"},
     ]
+
+
+async def test_a_handler_with_types_of_version_1_meets_an_answer_of_version_2(chain):
+    seen = []
+
+    @attrs.define
+    class Typed(Proxy):
+        @on("session/prompt")
+        async def look(self, request: v1.PromptRequest, forward):
+            answer = await forward(request)
+            seen.append(type(answer))
+            return answer
+
+    async def prompt(params):
+        return {"messageId": "m1"}
+
+    async with chain(Typed(), FakeAgent({"session/prompt": prompt})) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+
+        assert await client.prompt(session, "hi") == {"messageId": "m1"}
+
+    assert seen == [v2.PromptResponse]
 
 
 async def test_text_works_in_plain_params(chain):

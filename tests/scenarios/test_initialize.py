@@ -425,3 +425,18 @@ async def test_components_may_talk_to_the_client_before_it_has_its_answer(autoju
         table.client.answer(question, "yes")
 
         assert await table.agent.receive() == {"id": 0, "result": "yes"}
+
+
+async def test_a_parent_that_goes_while_the_chain_starts_is_not_waited_for(autojump_clock):
+    async with seated(lambda: proxies(1), mode="proxy") as table:
+        await table.send({"id": 0, "method": "proxy/initialize", "params": PARAMS})
+        request = await table.peer(0).receive()
+        table.client.close()
+        await table.client.receive_nothing()
+        inner = {"method": "initialize", "params": PARAMS}
+        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+
+        assert (await table.peer(0).receive())["error"]["message"] == "The client is gone"
+        table.peer(0).refuse(request, -32603, "my successor is gone")
+        assert (await table.client.receive())["error"]["message"] == "my successor is gone"
+        assert (await table.wait_ended()).reason == "never started"

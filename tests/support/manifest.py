@@ -128,5 +128,6 @@ end | issue 2, Processes | When the client goes, what is in flight is delivered
     test_a_client_that_goes_is_not_waited_for_when_initialize_is_refused
     test_the_end_of_the_client_waits_for_an_attempt_after_a_failed_start
     test_the_end_of_the_client_waits_for_a_second_attempt_too
+    test_a_parent_that_goes_while_the_chain_starts_is_not_waited_for
 """
 )

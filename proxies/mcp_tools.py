@@ -9,7 +9,7 @@ refuses a tool that it does not have.
         deny: [delete_*]
         prefix: notes_
         rename: {find: search}
-        describe: {search: Search the notes.}
+        describe: {find: Search the notes.}
 """
 
 from __future__ import annotations

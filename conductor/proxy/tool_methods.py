@@ -62,6 +62,7 @@ def tool(
 
 
 def server_of_tools(plugin: Proxy, call: Callable[[], ToolCall]) -> Any:
+    """A server with the plugin's tools, for one connection; `call` says who calls."""
     from mcp.server.mcpserver import MCPServer
 
     from conductor import __version__

@@ -115,6 +115,64 @@ async def test_the_server_on_the_web_goes(kind, said, nursery):
     assert answer["error"]["message"] == said
 
 
+# -- before the connection is there ----------------------------------------------------------------
+
+
+async def test_a_shim_goes_while_its_connection_is_opened():
+    """What is opened for nobody is closed again."""
+    asked, answer, closed = trio.Event(), trio.Event(), []
+
+    async def connect(params):
+        asked.set()
+        await answer.wait()
+        return {"connectionId": "late"}
+
+    async with situation() as on:
+        on.client.handlers["mcp/connect"] = connect
+        on.client.handlers["mcp/disconnect"] = closed.append
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await asked.wait()
+            process.kill()
+            await process.wait()
+        await on.until(lambda: not on.bridge._sessions["session-1"][0].links)
+        answer.set()
+        await on.until(lambda: closed)
+        left = on.bridge.connections
+
+    assert closed == [{"connectionId": "late"}]
+    assert left == {}
+
+
+async def test_the_proxy_that_offers_the_server_goes_while_it_is_asked():
+    asked = trio.Event()
+
+    async def connect(params):
+        asked.set()
+        await trio.sleep_forever()
+
+    proxy, agent, bridge = FakeProxy(handlers={"mcp/connect": connect}), FakeAgent(), McpBridge()
+    async with open_chain(proxy, bridge, agent, bridged=False) as client:
+        await client.initialize()
+        await client.new_session("/work", [declaration("serverId")])
+        [new] = [h for h in agent.transcript if h.method == "session/new"]
+        async with shim(new.params["mcpServers"][0]) as process:
+            await asked.wait()
+            await send(process, 1, "initialize")
+            [link] = bridge._sessions["session-1"][0].links
+            with trio.fail_after(5):
+                while not link._waiting:
+                    await trio.lowlevel.checkpoint()
+            proxy.hang_up()
+            answer = await receive(process)
+            status = await ended(process)
+
+    assert answer["error"]["message"] == "component 'fake-proxy' hung up"
+    assert status == 0
+
+
+# -- the conductor itself --------------------------------------------------------------------------
+
 AGENT = """
 import json, sys
 for line in sys.stdin:

@@ -15,7 +15,7 @@ def test_a_file_without_mistakes(run):
     result = run("check", HELLO)
 
     assert result.returncode == 0
-    assert result.stdout == f"{HELLO}: ok: 0 proxies, agent test-agent\n"
+    assert result.stdout == f"{HELLO}: ok: 1 proxy, agent test-agent\n"
 
 
 def test_all_mistakes_of_all_files(run, chain_file, tmp_path):

@@ -13,11 +13,16 @@ def test_the_smallest_chain(run):
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
         f"hello ({HELLO})",
+        "  proxy 1: usage",
+        "    use: usage",
+        "    start_timeout: 30s",
+        "    stop_timeout: 5s",
+        f"    at: {HELLO}:8:5",
         "  agent: test-agent",
         "    use: test-agent",
         "    start_timeout: 30s",
         "    stop_timeout: 5s",
-        f"    at: {HELLO}:7:3",
+        f"    at: {HELLO}:10:3",
         "  mcp_bridge: auto",
         "  max_message_bytes: 268435456",
     ]

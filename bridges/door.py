@@ -81,6 +81,9 @@ class SocketTransport:
         except (OSError, trio.ClosedResourceError):
             return
 
+    def hung_up(self) -> bool:
+        return False  # nobody leaves it unread
+
     def close_writing(self) -> None:
         if self._writing and self._socket.fileno() >= 0:
             self._writing = False

@@ -245,6 +245,7 @@ class Chain(Host):
         gate = Gate(
             self.flusher,
             lambda: max((c.backlog() for c in self.components), default=0) + self._door.size,
+            hung_up=self.transport.hung_up,
         )
         with self._reading:
             await pump(self._connection, self.flusher, gate)

@@ -18,6 +18,9 @@ from conductor.connection.connection import Connection
 
 __all__ = ["HIGH_WATER", "Flusher", "Gate", "pump", "write_backlog"]
 
+_LOOK_AGAIN: Final = 1.0
+"""Seconds after which an edge that is left unread is looked at: whether it is still there."""
+
 HIGH_WATER: Final = 2 * 1024 * 1024
 """Bytes that may wait for one peer before its sources are left unread."""
 
@@ -81,12 +84,14 @@ class Flusher:
 class Gate:
     """Whether an edge may be read: not while what it feeds is over the high-water mark.
 
-    `backlog` tells how many bytes wait for whoever has most to read.
+    `backlog` tells how many bytes wait for whoever has most to read. An edge that has `hung_up` is
+    read to its end all the same: that it is gone must be known, however full everything is.
     """
 
     flusher: Flusher
     backlog: Callable[[], int]
     high_water: int = HIGH_WATER
+    hung_up: Callable[[], bool] | None = None
 
     @property
     def open(self) -> bool:
@@ -94,7 +99,13 @@ class Gate:
 
     async def wait(self) -> None:
         while not self.open:
-            await self.flusher.wait_room()
+            if self.hung_up is None:
+                await self.flusher.wait_room()
+                continue
+            if self.hung_up():
+                return
+            with trio.move_on_after(_LOOK_AGAIN):
+                await self.flusher.wait_room()
 
 
 async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> None:

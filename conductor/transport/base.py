@@ -31,6 +31,9 @@ class Transport(Protocol):
     async def wait_writable(self) -> None:
         """Return when `write_now` may take more."""
 
+    def hung_up(self) -> bool:
+        """Whether the peer has ended its stream, though there may be bytes of it to receive."""
+
     def close_writing(self) -> None:
         """End the outgoing stream: the peer reads its end. Idempotent."""
 

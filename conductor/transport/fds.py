@@ -20,6 +20,7 @@ from conductor.transport.base import CHUNK
 
 __all__ = ["FdTransport"]
 
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)
 _IOV_MAX = 64
 
 
@@ -75,6 +76,13 @@ class FdTransport:
                 await trio.lowlevel.checkpoint()
         except trio.ClosedResourceError:
             return
+
+    def hung_up(self) -> bool:
+        if self._read_fd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self._read_fd, _HUNG_UP)
+        return any(events & (_HUNG_UP | select.POLLHUP) for _, events in poller.poll(0))
 
     def close_writing(self) -> None:
         fd, self._write_fd = self._write_fd, -1

@@ -63,6 +63,9 @@ class MemoryTransport:
         while pipe.size >= pipe.capacity and not pipe.broken:
             await pipe.writers.park()
 
+    def hung_up(self) -> bool:
+        return self._incoming.ended
+
     def close_writing(self) -> None:
         self._outgoing.ended = True
         self._outgoing.readers.unpark_all()

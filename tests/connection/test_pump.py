@@ -117,3 +117,13 @@ async def test_a_writer_ends_with_its_connection():
 
         assert desk.connection.closed
         nursery.cancel_scope.cancel()
+
+
+async def test_an_edge_that_has_gone_is_read_to_its_end_however_full_everything_is(autojump_clock):
+    gone = [False]
+    gate = Gate(Flusher(), lambda: 11, high_water=10, hung_up=lambda: gone[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gate.wait)
+        await trio.sleep(5)
+        assert nursery.child_tasks
+        gone[0] = True

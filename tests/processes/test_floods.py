@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import subprocess
 import time
 from signal import SIGTERM
 
@@ -78,14 +77,13 @@ def test_an_agent_that_does_not_read_slows_the_client_down(start_file):
     assert editor.wait() == 143
 
 
-@pytest.mark.xfail(raises=subprocess.TimeoutExpired, reason="the end is behind what is not read")
 def test_a_client_that_leaves_an_agent_that_does_not_read_is_noticed(start_file):
     editor = start_file(agent("--no-read", "session/prompt"))
     editor.open()
     flood(editor)
     editor.close_stdin()
 
-    assert editor.process.wait(3) == 0
+    assert editor.process.wait(30) == 0
 
 
 def test_a_message_of_100_megabytes_passes_both_ways(start_agent):

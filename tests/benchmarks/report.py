@@ -51,9 +51,7 @@ def tables(results: Results, measures: Sequence[Measure]) -> str:
     ran = [each["ran"] for rounds in results.rounds.values() for each in rounds if "ran" in each]
     if ran and sum(ran) / len(ran) < 0.9:
         share = f"{sum(ran) / len(ran):.0%}"
-        text += (
-            f"\n\nThe machine was busy: we had {share} of a CPU. CPU and ratios hold, times do not."
-        )
+        text += f"\n\nThe machine was busy: we had {share} of a CPU. Ratios hold, times do not."
     return text
 
 

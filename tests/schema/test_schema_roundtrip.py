@@ -82,6 +82,15 @@ def _tagged(instance: Any, version: int, python: str) -> Any:
     return {**instance, written[0]: written[1]} if written and type(instance) is dict else instance
 
 
+def _in_its_place(written: Any, python: str, instance: Any, version: int) -> Any:
+    """With the tag of a class that also stands where it has none (`ToolCallUpdate`): made in
+    Python, it is written with its tag only inside of what holds it."""
+    own_tag, tags = WIRES[version].OBJECTS.get(python, (None, ()))[:2]
+    if own_tag is None and type(instance) is dict:
+        return {tag: instance[tag] for tag in tags if tag in instance} | written
+    return written
+
+
 def _type(version: int, python: str) -> Any:
     return getattr(MODULES[version], python)
 
@@ -110,7 +119,8 @@ def test_object_made_in_python_is_valid_by_the_official_schema(
     def check(instance: Any) -> None:
         instance = _tagged(instance, version, python)
         made = _fresh(structure(_text(instance).encode(), _type(version, python)))
-        errors = list(validator(state, version, name).iter_errors(json.loads(dumps(made))))
+        written = _in_its_place(json.loads(dumps(made)), type(made).__name__, instance, version)
+        errors = list(validator(state, version, name).iter_errors(written))
         assert not errors, dumps(made)
 
     check()

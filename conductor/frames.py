@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import utf_8_decode
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -67,6 +68,7 @@ Frame: TypeAlias = Message | Malformed | Batch
 
 
 _EXCERPT: Final = 200
+_SLICE: Final = 32768
 _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
 decode_envelope = msgspec.json.Decoder(Message).decode
@@ -388,10 +390,18 @@ def _scalar(text: bytes) -> Id | UnsetType:
 
 
 def _utf8_problem(line: bytes) -> str | None:
+    at = 0
     try:
-        line.decode()
+        if len(line) <= _SLICE:
+            line.decode()
+        else:
+            # A text of a megabyte is two of them in memory, fresh each time: slices take a third.
+            view = memoryview(line)
+            while at < len(line):
+                at += utf_8_decode(view[at : at + _SLICE], "strict", at + _SLICE >= len(line))[1]
     except UnicodeDecodeError as exc:
-        return f"not UTF-8: byte 0x{line[exc.start]:02x} at {exc.start} ({exc.reason})"
+        at += exc.start
+        return f"not UTF-8: byte 0x{line[at]:02x} at {at} ({exc.reason})"
     return None
 
 

@@ -96,3 +96,18 @@ def test_every_command_of_the_table_exists() -> None:
     known = acp_conductor.list_commands(None)  # type: ignore[arg-type]
     assert named
     assert set(named) <= set(known)
+
+
+def test_the_proxy_and_its_test_work_as_printed(tmp_path: Path) -> None:
+    printed = blocks("python")
+    assert len(printed) == 2
+    (tmp_path / "test_context.py").write_text("\n\n".join(printed))
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "1 passed" in run.stdout, run.stdout + run.stderr

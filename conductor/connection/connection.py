@@ -46,6 +46,9 @@ from conductor.transport.lines import LineSplitter, OverlongLine
 
 __all__ = ["Connection", "Flusher", "Receiver"]
 
+_BRACE: Final = ord("{")
+_SHORT: Final = 1024
+"""Lines below so many bytes are cheaper to look at together."""
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
 
 
@@ -331,15 +334,16 @@ def _runs(found: list[Notification]) -> Iterator[tuple[int, str, list[Payload]]]
 
 def _is_utf8(lines: list[bytes]) -> bool:
     """msgspec does not look at the encoding of what it leaves raw."""
+    joined = b"\n".join(lines)
     try:
-        for line in lines:
-            line.isascii() or line.decode()
+        if not joined.isascii():
+            for some in (joined,) if len(joined) < _SHORT * len(lines) else lines:
+                some.decode()
     except UnicodeDecodeError:
         return False
     return True
 
 
 def _only_objects(params: list[Payload]) -> bool:
-    """A line holds no newline, so what follows a newline here is the first byte of a payload."""
-    joined = b"\n".join(params)
-    return joined.count(b"\n{") + joined.startswith(b"{") == len(params)
+    firsts = [memoryview(each)[0] for each in params]
+    return firsts.count(_BRACE) == len(firsts)

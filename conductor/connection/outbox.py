@@ -38,7 +38,18 @@ class Outbox:
     def flush(self, write_now: WriteNow) -> bool:
         """Write what the peer takes. True when nothing is left."""
         if self._fresh:
-            self._take_fresh()
+            fresh, self._fresh = self._fresh, []
+            if len(fresh) <= _MAX_PIECES and sum(map(len, fresh)) > _LARGE * len(fresh):
+                self._queue(fresh)
+            else:
+                joined = b"".join(fresh)
+                if not self._backlog:
+                    written = write_now((joined,))
+                    if written == len(joined):
+                        return True  # as nearly always: no view, no queue
+                    self._queue((memoryview(joined)[written:],))
+                    return False
+                self._queue((joined,))
         while self._backlog:
             written = write_now(tuple(islice(self._backlog, _MAX_PIECES)))
             if not written:
@@ -55,19 +66,10 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._fresh or self._backlog)
 
-    def _take_fresh(self) -> None:
-        fresh = self._fresh
-        self._fresh = []
-        if len(fresh) <= _MAX_PIECES:
-            views = [memoryview(piece) for piece in fresh]
-            total = sum(view.nbytes for view in views)
-            if total > _LARGE * len(views):
-                self._backlog.extend(view for view in views if view.nbytes)
-                self.size += total
-                return
-        joined = b"".join(fresh)
-        self._backlog.append(memoryview(joined))
-        self.size += len(joined)
+    def _queue(self, pieces: Sequence[bytes | memoryview]) -> None:
+        views = [memoryview(piece) for piece in pieces]
+        self._backlog.extend(view for view in views if view.nbytes)
+        self.size += sum(view.nbytes for view in views)
 
     def _drop(self, written: int) -> None:
         self.size -= written

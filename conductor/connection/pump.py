@@ -51,7 +51,7 @@ class Flusher:
             self.flush()
 
     def flush(self) -> None:
-        if self._dirty:
+        if self._dirty and self._flushed:
             self._flushed.unpark_all()
         while self._dirty:
             dirty, self._dirty = self._dirty, []
@@ -111,9 +111,12 @@ class Gate:
 async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> None:
     """Read and route until the peer ends its stream."""
     receive = connection.transport.receive
+    unseen = 0
     while chunk := await receive():
         flusher.feed(connection, chunk)
-        if gate is not None and not gate.open:
+        unseen += len(chunk)
+        if gate is not None and unseen > gate.high_water >> 5:  # looking is not free
+            unseen = 0
             await gate.wait()
     connection.end()
     flusher.flush()

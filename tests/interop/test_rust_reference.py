@@ -21,8 +21,11 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 CONDUCTOR = "agent-client-protocol-conductor"
 CONDUCTORS = os.environ.get("ACP_RUST_CONDUCTOR") or shutil.which(CONDUCTOR)
@@ -97,6 +100,14 @@ def test_python_proxies_run_under_the_rust_conductor(agent, check, client, proxy
     chain = rust("agent", proxy("a", rust.dialect), proxy("b"), agent)
 
     check(client, chain, agent)
+
+
+def test_a_proxy_on_our_api_runs_under_the_rust_conductor(
+    agent, check, client, component, proxy, rust
+):
+    ours = ["env", f"PYTHONPATH={ROOT}", *component("plugin_proxy", "--name", "a")]
+
+    check(client, rust("agent", ours, proxy("b"), agent), agent)
 
 
 def test_a_typescript_proxy_runs_under_the_rust_conductor(agent, check, client, peer, proxy, rust):

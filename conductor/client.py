@@ -2,7 +2,7 @@
 
     async with attach(Client(…), make) as attached:
         await attached.client.initialize()
-        session = await attached.client.new_session("/work")
+        session = await attached.client.new_session("/project")
         await attached.client.prompt(session, "hello")
 
 The client sits at one end of a memory pair, a `Chain` at the other. `acp-conductor prompt` and

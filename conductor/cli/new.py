@@ -104,7 +104,7 @@ async def test_the_note_comes_before_the_prompt(chain: Any) -> None:
     agent = FakeAgent(turns=[["Hello."]])
     async with chain(@Class@(note="Be kind."), agent) as client:
         await client.initialize()
-        session = await client.new_session("/work")
+        session = await client.new_session("/project")
         await client.prompt(session, "hi")
 
     (prompt,) = agent.transcript.of("session/prompt", "request")

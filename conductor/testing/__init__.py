@@ -3,7 +3,7 @@
     async def test_it_says_hello(chain):
         async with chain(MyProxy(), FakeAgent(turns=[["Hel", "lo"]])) as client:
             await client.initialize()
-            session = await client.new_session("/work")
+            session = await client.new_session("/project")
             answer = await client.prompt(session, "hi")
 
             assert answer == {"stopReason": "end_turn"}

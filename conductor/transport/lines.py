@@ -12,10 +12,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["DEFAULT_LIMIT", "LineSplitter", "OverlongLine"]
-
-DEFAULT_LIMIT: Final = 256 * 1024 * 1024
-"""The largest message, in bytes, unless a chain file says otherwise."""
+__all__ = ["LineSplitter", "OverlongLine"]
 
 _END: Final = 4096
 _NEWLINE: Final = ord("\n")
@@ -34,7 +31,7 @@ class OverlongLine:
 class LineSplitter:
     """Splits a byte stream at newlines. `limit` is the longest line, in bytes."""
 
-    limit: int = DEFAULT_LIMIT
+    limit: int
     _pieces: list[bytes] = attrs.field(factory=list, init=False)
     _size: int = attrs.field(default=0, init=False)
     _overlong: OverlongLine | None = attrs.field(default=None, init=False)

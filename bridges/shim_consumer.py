@@ -22,6 +22,7 @@ from conductor.bridging import (
     Limits,
     Malformed,
     Payload,
+    Run,
     encode_error,
     encode_id,
     notification_pieces,
@@ -106,9 +107,9 @@ class ShimConsumer:
             call.cancel()
             call.answered = True  # a cancelled request gets no answer (MCP, cancellation)
 
-    def on_run(self, method: str, params: list[Payload]) -> None:
-        for each in params:
-            self.on_notification(method, each)
+    def on_run(self, run: Run) -> None:
+        for each in run.params:
+            self.on_notification(run.method, each)
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         call.source.respond(call, result, error)

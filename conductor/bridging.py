@@ -10,7 +10,7 @@ Messages, a line to a `Message` (or what is `Malformed`) and back, with payloads
 A request on its way, answered exactly once, and the callback that gets the answer to one's own:
     `Call`, `Answered`.
 A peer of one's own on any transport, what writes for it, and when its reader is too slow:
-    `Connection`, `Limits`, `Flusher`, `write_backlog`, `HIGH_WATER`.
+    `Connection`, `Run`, `Limits`, `Flusher`, `write_backlog`, `HIGH_WATER`.
 What an agent is said to be able to:
     `with_acp`.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.pump import HIGH_WATER, Flusher, write_backlog
+from conductor.connection.runs import Run
 from conductor.frames import Malformed, decode
 from conductor.limits import Limits
 from conductor.messages import (
@@ -57,6 +58,7 @@ __all__ = [
     "Malformed",
     "Message",
     "Payload",
+    "Run",
     "decode",
     "encode_error",
     "encode_id",

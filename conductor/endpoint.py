@@ -19,6 +19,7 @@ import trio
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection, Receiver
 from conductor.connection.pump import Flusher, pump, write_backlog
+from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
 from conductor.frames import Malformed
 from conductor.limits import Limits
@@ -196,9 +197,9 @@ class Endpoint:
         if inspect.isawaitable(result):
             self._nursery.start_soon(_finish, result)
 
-    def on_run(self, method: str, params: list[Payload]) -> None:
-        for each in params:
-            self.on_notification(method, each)
+    def on_run(self, run: Run) -> None:
+        for each in run.params:
+            self.on_notification(run.method, each)
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if self.tap is not None:

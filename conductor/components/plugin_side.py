@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
+from conductor.connection.runs import Run
 from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
 from conductor.proxy.codec import session_of
 from conductor.proxy.declare import EVERYTHING, Handler
@@ -100,13 +101,13 @@ class PluginSide(Side):
         else:
             self._put(Notification(method, None if params is None else bytes(params)))
 
-    def notify_run(self, method: str, params: list[Payload]) -> None:
-        if not self.lane.held and method not in self.watched:
-            self.other.neighbour.notify_run(method, params)
+    def notify_run(self, run: Run) -> None:
+        if not self.lane.held and run.method not in self.watched:
+            self.other.neighbour.notify_run(run)
         elif self.closed:
-            for each in params:
-                self.notify(method, each)
-        elif self.lane.put_run([Notification(method, bytes(each)) for each in params]):
+            for each in run.params:
+                self.notify(run.method, each)
+        elif self.lane.put_run([Notification(run.method, bytes(each)) for each in run.params]):
             self._owner.serve(self)
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:

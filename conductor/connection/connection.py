@@ -8,9 +8,6 @@ the request that it names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from itertools import islice
 from typing import Final, Protocol
 
 import attrs
@@ -18,15 +15,13 @@ from msgspec import UNSET
 
 from conductor.connection.calls import BatchAnswer, Call
 from conductor.connection.outbox import Outbox
+from conductor.connection.runs import Run, cut
 from conductor.errors import ConnectionClosed
 from conductor.frames import (
-    UNUSUAL,
     Batch,
     Frame,
     Malformed,
-    Notification,
     decode,
-    decode_notification,
     oversized,
     without_ansi,
 )
@@ -42,13 +37,10 @@ from conductor.messages import (
     result_pieces,
 )
 from conductor.transport.base import Transport
-from conductor.transport.lines import LineSplitter, OverlongLine
+from conductor.transport.lines import BlockSplitter, OverlongLine
 
 __all__ = ["Connection", "Flusher", "Receiver"]
 
-_BRACE: Final = ord("{")
-_SHORT: Final = 1024
-"""Lines below so many bytes are cheaper to look at together."""
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
 
 
@@ -57,8 +49,8 @@ class Receiver(Protocol):
 
     def on_request(self, call: Call, method: str, params: Payload | None) -> None: ...
 
-    def on_run(self, method: str, params: list[Payload]) -> None:
-        """Two or more consecutive notifications of one method, all with objects as params."""
+    def on_run(self, run: Run) -> None:
+        """Two or more consecutive notifications of one method."""
 
     def on_notification(self, method: str, params: Payload | None) -> None: ...
 
@@ -101,51 +93,34 @@ class Connection:
     """Writing ends as soon as what waits is written."""
     noise: int = attrs.field(default=0, init=False)
     """Lines that were no message."""
-    _splitter: LineSplitter = attrs.field(init=False)
+    _splitter: BlockSplitter = attrs.field(init=False)
     _last_id: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._splitter = LineSplitter(self.limits.max_message_bytes)
+        self._splitter = BlockSplitter(self.limits.max_message_bytes)
 
     # -- what the peer sends ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:
-        """Route everything that this chunk completes.
-
-        Consecutive notifications of one method, an agent's stream of updates above all, are routed
-        as one run: each is decoded and checked, but they are sent on together. That halves the cost
-        of a small message, and trusts nobody: a line that is anything else goes its own way.
-        """
-        lines = self._splitter.feed(chunk)
-        count, done = len(lines), 0
-        while count - done > 1:
-            found: list[Notification] = []
-            with suppress(*UNUSUAL, TypeError):  # whatever is found before stays in the list
-                found.extend(map(decode_notification, islice(lines, done, None)))  # type: ignore[arg-type]
-            for end, method, run in _runs(found):
-                block = lines[done : done + end]
-                if end > 1 and _is_utf8(block) and _only_objects(run):  # type: ignore[arg-type]
-                    self.receiver.on_run(method, run)
-                else:
-                    for line in block:
-                        self._take_line(line)
-                done += end
-            if done < count:
-                self._take_line(lines[done])
-                done += 1
-        if done < count:
-            self._take_line(lines[done])
+        """Route everything that this chunk completes: a run as one, everything else by itself."""
+        for block in self._splitter.feed(chunk):
+            if isinstance(block, OverlongLine):
+                self._take_overlong(block)
+            elif block.find(b"\n") == len(block) - 1:
+                self._take(decode(block), block)
+            else:
+                for part in cut(block):
+                    if isinstance(part, Run):
+                        self.receiver.on_run(part)
+                    else:
+                        self._take(decode(part), part)
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""
         line = self._splitter.end()
-        if line is not None:
-            self._take_line(line)
-
-    def _take_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):
             self._take_overlong(line)
-        else:
+        elif line is not None:
             self._take(decode(line), line)
 
     def _take(self, frame: Frame, line: bytes) -> None:
@@ -154,8 +129,9 @@ class Connection:
         elif type(frame) is Batch:
             self._take_batch(frame)
         else:
+            line = line.removesuffix(b"\n")
             stripped = line if self.answers_malformed else without_ansi(line)
-            behind = frame if stripped == line else decode(stripped)
+            behind = decode(stripped)
             if isinstance(behind, Malformed):
                 self._take_malformed(behind, stripped)
             else:
@@ -317,33 +293,3 @@ class Connection:
 
 def _line(pieces: Pieces) -> bytes:
     return b"".join(pieces)[:-1]
-
-
-def _runs(found: list[Notification]) -> Iterator[tuple[int, str, list[Payload]]]:
-    """Cut into runs of one method: how many, the method, the params."""
-    methods = [notification.method for notification in found]
-    start, count = 0, len(found)
-    while start < count:
-        method = methods[start]
-        same = count - start if methods.count(method) == count else 1
-        while start + same < count and methods[start + same] == method:
-            same += 1
-        yield same, method, [each.params for each in found[start : start + same]]
-        start += same
-
-
-def _is_utf8(lines: list[bytes]) -> bool:
-    """msgspec does not look at the encoding of what it leaves raw."""
-    joined = b"\n".join(lines)
-    try:
-        if not joined.isascii():
-            for some in (joined,) if len(joined) < _SHORT * len(lines) else lines:
-                some.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _only_objects(params: list[Payload]) -> bool:
-    firsts = [memoryview(each)[0] for each in params]
-    return firsts.count(_BRACE) == len(firsts)

@@ -14,6 +14,7 @@ from typing import Literal
 import attrs
 
 from conductor.connection.calls import Call
+from conductor.connection.runs import Run
 from conductor.errors import ComponentError
 from conductor.messages import INVALID_REQUEST, Payload, encode_error, error_of
 from conductor.routing.capabilities import protocol_version
@@ -195,8 +196,8 @@ class _Inside(Side):
     def notify(self, method: str, params: Payload | None) -> None:
         self._door._client.notify(method, params)
 
-    def notify_run(self, method: str, params: list[Payload]) -> None:
-        self._door._client.notify_run(method, params)
+    def notify_run(self, run: Run) -> None:
+        self._door._client.notify_run(run)
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         self._door.answered(call, result, error)

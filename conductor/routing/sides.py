@@ -9,6 +9,7 @@ a component into a chain, or to leave it out.
 from __future__ import annotations
 
 from conductor.connection.calls import Call
+from conductor.connection.runs import Run
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error
 
 __all__ = ["Nowhere", "Side", "link"]
@@ -35,10 +36,10 @@ class Side:
         """A notification from the neighbour."""
         raise NotImplementedError
 
-    def notify_run(self, method: str, params: list[Payload]) -> None:
-        """Several notifications of one method, in order; all their params are objects."""
-        for each in params:
-            self.notify(method, each)
+    def notify_run(self, run: Run) -> None:
+        """Several notifications of one method, in order."""
+        for each in run.params:
+            self.notify(run.method, each)
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         """The answer to a call that left through this side; one of `result` and `error`."""

@@ -20,6 +20,7 @@ import msgspec
 
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
+from conductor.connection.runs import Run
 from conductor.errors import RequestError
 from conductor.frames import Malformed
 from conductor.messages import (
@@ -152,14 +153,13 @@ class WireSide(Side):
         else:
             connection.write(notification_pieces(method, params))
 
-    def notify_run(self, method: str, params: list[Payload]) -> None:
+    def notify_run(self, run: Run) -> None:
         connection = self.wire.connection
         if connection is None or self.wire.held is not None:
-            super().notify_run(method, params)
+            super().notify_run(run)
             return
-        dialect = self.wire.dialect if self.wrapped else None
-        head, tail = notification_frame(dialect, method)
-        connection.write((head, (tail + head).join(params), tail))
+        head, tail = notification_frame(self.wire.dialect if self.wrapped else None, run.method)
+        connection.write((run.framed(head, tail),))
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if call.method in REMEMBERED:
@@ -327,14 +327,14 @@ class Wire:
                 self.observer.on_asks(call, method, params)
             self.plain.neighbour.request(call, method, params)
 
-    def on_run(self, method: str, params: list[Payload]) -> None:
+    def on_run(self, run: Run) -> None:
         if self.swallowed is not None or self.observer is not None:
-            for each in params:
-                self.on_notification(method, each)
-        elif method in _SPECIAL:
-            self._special_run(method, params)
+            for each in run.params:
+                self.on_notification(run.method, each)
+        elif run.method in _SPECIAL:
+            self._special_run(run)
         else:
-            self.plain.neighbour.notify_run(method, params)
+            self.plain.neighbour.notify_run(run)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         if self.observer is not None:
@@ -402,15 +402,16 @@ class Wire:
         else:
             self.plain.neighbour.request(call, method, params)
 
-    def _special_run(self, method: str, params: list[Payload]) -> None:
-        """Take the envelopes off a run of notifications from the successor."""
+    def _special_run(self, envelopes: Run) -> None:
+        """Take the envelopes off a run of notifications for the successor."""
+        method = envelopes.method
         if method not in ENVELOPES or self.wrapped is None:
-            for each in params:
+            for each in envelopes.params:
                 self.on_notification(method, each)
             return
         run: list[Payload] = []
         run_method = ""
-        for envelope in params:
+        for envelope in envelopes.params:
             try:
                 inner = unwrap(envelope)
             except RequestError:
@@ -429,7 +430,7 @@ class Wire:
     def _end_run(self, method: str, run: list[Payload]) -> None:
         if run:
             assert self.wrapped is not None
-            self.wrapped.neighbour.notify_run(method, run)
+            self.wrapped.neighbour.notify_run(Run(method, run))
 
     def _special_notification(self, method: str, params: Payload | None) -> None:
         if method in ENVELOPES:

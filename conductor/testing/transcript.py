@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from conductor.connection.calls import Call
+from conductor.connection.runs import Run
 from conductor.frames import Malformed
 from conductor.messages import Payload
 from conductor.proxy.codec import decode_params
@@ -80,9 +81,9 @@ class Transcript(Sequence[Heard]):
         value, raw = _value(params)
         self.add(Heard("notification", method, params=value, raw=raw))
 
-    def on_run(self, method: str, params: list[Payload]) -> None:
-        for each in params:
-            self.on_notification(method, each)
+    def on_run(self, run: Run) -> None:
+        for each in run.params:
+            self.on_notification(run.method, each)
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         value, raw = _value(result if error is None else error)

@@ -16,6 +16,7 @@ import trio
 from conductor.components.plugin import PluginComponent
 from conductor.connection.calls import Call
 from conductor.connection.pump import Flusher
+from conductor.connection.runs import Run
 from conductor.messages import Payload
 from conductor.proxy import Proxy, on
 from conductor.routing.sides import Side, link
@@ -119,7 +120,7 @@ def one_by_one(side: Side) -> None:
 
 
 def as_run(side: Side) -> None:
-    side.notify_run("session/update", [UPDATE] * RUN)
+    side.notify_run(Run("session/update", [UPDATE] * RUN))
 
 
 def alone(side: Side) -> None:

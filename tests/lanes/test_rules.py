@@ -14,6 +14,7 @@ from support.hop import hop
 from conductor import log as logging
 from conductor.components.plugin import PluginComponent
 from conductor.connection.lanes import Lane, Notification
+from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.proxy import Proxy, RequestCancelled, RequestError, on
 from conductor.testing import FakeAgent
@@ -130,7 +131,7 @@ async def test_a_run_of_notifications_is_handled_one_by_one():
         await forward()
 
     async with hop(Told(None, wait)) as on_hop:
-        on_hop.component.agent_side.notify_run("_x", [b'{"n":%d}' % n for n in range(1, 5)])
+        on_hop.component.agent_side.notify_run(Run("_x", [b'{"n":%d}' % n for n in range(1, 5)]))
         on_hop.agent.send("_y", {"n": 5})
         await on_hop.settle()
         assert [params["n"] for _, _, params in on_hop.client.heard] == [1, 3, 4, 5]

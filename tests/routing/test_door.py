@@ -9,6 +9,7 @@ from support.desk import Flusher, ListTransport, Neighbour, cancel
 
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
+from conductor.connection.runs import Run
 from conductor.errors import StartError
 from conductor.routing.door import FrontDoor
 from conductor.routing.sides import Nowhere, link
@@ -124,7 +125,7 @@ def test_what_components_say_meanwhile_reaches_the_client_and_is_answered():
     porch.feed(INIT)
 
     porch.first.neighbour.notify("n", None)
-    porch.first.neighbour.notify_run("u", [b"{}", b"{}"])
+    porch.first.neighbour.notify_run(Run("u", [b"{}", b"{}"]))
     porch.first.neighbour.request(Call("question", porch.first), "question", None)
     porch.feed({"id": 1, "result": "yes"})
 

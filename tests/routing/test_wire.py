@@ -10,6 +10,7 @@ from support.desk import Flusher, ListTransport, Neighbour, cancel
 
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
+from conductor.connection.runs import Run
 from conductor.routing.sides import link
 from conductor.routing.wire import Wire
 
@@ -278,8 +279,8 @@ def test_a_conductor_in_proxy_mode_refuses_a_plain_initialize():
 def test_a_run_is_sent_on_as_single_messages():
     bench = Bench("proxy", dialect="_proxy")
 
-    bench.wire.plain.notify_run("u", [b'{"a":1}', b'{"a":2}'])
-    bench.wire.wrapped.notify_run("u", [b'{"a":1}', b'{"a":2}'])
+    bench.wire.plain.notify_run(Run("u", [b'{"a":1}', b'{"a":2}']))
+    bench.wire.wrapped.notify_run(Run("u", [b'{"a":1}', b'{"a":2}']))
 
     assert bench.written() == [
         {"method": "u", "params": {"a": 1}},
@@ -361,7 +362,7 @@ def test_a_request_for_a_peer_that_is_gone_is_answered_at_once():
 
     bench.wire.plain.request(Call("m", bench.before), "m", None)
     bench.wire.plain.notify("n", None)
-    bench.wire.plain.notify_run("n", [b"{}", b"{}"])
+    bench.wire.plain.notify_run(Run("n", [b"{}", b"{}"]))
 
     assert bench.before.events == [("answer", "m", None, b'{"code":-1,"message":"gone"}')]
 

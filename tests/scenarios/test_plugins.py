@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.components.plugin import PluginComponent
 from conductor.connection.calls import Call
 from conductor.connection.pump import Flusher
+from conductor.connection.runs import Run
 from conductor.proxy import Agent, Proxy, RequestError, on
 from conductor.routing.sides import link
 
@@ -80,7 +81,7 @@ async def test_messages_may_come_while_a_plugin_ends(checkpoints, autojump_clock
             call = Call("_t/request", _Source())
             component.client_side.request(call, "_t/request", b"{}")
             component.client_side.notify("_t/note", b"{}")
-            component.client_side.notify_run("_t/note", [b"{}", b"{}"])
+            component.client_side.notify_run(Run("_t/note", [b"{}", b"{}"]))
             component.agent_side.respond(Call("m", component.agent_side), b"{}", None)
             await component.wait_ended()
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from conductor.connection.connection import Connection
+from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed
 from conductor.routing.sides import Side
 
@@ -87,10 +88,10 @@ class Desk:
     def on_notification(self, method: str, params: Any) -> None:
         self.events.append(("notification", method, _bytes(params)))
 
-    def on_run(self, method: str, params: Any) -> None:
-        assert len(params) > 1
-        for each in params:
-            self.on_notification(method, each)
+    def on_run(self, run: Run) -> None:
+        assert len(run.params) > 1
+        for each in run.params:
+            self.on_notification(run.method, each)
 
     def on_answer(self, call: Any, result: Any, error: Any) -> None:
         assert (result is None) != (error is None)

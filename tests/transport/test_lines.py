@@ -45,7 +45,7 @@ def test_a_line_over_the_limit_is_thrown_away_as_it_comes():
     splitter = LineSplitter(10_000)
     for _ in range(100):
         assert splitter.feed(b"x" * 5000) == []
-        assert sum(map(len, splitter._pieces)) <= 10_000
+        assert sum(map(len, splitter._blocks._pieces)) <= 10_000
 
     lines = splitter.feed(b"tail\nnext\n")
 

@@ -1,0 +1,122 @@
+"""A run is what its lines would be one by one, whatever a peer writes to make it something else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from conductor.connection.runs import Run, cut
+from conductor.frames import Malformed, decode
+from conductor.messages import Message
+from conductor.routing.envelope import notification_frame
+
+HEAD = b'{"jsonrpc":"2.0","method":"session/update","params":'
+UPDATES = [
+    HEAD + b'{"sessionId":"s","update":{"text":"caf\xc3\xa9 \\n \\u00e9 }}"}}}',
+    HEAD + b'{"n":1e400,"n":12345678901234567890123}}',
+    HEAD + b'{"a":[{"b":{}}]}}',
+]
+ATTACKS = [
+    HEAD + b'{}},"id":7}',  # no JSON
+    HEAD + b'{},"id":7}',
+    HEAD + b'{},"id":{}}',
+    HEAD + b'{},"id":7,"x":{}}',
+    HEAD + b'{},"i\\u0064":"7","x":{}}',
+    HEAD + b'{},"method":"_x","x":{}}',
+    HEAD + b'{},"method":"$/cancel_request","params":{}}',
+    HEAD + b'{},"params":[{}]}',
+    HEAD + b'{},"params":1,"params":{}}',
+    HEAD + b'{},"result":{}}',
+    HEAD + b'{"a":"\xff"}}',
+    HEAD + b'{"a":"\xed\xa0\x80"}}',
+    HEAD + b'{"a":"\\ud83d"}}',
+    HEAD + b'{"a":[1}}',
+    HEAD + b'{"a":{"b":1}}',
+    HEAD + b'{"a":"x',
+    HEAD + b"{}} ",
+    HEAD + b"{}} " + HEAD + b'{"n":2}}',
+    HEAD + b"{}}" + HEAD + b'{"n":2}}',
+    HEAD + b'{"a":[{}}},' + HEAD + b"{}}]}}",
+    b'"n":1}}',
+    b'{"n":1}}',
+    b"{}}",
+    b"",
+    b" ",
+    b"]}}",
+    b'{"jsonrpc":"2.0","id":1,"result":{"a":{}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{"a":{}}}',
+    b'{"jsonrpc":"2.0","method":"_x","params":{"a":{}}}',
+    b'{"method":"session/update","jsonrpc":"2.0","params":{"a":{}}}',
+    b"[" + HEAD + b"{}}]",
+    b"no JSON",
+]
+
+
+def one_by_one(block: bytes) -> list[Message | Malformed]:
+    return [decode(line) for line in block.split(b"\n")[:-1]]
+
+
+def taken_apart(block: bytes) -> list[Message | Malformed]:
+    """What `cut` makes of the block, each member of a run as a message of its own."""
+    found: list[Message | Malformed] = []
+    for part in cut(block):
+        if isinstance(part, Run):
+            head, tail = notification_frame(None, part.method)
+            wrapped_head, wrapped_tail = notification_frame("proxy", part.method)
+            lines = part.framed(head, tail).split(b"\n")[:-1]
+            wrapped = part.framed(wrapped_head, wrapped_tail).split(b"\n")[:-1]
+            params = [bytes(each) for each in part.params]
+            assert len(params) > 1
+            assert lines == [(head + each + tail)[:-1] for each in params]
+            assert wrapped == [(wrapped_head + each + wrapped_tail)[:-1] for each in params]
+            messages = [decode(line) for line in lines]
+            assert {(type(each), each.method, each.id) for each in messages} == {
+                (Message, part.method, UNSET)
+            }
+            found += messages
+        else:
+            assert part.endswith(b"\n")
+            found.append(decode(part[:-1]))
+    return found
+
+
+lines = st.sampled_from(UPDATES * 8 + ATTACKS)
+
+
+@given(st.lists(lines, max_size=12))
+@example([UPDATES[0], *ATTACKS])
+@example([HEAD + b'{"a":[1', b"2]}}", UPDATES[0]])
+def test_a_run_is_what_its_lines_are_one_by_one(lines):
+    block = b"".join(line + b"\n" for line in lines)
+
+    assert taken_apart(block) == one_by_one(block)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_attack_among_updates_is_seen(attack, at):
+    lines = [UPDATES[0], UPDATES[1]]
+    lines.insert(at, attack)
+    block = b"".join(line + b"\n" for line in lines)
+
+    assert taken_apart(block) == one_by_one(block)
+
+
+@pytest.mark.parametrize("first", ATTACKS)
+@pytest.mark.parametrize("second", ATTACKS)
+def test_two_attacks_do_not_make_up_for_each_other(first, second):
+    block = b"".join(line + b"\n" for line in [UPDATES[0], first, second, UPDATES[1], UPDATES[2]])
+
+    assert taken_apart(block) == one_by_one(block)
+
+
+def test_updates_between_other_messages_are_runs():
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{"a":{}}}\n'
+    updates = b"".join(line + b"\n" for line in UPDATES)
+
+    parts = list(cut(updates + answer + updates + updates + answer))
+
+    kinds = [len(part.params) if isinstance(part, Run) else part for part in parts]
+    assert kinds == [3, answer, 6, answer]

@@ -19,6 +19,7 @@ from conductor.chain import Chain, Ending
 from conductor.components.base import Component
 from conductor.limits import Limits
 from conductor.transport.inherited import open_missing_stdio
+from conductor.transport.plane import Plane
 from conductor.transport.process import adopt_orphans, kill_descendants
 from conductor.transport.stdio import claim_stdio
 
@@ -41,7 +42,7 @@ def serve_stdio(
     signals: list[int] = []
 
     async def main() -> Ending:
-        with claim_stdio() as transport:
+        with claim_stdio() as transport, Plane.installed():
             chain = Chain(
                 transport,
                 make,

@@ -15,6 +15,8 @@ import attrs
 import trio
 
 from conductor.connection.connection import Connection
+from conductor.transport.base import Transport
+from conductor.transport.fds import FdTransport
 
 __all__ = ["HIGH_WATER", "Flusher", "Gate", "pump", "write_backlog"]
 
@@ -110,24 +112,57 @@ class Gate:
 
 async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> None:
     """Read and route until the peer ends its stream."""
-    receive = connection.transport.receive
     unseen = 0
-    while chunk := await receive():
+
+    def take(chunk: bytes) -> bool:
+        """Route a chunk; true if the gate is to be waited for."""
+        nonlocal unseen
         flusher.feed(connection, chunk)
         unseen += len(chunk)
-        if gate is not None and unseen > gate.high_water >> 5:  # looking is not free
-            unseen = 0
-            await gate.wait()
+        if gate is None or unseen <= gate.high_water >> 5:  # looking is not free
+            return False
+        unseen = 0
+        return not gate.open
+
+    while await _receive_each(connection.transport, take):
+        assert gate is not None
+        await gate.wait()
     connection.end()
     flusher.flush()
 
 
 async def write_backlog(connection: Connection, flusher: Flusher) -> None:
     """Write what the peer did not take at once, whenever it takes more."""
-    while not connection.closed:
-        if not connection.outbox.size:
-            await flusher.wait_blocked()
-            continue
-        await connection.transport.wait_writable()
+
+    def write() -> bool:
+        """Write; true if nothing is left."""
         connection.flush()
         flusher.made_room()
+        return connection.closed or not connection.outbox.size
+
+    while not connection.closed:
+        if connection.outbox.size:
+            await _write_each(connection.transport, write)
+        else:
+            await flusher.wait_blocked()
+
+
+async def _receive_each(transport: Transport, take: Callable[[bytes], bool]) -> bool:
+    """Call `take` with what arrives until it returns true; false at the end of the stream."""
+    if isinstance(transport, FdTransport):
+        return await transport.receive_each(take)
+    while chunk := await transport.receive():
+        if take(chunk):
+            return True
+    return False
+
+
+async def _write_each(transport: Transport, step: Callable[[], bool]) -> None:
+    """Call `step` whenever the transport may take more, until it returns true."""
+    if isinstance(transport, FdTransport):
+        await transport.write_each(step)
+        return
+    while True:
+        await transport.wait_writable()
+        if step():
+            return

@@ -106,7 +106,11 @@ def encode_method(method: str) -> bytes:
 
 
 def request_pieces(id: Id, method: str, params: Payload | None) -> Pieces:
-    head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_id(id), encode_method(method))
+    encoded = _methods.get(method) or encode_method(method)
+    if type(id) is int:
+        head = b'{"jsonrpc":"2.0","id":%d,"method":%b' % (id, encoded)
+    else:
+        head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_id(id), encoded)
     return (head, b',"params":', params, b"}\n") if params is not None else (head, b"}\n")
 
 
@@ -116,6 +120,8 @@ def notification_pieces(method: str, params: Payload | None) -> Pieces:
 
 
 def result_pieces(id: Id, result: Payload) -> Pieces:
+    if type(id) is int:
+        return (b'{"jsonrpc":"2.0","id":%d,"result":' % id, result, b"}\n")
     return (b'{"jsonrpc":"2.0","id":%b,"result":' % encode_id(id), result, b"}\n")
 
 

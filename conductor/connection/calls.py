@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import attrs
+import msgspec
 
 from conductor.messages import Id, Payload
 
@@ -29,9 +30,11 @@ class CallTarget(Protocol):
         """Tell whoever works on the call that nobody wants it any more. The answer still comes."""
 
 
-@attrs.define(eq=False)
-class Call:
-    """One request over one hop. It is answered exactly once (design: invariant 1)."""
+class Call(msgspec.Struct, eq=False):
+    """One request over one hop. It is answered exactly once (design: invariant 1).
+
+    A `Struct`, because it is made in a third of the time; it is never encoded.
+    """
 
     method: str
     source: CallSource

@@ -110,10 +110,10 @@ class Connection:
                 self._take(decode(block), block)
             else:
                 for part in cut(block):
-                    if isinstance(part, Run):
-                        self.receiver.on_run(part)
-                    else:
+                    if isinstance(part, bytes):
                         self._take(decode(part), part)
+                    else:
+                        self.receiver.on_run(part)
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""

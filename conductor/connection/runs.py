@@ -34,6 +34,8 @@ _TAIL: Final = b"}\n"
 _FIRST: Final = _HEAD + b"{"
 _LAST: Final = b"}" + _TAIL
 _SEAM: Final = _LAST + _FIRST
+_WITH_ID: Final = b'{"jsonrpc":"2.0","id"'
+"""How most requests and answers begin: not worth an exception."""
 _SLICE: Final = 32768
 
 
@@ -97,7 +99,7 @@ def cut(block: bytes) -> Iterator[Part]:
             end = done + 1
             while end < count and not lines[end].startswith(_FIRST):
                 end += 1
-            yield from _cut_line_by_line(lines[done:end])
+            yield from lines[done:end] if end - done == 1 else _cut_line_by_line(lines[done:end])
             done = end
             continue
         end = seams.find(0, done + 1)
@@ -132,7 +134,11 @@ def _is_utf8(block: bytes) -> bool:
 def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
     """The same for other methods, other orders of members, and whatever is no notification."""
     count, done = len(lines), 0
-    while count - done > 1:
+    while done < count:
+        if done + 1 == count or lines[done].startswith(_WITH_ID):
+            yield lines[done]
+            done += 1
+            continue
         found: list[Notification] = []
         with suppress(*UNUSUAL, TypeError):  # whatever is found before stays in the list
             found.extend(map(decode_notification, islice(lines, done, None)))
@@ -146,8 +152,6 @@ def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
         if done < count:
             yield lines[done]
             done += 1
-    if done < count:
-        yield lines[done]
 
 
 def _same_method(found: list[Notification]) -> Iterator[tuple[int, str, list[Payload]]]:

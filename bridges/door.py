@@ -84,6 +84,9 @@ class SocketTransport:
     def hung_up(self) -> bool:
         return False  # nobody leaves it unread
 
+    def deaf(self) -> bool:
+        return not self._writing
+
     def close_writing(self) -> None:
         if self._writing and self._socket.fileno() >= 0:
             self._writing = False

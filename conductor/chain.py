@@ -1,7 +1,8 @@
 """One client's chain: its components, linked; started lazily, stopped in order.
 
 The chain begins with the client's transport and ends when the client closes it, when somebody asks
-for it, or when a component is lost without which it cannot go on. Whatever the reason, the order of
+for it, or when a component is lost without which it cannot go on. A client that may return over
+another transport can be cut off in between (`park`, `take_back`). Whatever the reason, the order of
 the end is the same: what came in is delivered, the components' inputs are closed one after the
 other from the client to the agent, whoever stays is ended by TERM and then by KILL, open requests
 are answered, the client's last bytes are written.
@@ -10,7 +11,7 @@ are answered, the client's last bytes are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import msgspec
@@ -30,17 +31,22 @@ from conductor.routing.sides import Side, link
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
 
+if TYPE_CHECKING:
+    from conductor.routing.parking import Parking
+
 __all__ = ["Chain", "Ending"]
 
-_TERM_GRACE = 2.0
+_LOOK_AGAIN = 0.1
+"""Seconds after which a client that is waited for is looked at: whether it is still there."""
 _LAST_BYTES = 5.0
 """Seconds that the client has to read what is left for it, at the end."""
+
+_GONE = encode_error(INTERNAL_ERROR, "The client is gone")
 
 log = get_logger(component="conductor")
 
 
-@attrs.frozen
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """Why a chain ended."""
 
     reason: Literal["client", "stopped", "failed", "never started"]
@@ -48,7 +54,7 @@ class Ending:
     error: ComponentError | None = None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Chain(Host):
     """Serves one client.
 
@@ -69,6 +75,8 @@ class Chain(Host):
     components: list[Component] = attrs.field(factory=list, init=False)
     initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
     _door: FrontDoor = attrs.field(init=False)
+    _parking: Parking | None = attrs.field(default=None, init=False)
+    _returned: trio.Event = attrs.field(factory=trio.Event, init=False)
     _connection: Connection = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
@@ -77,15 +85,13 @@ class Chain(Host):
     _told: int = attrs.field(default=0, init=False)
     _start_error: ComponentError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _stopping: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
         self.client = Wire("client", role, self._report)
-        self._connection = Connection(
-            self.transport, self.client, self.flusher, answers_malformed=True, limits=self.limits
-        )
-        self.client.connection = self._connection
+        self._connect(self.transport)
         self._door = FrontDoor(
             self.client.plain,
             start=self._start,
@@ -99,8 +105,7 @@ class Chain(Host):
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.flusher.run)
-            nursery.start_soon(write_backlog, self._connection, self.flusher)
-            nursery.start_soon(self._read_client)
+            nursery.start_soon(self._serve_client)
             await self._end.wait()
             self._reading.cancel()
             await self._shut_down()
@@ -119,17 +124,64 @@ class Chain(Host):
             component.kill()
         self._stopping.cancel()
 
+    # -- a client that comes and goes --------------------------------------------------------------
+
+    def expect_return(self) -> None:
+        """The client may be cut off and come back: remember what it is asked from now on.
+
+        Not a conductor above us: to that one we are a component, and started again.
+        """
+        if self.mode == "agent":
+            from conductor.routing.parking import Unanswered
+
+            self.client.observer = Unanswered(self.limits.max_buffered_bytes)
+
+    def park(self, unread: bytes = b"") -> bool:
+        """The client is cut off: go on without it, until it is taken back or `stop` is called.
+
+        `unread` is what its transport had been given and nobody has read. The caller ends the
+        transport afterwards. False where there is nothing to go on with, or no return is expected.
+        """
+        from conductor.routing.parking import Parking, Unanswered, undelivered
+
+        unanswered = self.client.observer
+        if self._door.state != "open" or self._ending or not isinstance(unanswered, Unanswered):
+            return False
+        if self._parking is None:
+            made_room = self.flusher.made_room
+            self._parking = Parking(self.client, unanswered, self._door.answer, made_room)
+        lost = self._connection
+        self._parking.leave(undelivered(lost, unread))
+        lost.sent.clear()
+        lost.lose_writing()
+        self._writing.cancel()
+        self._returned = trio.Event()
+        return True
+
+    def take_back(self, transport: Transport) -> None:
+        """The client has returned, over this transport."""
+        self.transport = transport
+        self._returned.set()
+
     # -- Host --------------------------------------------------------------------------------------
 
     def gate(self, component: Component) -> Gate | None:
         """An agent is not read while the client, or any proxy, has too much to read.
 
-        A proxy is always read, because its one pipe carries both directions, until what waits is
-        more than we may hold at all.
+        A proxy is read even then, because its one pipe carries both directions, and one that cannot
+        write may not read: until its share of what we may hold waits for those whom it writes to.
+        What waits for the proxy itself does not count: that gets less only if it is read.
         """
-        if component.agent_side is None:
+        agent_side = component.agent_side
+        if agent_side is None:
             return self.edge_gate()
-        return Gate(self.flusher, self._all_backlog, self.limits.max_buffered_bytes)
+
+        def backlog() -> int:
+            neighbours = component.client_side.neighbour, agent_side.neighbour
+            return max(self._client_backlog(), *(side.backlog() for side in neighbours))
+
+        share = self.limits.max_buffered_bytes // (len(self.components) + 1)
+        return Gate(self.flusher, backlog, share)
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
@@ -178,7 +230,10 @@ class Chain(Host):
             self._told += 1
             update["messageId"] = f"acp-conductor-{self._told}"
         params = msgspec.json.encode({"sessionId": session, "update": update})
-        self.client.plain.notify("session/update", params)
+        parking = self._parking
+        parked = parking is not None and parking.standing
+        toward_client = parking.inside if parking is not None and parked else self.client.plain
+        toward_client.notify("session/update", params)
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -241,15 +296,21 @@ class Chain(Host):
 
     # -- the client --------------------------------------------------------------------------------
 
-    async def _read_client(self) -> None:
-        gate = Gate(
-            self.flusher,
-            lambda: max((c.backlog() for c in self.components), default=0) + self._door.size,
-            hung_up=self.transport.hung_up,
+    def _connect(self, transport: Transport) -> None:
+        self._connection = self.client.connection = Connection(
+            transport, self.client, self.flusher, answers_malformed=True, limits=self.limits
         )
+
+    async def _serve_client(self) -> None:
         with self._reading:
-            await pump(self._connection, self.flusher, gate)
-            self.client.end_input(encode_error(INTERNAL_ERROR, "The client is gone"))
+            await self._read_client()
+            while self._parking is not None and self._parking.away:
+                while not self._returned.is_set():
+                    await self._returned.wait()
+                self._connect(self.transport)
+                self._parking.back()
+                await self._read_client()
+            self.client.end_input(_GONE)
             self.flusher.flush()
             if self._door.state == "starting":
                 await self._settled.wait()  # what waits behind the door is to be delivered
@@ -258,11 +319,22 @@ class Chain(Host):
             else:
                 self._finish(Ending("never started" if self._door.tried else "client"))
 
-    def _all_backlog(self) -> int:
-        return self._client_backlog() + sum(component.backlog() for component in self.components)
+    async def _read_client(self) -> None:
+        self._nursery.start_soon(self._write_client, self._connection)
+        gate = Gate(
+            self.flusher,
+            lambda: max((c.backlog() for c in self.components), default=0) + self._door.size,
+            hung_up=self.transport.hung_up,
+        )
+        await pump(self._connection, self.flusher, gate)
+
+    async def _write_client(self, connection: Connection) -> None:
+        with trio.CancelScope() as self._writing:
+            await write_backlog(connection, self.flusher)
 
     def _client_backlog(self) -> int:
-        return self._connection.outbox.size
+        parked = self._parking.size if self._parking is not None else 0
+        return self._connection.outbox.size + parked
 
     def _proxies_backlog(self) -> int:
         return max((c.backlog() for c in self.components[:-1]), default=0)
@@ -275,10 +347,11 @@ class Chain(Host):
             self._end.set()
 
     async def _shut_down(self) -> None:
+        if self._parking is not None:
+            self._parking.end(_GONE)
         with self._stopping:
             if self._ending is not None and self._ending.reason in ("client", "failed"):
                 await self._deliver_what_is_in_flight()
-            await self._close_inputs()
             await self._end_components()
         for component in self.components:
             component.kill()
@@ -300,30 +373,34 @@ class Chain(Host):
         """
         with trio.move_on_after(self.stop_timeout):
             while self._connection.unanswered() and not self._connection.closed:
-                await self.flusher.wait_flushed()
-
-    async def _close_inputs(self) -> None:
-        """From the client to the agent: each gets what its predecessor still had to say."""
-        with trio.move_on_after(self.stop_timeout / 2):
-            for component in self.components:
-                component.close_input()
-                await component.wait_finished()
+                if self.transport.deaf():
+                    return
+                with trio.move_on_after(_LOOK_AGAIN):
+                    await self.flusher.wait_flushed()
 
     async def _end_components(self) -> None:
-        for component in self.components:
-            component.close_input()
-        with trio.move_on_after(self.stop_timeout / 2) as waiting:
-            await self._wait_all_ended()
-        if waiting.cancelled_caught:
-            for component in self.components:
-                component.terminate()
-            with trio.move_on_after(_TERM_GRACE):
-                await self._wait_all_ended()
+        """From the client to the agent: each gets what its predecessor still had to say, if that
+        does not take too long. From then on each has its own time."""
+        async with trio.open_nursery() as nursery:
+            components = iter(self.components)
+            with trio.move_on_after(self.stop_timeout / 2):
+                for component in components:
+                    component.close_input()
+                    nursery.start_soon(self._end_component, component)
+                    await component.wait_finished()
+            for component in components:
+                component.close_input()
+                nursery.start_soon(self._end_component, component)
 
-    async def _wait_all_ended(self) -> None:
-        for component in self.components:
-            await component.wait_finished()
-            await component.wait_ended()
+    async def _end_component(self, component: Component) -> None:
+        """What does not end by itself is asked to (SIGTERM), then made to (SIGKILL)."""
+        seconds = min(component.stop_timeout, self.stop_timeout)
+        for insist in (component.terminate, component.kill):
+            with trio.move_on_after(seconds):
+                await component.wait_finished()
+                await component.wait_ended()
+                return
+            insist()
 
     def _answer_open_requests(self) -> None:
         """Nobody is left to answer: every request that is still open is answered here."""

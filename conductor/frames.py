@@ -17,7 +17,6 @@ import re
 from codecs import utf_8_decode
 from typing import Any, Final, Literal, TypeAlias
 
-import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -39,8 +38,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True):
     """A line, or a member of a batch, that is no JSON-RPC message.
 
     `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
@@ -57,8 +55,7 @@ class Malformed:
     bare: bool = False
 
 
-@attrs.frozen
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """A JSON-RPC batch (§6): its members in order, at least one."""
 
     members: tuple[Message | Malformed, ...]
@@ -158,7 +155,7 @@ def check(message: Message, line: bytes | Raw) -> Message | Malformed:
             return _invalid(message, line, "an error needs an integer code and a string message")
     elif message.result is UNSET:
         problem = "neither a method nor a result nor an error"
-        return attrs.evolve(_invalid(message, line, problem), bare=True)
+        return msgspec.structs.replace(_invalid(message, line, problem), bare=True)
     if message.id is UNSET:
         return _invalid(message, line, "a response without an id")
     return message
@@ -202,7 +199,7 @@ def _member(raw: bytes) -> Message | Malformed:
     frame = decode(raw)
     assert not isinstance(frame, Batch)
     if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
-        return attrs.evolve(frame, code=INVALID_REQUEST)
+        return msgspec.structs.replace(frame, code=INVALID_REQUEST)
     return frame
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import attrs
+import msgspec
 
 __all__ = ["Limits"]
 
 
-@attrs.frozen
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """`limits:` of a chain file."""
 
     max_message_bytes: int = 256 * 1024 * 1024
     """The longest message, in bytes; a longer one is refused."""
-    max_open_requests: int = 200_000
-    """Requests of one peer that may be open at a time; one more is refused."""
+    max_open_requests: int = 5_000
+    """Requests of one peer that may be open at a time; one more is refused. Each takes 0.3 kB for
+    every program that it went through, and 7 kB where a plugin's handler waits for the answer."""
     max_batch: int = 10_000
     """Members of a JSON-RPC batch; a larger one is refused."""
     max_buffered_bytes: int = 48 * 1024 * 1024
-    """What may wait for peers that do not read, in bytes, all together; nobody is read meanwhile,
-    not even a proxy. With what it takes to hold that, the conductor stays under 64 MiB."""
+    """What may wait for peers that do not read, in bytes, all together: each has an equal share, and
+    whoever writes to one whose share is full is not read, not even a proxy. With what it takes to
+    hold that, the conductor stays under 64 MiB."""

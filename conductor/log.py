@@ -1,7 +1,8 @@
 """Logging: events with fields, through structlog, to stderr.
 
 structlog takes 60 ms to import, so it is imported when there is first something to say; a call
-below the level costs one comparison.
+below the level costs one comparison. This module itself is imported before the components start,
+so it does without `typing`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any, Final
 
 __all__ = ["LEVELS", "Logger", "configure", "get_logger"]
 
-LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
-_ATOMIC: Final = 4096
-_PATIENCE_MS: Final = 100
+_ATOMIC = 4096
+_PATIENCE_MS = 100
 _level = LEVELS["warning"]
-_structlog: Any = None
+_structlog: object = None
 _as_json = False
 
 
@@ -35,34 +35,34 @@ class Logger:
 
     __slots__ = ("fields",)
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, object]) -> None:
         self.fields = fields
 
-    def bind(self, **fields: Any) -> Logger:
+    def bind(self, **fields: object) -> Logger:
         return Logger({**self.fields, **fields})
 
-    def debug(self, event: str, **fields: Any) -> None:
+    def debug(self, event: str, **fields: object) -> None:
         if _level <= 10:
             _emit("debug", event, {**self.fields, **fields})
 
-    def info(self, event: str, **fields: Any) -> None:
+    def info(self, event: str, **fields: object) -> None:
         if _level <= 20:
             _emit("info", event, {**self.fields, **fields})
 
-    def warning(self, event: str, **fields: Any) -> None:
+    def warning(self, event: str, **fields: object) -> None:
         if _level <= 30:
             _emit("warning", event, {**self.fields, **fields})
 
-    def error(self, event: str, **fields: Any) -> None:
+    def error(self, event: str, **fields: object) -> None:
         if _level <= 40:
             _emit("error", event, {**self.fields, **fields})
 
 
-def get_logger(**fields: Any) -> Logger:
+def get_logger(**fields: object) -> Logger:
     return Logger(fields)
 
 
-def _emit(level: str, event: str, fields: dict[str, Any]) -> None:
+def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
     if _structlog is None:
         _structlog = _configured_structlog()
@@ -111,14 +111,14 @@ class _Stderr:
         return True
 
 
-def _configured_structlog() -> Any:
+def _configured_structlog() -> object:
     import structlog
 
-    renderer: Any
-    if _as_json:
-        renderer = structlog.processors.JSONRenderer()
-    else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if _as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
     return structlog.wrap_logger(
         _Stderr(),
         processors=[

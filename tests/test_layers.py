@@ -24,6 +24,7 @@ LAYERS = [
     {"schema", "chainfile"},
     {"proxy", "endpoint"},
     {"bridging"},
+    {"remote"},
     {"components"},
     {"chain"},
     {"serving", "server", "client", "record"},
@@ -45,6 +46,7 @@ PURE = [
     "conductor.connection.connection",
     "conductor.connection.lanes",
     "conductor.connection.outbox",
+    "conductor.connection.runs",
     "conductor.routing.capabilities",
     "conductor.routing.door",
     "conductor.routing.envelope",
@@ -53,6 +55,8 @@ PURE = [
     "conductor.routing.sides",
     "conductor.routing.wire",
     "conductor.components.stderr",
+    "conductor.remote.numbering",
+    "conductor.routing.parking",
 ]
 
 PUBLIC = {

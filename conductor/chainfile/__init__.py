@@ -11,7 +11,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from conductor.chainfile.model import ChainFile, Component, Limits, Restarts, ValuePath, Written
+from conductor.chainfile.model import (
+    ChainFile,
+    Component,
+    Limits,
+    Restarts,
+    Tls,
+    ValuePath,
+    Written,
+)
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
 
@@ -26,6 +34,7 @@ __all__ = [
     "Place",
     "Problem",
     "Restarts",
+    "Tls",
     "ValuePath",
     "Written",
     "load",

@@ -8,15 +8,15 @@ them. `/` joins the names of nested chains and is in no name.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import attrs
 
 from conductor.chainfile.document import Document
-from conductor.chainfile.grammar import File, Item
-from conductor.chainfile.model import ChainFile, Component, Limits, ValuePath
+from conductor.chainfile.grammar import File, Item, TlsItem
+from conductor.chainfile.model import ChainFile, Component, Limits, Tls, ValuePath
 from conductor.chainfile.naming import command_name
 
 __all__ = ["build_chain"]
@@ -40,9 +40,7 @@ def build_chain(
         [
             (
                 item.name
-                or _derived_name(
-                    _plain(item.run, where, document), item.use, item.connect, nested.get(where)
-                ),
+                or _derived_name(item, _plain(item.run, where, document), nested.get(where)),
                 item.name is not None,
             )
             for where, item in items
@@ -73,8 +71,9 @@ def _component(
     def absolute(text: str) -> str:
         return os.path.normpath(os.path.join(directory, text))
 
-    run, use = item.run, item.use
-    if run and "/" in run[0]:
+    run, use, tls = item.run, item.use, item.tls
+    there = item.ssh is not None  # whose paths are not relative to a file of ours
+    if run and "/" in run[0] and not there:
         run = (absolute(run[0]), *run[1:])
     if use and ".py:" in use:
         file, _, cls = use.rpartition(":")
@@ -84,12 +83,17 @@ def _component(
         run=run,
         use=use,
         connect=item.connect,
+        unix=absolute(item.unix) if item.unix else None,
         chain=chain,
         options=item.options,
         env=item.env,
         inherit_env=item.inherit_env,
-        cwd=absolute(item.cwd) if item.cwd else None,
+        cwd=absolute(item.cwd) if item.cwd and not there else item.cwd,
         isolate=item.isolate,
+        ssh=item.ssh,
+        headers=item.headers,
+        tls=None if tls is None else _tls(tls, absolute),
+        ping_timeout=item.ping_timeout,
         dialect=item.dialect,
         start_timeout=item.start_timeout,
         stop_timeout=item.stop_timeout,
@@ -107,8 +111,17 @@ def _component(
     )
 
 
+def _tls(tls: TlsItem, absolute: Callable[[str], str]) -> Tls:
+    files = {
+        name: absolute(file)
+        for name, file in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
+        if file is not None
+    }
+    return Tls(**files, server_name=tls.server_name, verify=tls.verify)
+
+
 def _file_name(path: str) -> str:
-    """The name of a chain after its file."""
+    """The name of a chain, or of a socket, after its file."""
     return os.path.splitext(os.path.basename(path))[0] or "chain"
 
 
@@ -125,16 +138,16 @@ def _plain(run: Sequence[str] | None, where: ValuePath, document: Document) -> S
     return [program, *kept]
 
 
-def _derived_name(
-    run: Sequence[str] | None, use: str | None, connect: str | None, chain: ChainFile | None
-) -> str:
-    """The name of a component after its command, class, entry point, host or chain."""
+def _derived_name(item: Item, run: Sequence[str] | None, chain: ChainFile | None) -> str:
+    """The name of a component after its command, class, entry point, host, socket or chain."""
     if run:
         name = command_name(run)
-    elif use:
-        name = use.rpartition(":")[2]
-    elif connect:
-        name = urlsplit(connect).hostname or ""
+    elif item.use:
+        name = item.use.rpartition(":")[2]
+    elif item.connect:
+        name = urlsplit(item.connect).hostname or ""
+    elif item.unix:
+        name = _file_name(item.unix)
     else:
         name = chain.name if chain else ""
     return name.replace("/", "-") or "component"

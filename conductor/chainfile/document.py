@@ -21,8 +21,9 @@ import yaml
 
 from conductor.chainfile.interpolation import expand, find_references
 from conductor.chainfile.model import ValuePath, Written
-from conductor.chainfile.places import Place, Source
+from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
+from conductor.chainfile.source import Source
 from conductor.errors import ChainFileError
 
 __all__ = ["Document", "read_document"]

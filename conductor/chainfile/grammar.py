@@ -24,27 +24,38 @@ from conductor.chainfile.units import Argv, Bytes, Seconds, seconds
 
 __all__ = ["KINDS", "AgentItem", "File", "Item", "file_converter"]
 
-KINDS = ("run", "use", "connect", "chain")
+KINDS = ("run", "use", "connect", "unix", "chain")
 _QUOTED_KINDS = tuple(f"`{kind}`" for kind in KINDS)
 
-_LATER = "this key is kept for a later version"
 _HINTS = {
-    **dict.fromkeys(("ssh", "unix", "headers", "tls"), _LATER),
     **dict.fromkeys(("command", "cmd", "args", "argv", "exec"), "did you mean `run`?"),
     **dict.fromkeys(("url", "uri"), "did you mean `connect`?"),
     **dict.fromkeys(("plugin", "class", "proxy"), "did you mean `use`?"),
     **dict.fromkeys(("options", "config", "settings"), "did you mean `with`?"),
     "environment": "did you mean `env`?",
+    **dict.fromkeys(("socket", "uds"), "did you mean `unix`?"),
+    **dict.fromkeys(("host", "remote"), "did you mean `ssh`, or `connect`?"),
 }
 # Keys that say nothing about a component of this kind.
+_OF_A_PROGRAM = {"with", "isolate", "env", "inherit_env", "cwd", "ssh"}
+_OF_A_CONNECTION = {"headers", "tls", "ping_timeout"}
 _MEANINGLESS = {
-    "run": {"with", "isolate"},
-    "use": set[str](),
-    "connect": {"with", "isolate", "env", "inherit_env", "cwd"},
+    "run": {"with", "isolate"} | _OF_A_CONNECTION,
+    "use": {"ssh"} | _OF_A_CONNECTION,
+    "connect": _OF_A_PROGRAM,
+    "unix": _OF_A_PROGRAM | _OF_A_CONNECTION,
 }
+_MEANINGLESS_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls"}
+_THERE = "the program gets the environment of the other machine, and of `env` what its sshd accepts"
 _CHAIN_KEYS = {"name", "chain"}
 _PATH_AND_CLASS = re.compile(r".+\.py:[^\W\d]\w*")
 _RESTARTS = re.compile(r"([0-9]{1,6}) in (.+)")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_OWN_HEADERS = {
+    *("host", "connection", "upgrade", "content-length", "content-type", "transfer-encoding"),
+    *("accept", "te", "trailer", "acp-connection-id", "acp-session-id"),
+}
 
 
 def _positive(_: Any, __: Any, value: float | int | Mapping[str, float] | None) -> None:
@@ -110,6 +121,46 @@ def _environment(_: Any, __: Any, value: Mapping[str, str]) -> None:
         raise Mistakes(found)
 
 
+def _host(_: Any, __: Any, value: str | None) -> None:
+    if value is None:
+        return
+    if not value or value.startswith("-") or not value.isprintable() or " " in value:
+        raise expected("a host such as `user@host`", "as the program `ssh` understands it")
+
+
+def _headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
+    found = []
+    for name, text in value.items():
+        if not _HEADER_NAME.fullmatch(name):
+            message = f"`{name}` cannot be the name of a header"
+            found.append(Mistake(message, path=(name,), at_key=True))
+        elif name.lower() in _OWN_HEADERS or name.lower().startswith("sec-websocket-"):
+            message = f"the header `{name}` belongs to the connection and cannot be given"
+            found.append(Mistake(message, path=(name,), at_key=True))
+        elif not _HEADER_VALUE.fullmatch(text):
+            message = "the value of a header is one line of ASCII"
+            found.append(Mistake(message, path=(name,)))
+    if found:
+        raise Mistakes(found)
+
+
+def _key_of_a_certificate(tls: TlsItem, _: Any, value: str | None) -> None:
+    _written(tls, _, value)
+    if value is not None and tls.cert is None:
+        raise mistake("a key is of use with its certificate only", "add `cert`")
+
+
+@attrs.frozen(kw_only=True)
+class TlsItem:
+    """`tls:` as it is written."""
+
+    ca: str | None = attrs.field(default=None, validator=_written)
+    cert: str | None = attrs.field(default=None, validator=_written)
+    key: str | None = attrs.field(default=None, validator=_key_of_a_certificate)
+    server_name: str | None = attrs.field(default=None, validator=_host)
+    verify: bool = True
+
+
 @attrs.frozen(kw_only=True)
 class Item:
     """A component as it is written."""
@@ -118,12 +169,17 @@ class Item:
     run: Argv | None = attrs.field(default=None, validator=_argv)
     use: str | None = attrs.field(default=None, validator=_used)
     connect: str | None = attrs.field(default=None, validator=_url)
+    unix: str | None = attrs.field(default=None, validator=_written)
     chain: str | None = attrs.field(default=None, validator=_written)
     options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
     env: dict[str, str] = attrs.field(factory=dict, validator=_environment)
     inherit_env: bool = True
     cwd: str | None = attrs.field(default=None, validator=_written)
     isolate: bool = False
+    ssh: str | None = attrs.field(default=None, validator=_host)
+    headers: dict[str, str] = attrs.field(factory=dict, validator=_headers)
+    tls: TlsItem | None = None
+    ping_timeout: Seconds = attrs.field(default=30.0, validator=_positive)
     dialect: Dialect | None = None
     start_timeout: Seconds = attrs.field(default=30.0, validator=_positive)
     stop_timeout: Seconds = 5.0
@@ -222,8 +278,14 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
     if not kinds:
         # A misspelt kind is an unknown key, about which enough is said.
         meant = [_HINTS.get(key) or f"`{closest(key, _KEYS)}`" for key in data]
-        if not any(word in hint for hint in meant for word in (_LATER, *_QUOTED_KINDS)):
-            found.append(Mistake("a component needs one of `run`, `use`, `connect` and `chain`"))
+        if "ssh" in data:
+            help = "add the command: `run: […]`"
+            found.append(
+                Mistake("`ssh` says where, not what to run", help, path=("ssh",), at_key=True)
+            )
+        elif not any(word in hint for hint in meant for word in _QUOTED_KINDS):
+            *most, last = _QUOTED_KINDS
+            found.append(Mistake(f"a component needs one of {', '.join(most)} and {last}"))
     found += [
         Mistake("expected a value", path=(kind,), quote=True)
         for kind in kinds
@@ -231,6 +293,7 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
     ]
     if len(kinds) == 1:
         found += _without_meaning(kinds[0], data)
+        found += _tls_in_vain(data)
     if data.get("on_failure") == "bypass" and data.get("required") in ("true", "yes", "on"):
         note = (("required",), "the chain must not run without this component")
         found.append(
@@ -240,8 +303,13 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
 
 
 def _without_meaning(kind: str, data: Mapping[str, Any]) -> list[Mistake]:
-    meaningless = _KEYS - _CHAIN_KEYS if kind == "chain" else _MEANINGLESS[kind]
-    help = "a nested chain takes its settings from its own file" if kind == "chain" else None
+    if kind == "run" and "ssh" in data:
+        kind, meaningless, help = "ssh", _MEANINGLESS_WITH_SSH, _THERE
+    elif kind == "chain":
+        meaningless = _KEYS - _CHAIN_KEYS
+        help = "a nested chain takes its settings from its own file"
+    else:
+        meaningless, help = _MEANINGLESS[kind], None
     return [
         Mistake(
             f"`{key}` has no meaning beside `{kind}`",
@@ -253,3 +321,14 @@ def _without_meaning(kind: str, data: Mapping[str, Any]) -> list[Mistake]:
         for key in data
         if key in meaningless
     ]
+
+
+def _tls_in_vain(data: Mapping[str, Any]) -> list[Mistake]:
+    url = data.get("connect")
+    scheme = url.partition("://")[0] if isinstance(url, str) else None
+    if "tls" not in data or scheme not in ("ws", "http"):
+        return []
+    note = (("connect",), "this connection is not encrypted")
+    message = f"`tls` has no meaning for `{scheme}://`"
+    help = f"write `{scheme}s://…`"
+    return [Mistake(message, help, path=("tls",), at_key=True, note=note)]

@@ -19,8 +19,9 @@ from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import File, file_converter
 from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
-from conductor.chainfile.places import Place, Source
+from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem, in_file_order
+from conductor.chainfile.source import Source
 from conductor.errors import ChainFileError
 
 __all__ = ["load_chain"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import attrs
+import msgspec
 
 from conductor.chainfile.classes import class_hook
 from conductor.chainfile.mistakes import Mistake, Mistakes, Values, explain, label_of
@@ -50,5 +50,5 @@ def _values(component: Component) -> Values:
 def _problem(mistake: Mistake, component: Component, values: Values) -> Problem:
     problem = explain(mistake, values, label_of(mistake.path[1:]))
     if component.place is None:
-        return attrs.evolve(problem, message=f"{component.name}: {problem.message}")
+        return msgspec.structs.replace(problem, message=f"{component.name}: {problem.message}")
     return problem

@@ -1,25 +1,16 @@
-"""Where a value stands in a chain file.
-
-`Source` cuts a text into lines once; `Place` is one stretch of one line, together with that line
-as it was written, so that a problem can be shown long after the file was read. A value that spans
-several lines has the place of its first one.
+"""Where a value stands in a chain file: one stretch of one line, together with that line as it was
+written, so that a problem can be shown long after the file was read. A value that spans several
+lines has the place of its first one.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
+import msgspec
 
-import attrs
-
-__all__ = ["Place", "Source"]
-
-# What YAML 1.1 counts as the end of a line, because PyYAML's marks count the same.
-_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+__all__ = ["Place"]
 
 
-@attrs.frozen
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A stretch of one line of a chain file.
 
     `path` is the file as the user named it, or `<command line>`. `line` and `column` count from 1,
@@ -40,34 +31,3 @@ class Place:
     def whole(cls, path: str) -> Place:
         """The place of a file that has no lines to show, or of no file at all."""
         return cls(path, 0, 0, 0, "")
-
-
-@attrs.frozen
-class Source:
-    """The text of one chain file, and the way from an index into it to a place."""
-
-    path: str
-    text: str = attrs.field(repr=False)
-    _starts: list[int] = attrs.field(init=False, repr=False, eq=False)
-    _ends: list[int] = attrs.field(init=False, repr=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        breaks = list(_LINE_BREAK.finditer(self.text))
-        object.__setattr__(self, "_starts", [0, *(found.end() for found in breaks)])
-        object.__setattr__(self, "_ends", [*(found.start() for found in breaks), len(self.text)])
-
-    def place(self, start: int, end: int) -> Place:
-        """The place of `text[start:end]`, cut at the end of its first line."""
-        line = bisect_right(self._starts, start) - 1
-        first, last = self._starts[line], self._ends[line]
-        return Place(
-            path=self.path,
-            line=line + 1,
-            column=start - first + 1,
-            end_column=max(min(end, last), start) - first + 1,
-            source=self.text[first:last],
-        )
-
-    def end_of_line(self, index: int) -> int:
-        """The index at which the line of `index` ends, its line break not included."""
-        return self._ends[bisect_right(self._starts, index) - 1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-import attrs
+import msgspec
 
 from conductor.chainfile.places import Place
 
@@ -23,8 +23,7 @@ _WIDEST = 120
 _BEFORE_VALUE = 40
 
 
-@attrs.frozen
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One mistake: what is wrong, where, what else belongs to it, and what to do about it."""
 
     place: Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
+import msgspec
 
 from conductor.chainfile.model import Component
 from conductor.chainfile.naming import command_name
@@ -21,7 +21,7 @@ def parse_components(words: Sequence[str]) -> tuple[Component, ...]:
         component = parse_component(word)
         taken[component.name] = count = taken.get(component.name, 0) + 1
         if count > 1:
-            component = attrs.evolve(component, name=f"{component.name}-{count}")
+            component = msgspec.structs.replace(component, name=f"{component.name}-{count}")
         components.append(component)
     return tuple(components)
 

@@ -16,6 +16,8 @@ _COMMANDS: Final = {
     "run": "Serve the chain of a chain file to the editor that started this.",
     "agent": "Serve a chain given as commands: proxies, then the agent.",
     "proxy": "Be a chain of proxies inside another conductor.",
+    "serve": "Give every remote client a chain of its own, by WebSocket or HTTP.",
+    "connect": "Be the local end of an agent on another machine.",
     "check": "Report every mistake in chain files; with --start, try them.",
     "show": "Show what a chain file comes to.",
     "prompt": "Send one prompt through a chain and print the answer.",

@@ -37,16 +37,18 @@ def serve_plainly(arguments: list[str]) -> None:
 
 
 def _serve_file(path: str) -> None:
+    from conductor.cli.lean import import_msgspec_and_trio
     from conductor.cli.reading import read_chain
 
     chain = read_chain(path)
-    specs = [spec for spec in chain.flat() if spec.run is not None]
+    specs = [spec for spec in chain.flat() if spec.run is not None and spec.ssh is None]
     if chain.agent is not None and _client_wants_to_start():
         _start(
             (spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd)
             for spec in specs
             if spec.run is not None
         )
+    import_msgspec_and_trio()
     from conductor.cli.serve_chain import serve_file
 
     serve_file(chain)
@@ -61,6 +63,9 @@ def _serve_commands(words: list[str]) -> None:
         return
     if _client_wants_to_start():
         _start((argv, {**os.environ, **env}, None) for argv, env in commands)
+    from conductor.cli.lean import import_msgspec_and_trio
+
+    import_msgspec_and_trio()
     from conductor.cli.arguments import parse_components
     from conductor.cli.serve_chain import serve
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, Component, ValuePath
+    from conductor.chainfile.model import ChainFile, Component, Tls, ValuePath
 
 __all__ = ["command"]
 
@@ -63,6 +63,16 @@ def _facts(component: Component) -> Iterator[tuple[str, str]]:
     if component.connect is not None:
         url = _written(component, ("connect",))
         yield "connect", url or _URL_SECRETS.sub(_MASK, component.connect)
+    if component.unix is not None:
+        yield "unix", _written(component, ("unix",)) or component.unix
+    if component.ssh is not None:
+        yield "ssh", _written(component, ("ssh",)) or component.ssh
+    for name in component.headers:
+        yield "header", f"{name}: {_written(component, ('headers', name)) or _MASK}"
+    if component.tls is not None:
+        yield "tls", _tls(component.tls)
+    if component.connect is not None or component.ssh is not None:
+        yield "ping_timeout", f"{component.ping_timeout:g}s"
     if component.options:
         yield "with", _flow(component, ("with",), component.options)
     for name in component.env:
@@ -87,6 +97,13 @@ def _facts(component: Component) -> Iterator[tuple[str, str]]:
         yield "required", "yes"
     if component.place is not None:
         yield "at", str(component.place)
+
+
+def _tls(tls: Tls) -> str:
+    """Files and names; nothing of it is secret."""
+    named = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "server_name": tls.server_name}
+    said = [f"{name}: {value}" for name, value in named.items() if value is not None]
+    return ", ".join(said + ["verify: no"] * (not tls.verify))
 
 
 def _argv(component: Component) -> Iterator[str]:

@@ -26,7 +26,7 @@ from conductor.transport.process import adopt_orphans, kill_descendants
 __all__ = ["try_all"]
 
 _CAPABILITIES: Final = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
-_KINDS: Final = ("run", "use", "connect")
+_KINDS: Final = ("ssh", "run", "use", "connect", "unix")
 _STAND_IN: Final = Component(name="test-agent", use="test-agent")
 
 
@@ -60,7 +60,7 @@ async def _try(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
                 if initialization is not None:
                     nursery.start_soon(clocks.follow, component.name, initialization)
 
-        tried = file if file.agent is not None else attrs.evolve(file, agent=_STAND_IN)
+        tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_STAND_IN)
         started = False
         async with attach_file(Client, tried, made=watch) as attached:
             with trio.CancelScope() as work:

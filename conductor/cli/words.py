@@ -5,11 +5,9 @@ Imports next to nothing: the components start before the rest of us is imported 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-from typing import Any
 
 __all__ = ["split_component"]
 
@@ -44,8 +42,10 @@ def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
+    import json
+
     try:
-        spec: Any = json.loads(word)
+        spec = json.loads(word)
     except ValueError as exc:
         raise ValueError(f"{word!r} is no JSON ({exc}); expected {_FORM}") from exc
     command, args, env = spec.get("command"), spec.get("args", []), spec.get("env", {})

@@ -65,7 +65,7 @@ class Asking(Side):
         self._wire.plain.cancel(call)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Answer:
     result: bytes = b""
     error: bytes | None = None

@@ -52,6 +52,11 @@ class Component(Protocol):
     @property
     def agent_side(self) -> Side | None: ...
 
+    @property
+    def stop_timeout(self) -> float:
+        """Seconds from `close_input` to `terminate`, and from that to `kill`."""
+        return 5.0
+
     def prepare(self, host: Host) -> None:
         """Begin to start, without waiting. Raises `StartError` if that is hopeless."""
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
-import attrs
 import msgspec
 
 from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import McpBridge
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
+from conductor.components.far_end import is_elsewhere, secrets_of
 from conductor.components.late_bridge import Bridge, LateBridge
 from conductor.errors import StartError
 from conductor.masking import hide
@@ -22,6 +22,7 @@ from conductor.routing.capabilities import bridged
 
 if TYPE_CHECKING:
     from conductor.components.plugin import PluginComponent
+    from conductor.proxy.base import Plugin
 
 __all__ = ["build"]
 
@@ -41,11 +42,12 @@ def build(
     """
     for spec in specs:
         hide(spec.env.values())
+        hide(secrets_of(spec))
         hide(value for written in spec.written.values() for value in written.values)
     components: list[Component] = []
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
-        if is_agent and mcp_bridge is not None:
+        if is_agent and mcp_bridge is not None and not _is_out_of_reach(spec, mcp_bridge):
             components += _bridged_agent(spec, mcp_bridge)
         else:
             components.append(_component(spec, "agent" if is_agent else "proxy", amend))
@@ -64,6 +66,14 @@ def _bridged_agent(spec: Spec, mode: McpBridge) -> list[Component]:
     return [agent]
 
 
+def _is_out_of_reach(agent: Spec, mode: McpBridge) -> bool:
+    """Whether an agent could not start, or reach, what our bridge would name to it: both are here.
+
+    The conductor that serves it there has a bridge of its own.
+    """
+    return mode == "auto" and is_elsewhere(agent)
+
+
 def _bridge(spec: Spec) -> tuple[Component, Bridge]:
     component = _plugin(spec, "proxy")
     return component, cast("Bridge", component.plugin)
@@ -72,31 +82,39 @@ def _bridge(spec: Spec) -> tuple[Component, Bridge]:
 def _component(
     spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
 ) -> Component:
-    if spec.run is not None:
-        return CommandComponent(spec, role, amend if role == "agent" else None)
-    if spec.use is not None:
-        return _isolated(spec, role, amend) if spec.isolate else _plugin(spec, role)
-    place = None if spec.place is None else str(spec.place)
-    raise StartError(spec.name, "remote components (`connect:`) are not supported yet", place=place)
+    if spec.use is not None and spec.isolate:
+        spec = _isolated(spec)
+    elif spec.use is not None and spec.on_failure == "restart":
+        required = spec.required or _made(spec, role).required
+        spec = msgspec.structs.replace(spec, required=required)
+    elif spec.use is not None:
+        return _plugin(spec, role)
+    return CommandComponent(spec, role, amend if role == "agent" else None)
 
 
-def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
+def _made(spec: Spec, role: Literal["proxy", "agent"]) -> Plugin:
     from conductor.components.loading import make_plugin
-    from conductor.components.plugin import PluginComponent
     from conductor.proxy.base import Agent
 
     plugin = make_plugin(spec)
-    place = str(spec.place) if spec.place is not None else None
     if isinstance(plugin, Agent) != (role == "agent"):
         kind = "an agent" if isinstance(plugin, Agent) else "a proxy"
+        place = str(spec.place) if spec.place is not None else None
         raise StartError(spec.name, f"{spec.use} is {kind} and cannot be the {role}", place=place)
+    return plugin
+
+
+def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
+    from conductor.components.plugin import PluginComponent
+
+    plugin = _made(spec, role)
+    place = str(spec.place) if spec.place is not None else None
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
-    return PluginComponent(spec.name, plugin, role, place, spec.start_timeout, may_fail)
+    seconds = (spec.start_timeout, spec.stop_timeout)
+    return PluginComponent(spec.name, plugin, role, place, *seconds, may_fail)
 
 
-def _isolated(
-    spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
-) -> Component:
+def _isolated(spec: Spec) -> Spec:
     """The same plugin in a process of its own; its options travel in the environment."""
     assert spec.use is not None
     from conductor.components.loading import make_plugin
@@ -110,5 +128,4 @@ def _isolated(
     if not spec.inherit_env:
         env.setdefault("PATH", os.environ.get("PATH", os.defpath))
     run = (sys.executable, "-m", "conductor.proxy.standalone", spec.use)
-    spec = attrs.evolve(spec, run=run, env=env, use=None, required=required)
-    return CommandComponent(spec, role, amend if role == "agent" else None)
+    return msgspec.structs.replace(spec, run=run, env=env, use=None, required=required)

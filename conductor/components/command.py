@@ -1,26 +1,28 @@
-"""A component that is a program: started, connected, watched, started again, ended with all that
-it started.
+"""A component behind a wire: started, connected, watched, started again, ended with all that it
+started.
 
-A program that fails after it was initialized is dealt with as its contract says (`contract`). While
-it is started again, what is sent to it waits; what it owed is answered at once, with an error that
-names it, because nobody knows how far it got.
+It is a program, or it is on another machine: what is at the far end of the wire (`far_end`) makes
+no difference here. One that fails after it was initialized is dealt with as its contract says
+(`contract`). While it is started again, what is sent to it waits; what it owed is answered at once,
+with an error that names it, because nobody knows how far it got.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import msgspec
 import trio
 
 from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import ValuePath
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
+from conductor.components.far_end import FarEnd, Opener, SpawnError, opener
 from conductor.components.initialization import Initialization
 from conductor.components.restoring import (
     RestoreTimeout,
@@ -29,8 +31,6 @@ from conductor.components.restoring import (
     restore_proxy,
 )
 from conductor.components.stderr import Allowance, StderrTail
-from conductor.components.watch import Due, Rung, Stalled, TimedOut, Watch
-from conductor.components.watching import Watching
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.pump import pump, write_backlog
@@ -40,7 +40,10 @@ from conductor.messages import error_of
 from conductor.routing.handshake import Handshake
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
-from conductor.transport.process import Child, SpawnError, spawn
+
+if TYPE_CHECKING:
+    from conductor.components.watch import Due, Rung
+    from conductor.components.watching import Watching
 
 __all__ = ["CommandComponent"]
 
@@ -48,9 +51,9 @@ _EXIT_GRACE = 1.0
 """Seconds that a program may go on after it closed its stdout, or its pipes after it ended."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CommandComponent(Component):
-    """A program that speaks the protocol on stdin and stdout."""
+    """A program that speaks the protocol on stdin and stdout, or what does so elsewhere."""
 
     spec: Spec
     role: Literal["proxy", "agent"]
@@ -61,7 +64,8 @@ class CommandComponent(Component):
     _watching: Watching | None = attrs.field(default=None, init=False)
     _log: Logger = attrs.field(init=False)
     host: Host = attrs.field(init=False)
-    _child: Child | None = attrs.field(default=None, init=False)
+    _far_end: FarEnd | None = attrs.field(default=None, init=False)
+    _open: Opener = attrs.field(init=False)
     _stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
     _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next_start: float | None = attrs.field(default=None, init=False)
@@ -78,10 +82,14 @@ class CommandComponent(Component):
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.spec.name)
+        self._open = opener(self.spec)
         self.wire = Wire(self.spec.name, self.role, self._report)
         self.contract = Contract.of(self.spec, self.role)
         self.initialization = self._new_initialization(self.spec.dialect)
         if self.spec.request_timeout or self.spec.stall_timeout is not None:
+            from conductor.components.watch import Watch
+            from conductor.components.watching import Watching
+
             watch = Watch(self.spec.request_timeout, self.spec.stall_timeout, self.spec.on_stall)
             self._watching = self.wire.observer = Watching(self.wire, watch, self._on_due)
 
@@ -96,6 +104,10 @@ class CommandComponent(Component):
     @property
     def agent_side(self) -> Side | None:
         return self.wire.wrapped
+
+    @property
+    def stop_timeout(self) -> float:
+        return self.spec.stop_timeout
 
     def prepare(self, host: Host) -> None:
         self.host = host
@@ -136,8 +148,7 @@ class CommandComponent(Component):
         self._signal(signal.SIGKILL)
 
     def backlog(self) -> int:
-        connection = self.wire.connection
-        return self.wire.held_size + (0 if connection is None else connection.outbox.size)
+        return self.wire.backlog()
 
     # -- one process ---------------------------------------------------------------------------
 
@@ -153,51 +164,48 @@ class CommandComponent(Component):
         return initialization
 
     def _spawn(self) -> None:
-        spec = self.spec
-        assert spec.run is not None
-        env = {**(os.environ if spec.inherit_env else {}), **spec.env}
-        self._child, self._cause = None, None
+        self._far_end, self._cause = None, None
         self._stderr = StderrTail()
+        limits = self.host.limits
         try:
-            child = spawn(spec.run, env=env, cwd=spec.cwd)
+            far_end = self._open(limits.max_message_bytes)
         except SpawnError as exc:
             raise self._start_error(str(exc)) from exc
-        self._child = child
+        self._far_end = far_end
         self._stderr_read = trio.Event()
-        self._log.debug("component started", pid=child.pid, command=spec.run[0])
         self.wire.connection = Connection(
-            child.transport, self.wire, self.host.flusher, limits=self.host.limits
+            far_end.transport, self.wire, self.host.flusher, limits=limits
         )
         self.initialization.connected()
 
     async def _live(self, *, again: bool = False) -> None:
         """From the start of a process to its end."""
-        child, connection = self._child, self.wire.connection
-        assert child is not None
+        far_end, connection = self._far_end, self.wire.connection
+        assert far_end is not None
         assert connection is not None
         exited = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.initialization.watch)
-                nursery.start_soon(self._drain_stderr, child)
-                nursery.start_soon(self._watch_exit, child, exited)
-                nursery.start_soon(self._write, child, connection, exited)
+                nursery.start_soon(self._drain_stderr, far_end)
+                nursery.start_soon(self._watch_exit, far_end, exited)
+                nursery.start_soon(self._write, far_end, connection, exited)
                 if self._watching is not None:
                     nursery.start_soon(self._watching.run)
                 if again:
                     nursery.start_soon(self._restore)
                 await self._pump(connection, exited)
-                await self._wait_exit(child, exited)
+                await self._wait_exit(far_end, exited)
                 with trio.move_on_after(_EXIT_GRACE):
                     await self._stderr_read.wait()
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
-                if child.status is None:
-                    child.signal(signal.SIGKILL)
-                    await child.wait()
-            child.close()
-        self._gone(child)
+                if far_end.status is None:
+                    far_end.signal(signal.SIGKILL)
+                    await far_end.wait()
+            far_end.close()
+        self._gone(far_end)
 
     async def _pump(self, connection: Connection, exited: trio.Event) -> None:
         """Route what the program writes, to the end of it.
@@ -216,7 +224,7 @@ class CommandComponent(Component):
             await pump(connection, self.host.flusher, self.host.gate(self))
             nursery.cancel_scope.cancel()
 
-    async def _write(self, child: Child, connection: Connection, exited: trio.Event) -> None:
+    async def _write(self, far_end: FarEnd, connection: Connection, exited: trio.Event) -> None:
         """A program that reads nothing any more, while we have more to say, has failed."""
         await write_backlog(connection, self.host.flusher)
         if self._stopping:
@@ -225,9 +233,9 @@ class CommandComponent(Component):
             await exited.wait()
         if not exited.is_set() and not self._stopping:
             self._cause = self._cause or "closed its stdin"
-            child.signal(signal.SIGKILL)
+            far_end.signal(signal.SIGKILL)
 
-    async def _wait_exit(self, child: Child, exited: trio.Event) -> None:
+    async def _wait_exit(self, far_end: FarEnd, exited: trio.Event) -> None:
         """After the end of its output a program is given a moment, unless we asked it to end."""
         if self._stopping:
             self._finished.set()
@@ -237,16 +245,16 @@ class CommandComponent(Component):
             await exited.wait()
         if not exited.is_set():
             self._cause = self._cause or "closed its stdout"
-            child.signal(signal.SIGKILL)
+            far_end.signal(signal.SIGKILL)
             await exited.wait()
 
-    async def _watch_exit(self, child: Child, exited: trio.Event) -> None:
-        status = await child.wait()
+    async def _watch_exit(self, far_end: FarEnd, exited: trio.Event) -> None:
+        status = await far_end.wait()
         self._log.debug("component ended", status=status)
         exited.set()
 
-    async def _drain_stderr(self, child: Child) -> None:
-        while chunk := await child.read_stderr():
+    async def _drain_stderr(self, far_end: FarEnd) -> None:
+        while chunk := await far_end.read_stderr():
             for line in self._stderr.feed(chunk, trio.current_time()):
                 self._log.info("stderr", line=line)
         for line in self._stderr.end():
@@ -308,20 +316,21 @@ class CommandComponent(Component):
             params = msgspec.json.encode({"sessionId": session, "update": update})
             self.wire.plain.neighbour.notify("session/update", params)
 
-    def _gone(self, child: Child) -> None:
-        """The process is over: say so to everyone who waits for it."""
+    def _gone(self, far_end: FarEnd) -> None:
+        """It is over: say so to everyone who waits for it."""
         if self._was_initialized or self.initialization.done:
             self._was_initialized = True
             error = ComponentExited(
                 self.name,
-                self._how_it_ended(child),
+                self._how_it_ended(far_end),
                 stderr_tail=self._stderr.last_lines(),
                 place=self._place,
             )
             self._after_failure(error)
             return
-        error_at_start = self._start_error(f"it {self._how_it_ended(child)}")
-        if not self._stopping and not self._failed and self.initialization.closed():
+        error_at_start = self._start_error(f"it {self._how_it_ended(far_end)}")
+        may_retry = far_end.reached and not self._stopping and not self._failed
+        if may_retry and self.initialization.closed():
             self._next_start = trio.current_time()
             self.wire.disconnect(error_of(error_at_start))
             return
@@ -356,11 +365,15 @@ class CommandComponent(Component):
 
     def _on_due(self, due: Due) -> None:
         """A request takes too long, or a turn is silent: say so, and climb the ladder."""
+        from conductor.components.watch import Stalled, TimedOut
+
         match due:
-            case TimedOut(call, seconds):
+            case TimedOut(call, seconds, session):
                 reason = f"{self.name} did not answer {call.method} within {seconds:g} s"
                 self._log.warning("request timed out", method=call.method, seconds=seconds)
                 self.wire.give_up(call, f"{reason} (request_timeout)")
+                if session is not None:  # few agents end a turn whose request was cancelled
+                    self._cancel_turn(session)
             case Stalled(session, calls, rung, seconds):
                 self._log.warning("turn is silent", session=session, seconds=seconds, rung=rung)
                 self._climb(session, calls, rung, seconds)
@@ -371,14 +384,17 @@ class CommandComponent(Component):
                 text = f"{self.name} has been silent for {seconds:.3g} s"
                 self.host.tell(session, text)
             case "cancel":
-                params = msgspec.json.encode({"sessionId": session})
-                self.wire.plain.notify("session/cancel", params)
+                self._cancel_turn(session)
             case "cancel_request":
                 for call in calls:
                     self.wire.plain.cancel(call)
             case "restart":
                 self._cause = f"was silent for {seconds:.3g} s (stall_timeout)"
                 self._signal(signal.SIGKILL)
+
+    def _cancel_turn(self, session: str) -> None:
+        params = msgspec.json.encode({"sessionId": session})
+        self.wire.plain.notify("session/cancel", params)
 
     # -- what goes wrong -------------------------------------------------------------------------
 
@@ -392,7 +408,11 @@ class CommandComponent(Component):
             self._cause = reason
             self._signal(signal.SIGKILL)
             return
-        how = self._cause or (self._child.status if self._child is not None else None)
+        far_end = self._far_end
+        how = self._cause or (far_end.status if far_end is not None else None)
+        if how is None and far_end is not None and not far_end.reached:
+            seconds = f"{self.spec.start_timeout:g} s (start_timeout)"
+            how = f"could not be reached at {far_end.where} within {seconds}"
         self._fail(self._start_error(f"it {how}" if how else reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
@@ -400,11 +420,12 @@ class CommandComponent(Component):
             self._failed = True
             self.host.component_failed(self, error)
 
-    def _how_it_ended(self, child: Child) -> str:
-        return self._cause or child.status or "ended"
+    def _how_it_ended(self, far_end: FarEnd) -> str:
+        return self._cause or far_end.status or "ended"
 
     def _start_error(self, reason: str) -> StartError:
-        status = self._child.status if self._child is not None else None
+        far_end = self._far_end
+        status = far_end.status if far_end is not None and far_end.reached else None
         return StartError(
             self.name,
             reason,
@@ -424,7 +445,9 @@ class CommandComponent(Component):
 
     @property
     def _place(self) -> str | None:
-        place = self.spec.places.get(("run", 0)) or self.spec.place
+        paths: list[ValuePath] = [("run", 0), ("connect",), ("unix",)]
+        places = (self.spec.places.get(path) for path in paths)
+        place = next(filter(None, places), self.spec.place)
         return None if place is None else str(place)
 
     def _report(self, event: str, detail: str) -> None:
@@ -438,5 +461,5 @@ class CommandComponent(Component):
         self._stop.set()
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._child is not None:
-            self._child.signal(number)
+        if self._far_end is not None:
+            self._far_end.signal(number)

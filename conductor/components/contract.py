@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import Restarts
@@ -23,8 +24,7 @@ _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 10.0
 
 
-@attrs.frozen
-class Restart:
+class Restart(msgspec.Struct, frozen=True):
     """Start it again after `delay` seconds; this is attempt `number` `of` so many."""
 
     delay: float
@@ -35,16 +35,14 @@ class Restart:
         return f"it is restarted ({self.number} of {self.of})"
 
 
-@attrs.frozen
-class Bypass:
+class Bypass(msgspec.Struct, frozen=True):
     """Go on without it."""
 
     def __str__(self) -> str:
         return "the chain goes on without it"
 
 
-@attrs.frozen
-class EndChain:
+class EndChain(msgspec.Struct, frozen=True):
     """The chain cannot go on."""
 
     def __str__(self) -> str:
@@ -54,7 +52,7 @@ class EndChain:
 Decision: TypeAlias = Restart | Bypass | EndChain
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Contract:
     """The failure contract of one component, and how much of its budget is used."""
 

@@ -1,7 +1,7 @@
 """Runs a plugin's handlers: what they get, what becomes of what they return and raise.
 
 Every request that reaches a handler is answered exactly once, however the handler ends (lane rules
-5 to 7). `workers` decides when a handler runs.
+5 to 7); when the plugin ends first, `workers` answers, who also decides when a handler runs.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from types import CoroutineType
 from typing import Any, Final, TypeAlias
 
 import attrs
+import trio
 
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import Answering, Turn, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Notification, Request
-from conductor.errors import LocalProtocolError, RequestCancelled, RequestError
+from conductor.errors import LocalProtocolError, RequestCancelled, RequestError, StartError
 from conductor.log import Logger
+from conductor.masking import masked
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.proxy.base import Forward, Plugin
 from conductor.proxy.codec import decode_answer, encode, invalid_params, session_of
 from conductor.proxy.peers import Answered
 from conductor.proxy.raw import RawMessage
+from conductor.proxy.restarts import see_restart
 from conductor.proxy.sessions import ENDS, forget
 
-__all__ = ["CANCELLED", "CLOSING", "Handling"]
+__all__ = ["CANCELLED", "FAILURES", "Handling", "split"]
 
-CLOSING: Final = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
+"""What a plugin's code may raise, and is a failure of the plugin's alone. Neither `sys.exit()` nor
+Ctrl-C, which is a signal here (`serving`), ends the conductor out of a plugin."""
 CANCELLED: Final = error_of(RequestCancelled())
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
@@ -37,12 +42,17 @@ _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 class Handling:
     """The handlers of one plugin at work. `request` sends a handler's request and waits."""
 
+    name: str
     plugin: Plugin
+    start_timeout: float
     request: Callable[..., Awaitable[bytes]]
+    cut: Callable[[PluginSide, Request, bool], None]
+    """Takes a request that will not be answered by us, and whether it was forwarded."""
     log: Logger
     running: dict[Call, Turn] = attrs.field(factory=dict, init=False)
     """The requests whose handlers run."""
-    _deferred: dict[Call, tuple[PluginSide, Callable[[], None]]] = attrs.field(
+    _ending: bool = attrs.field(default=False, init=False)
+    _deferred: dict[Call, tuple[PluginSide, Request, Callable[[], None]]] = attrs.field(
         factory=dict, init=False
     )
     """Requests that are answered later, and what is called when one is cancelled."""
@@ -58,7 +68,7 @@ class Handling:
 
     def notification_failed(self, turn: Turn, item: Notification, exc: BaseException) -> None:
         """Deal with what the handler of a notification raised; raises what is not its failure."""
-        failure, rest = _split(exc)
+        failure, rest = split(exc)
         if failure is not None:
             self._log_failure(turn, item.method, item.params, failure)
             if self.plugin.on_error == "pass" and not turn.forwarded:
@@ -75,17 +85,24 @@ class Handling:
         turn.answering = answering = Answering(call)
         self.running[call] = turn
         reply: _Reply | None = None
+        self.start_clock(turn)
         try:
             with answering.scope as scope:
                 reply = await self._reply(turn, answering, item)
             if scope.cancelled_caught:
-                reply = (None, CANCELLED)
+                if self._ending:
+                    self.cut(side, item, turn.forwarded)
+                elif trio.current_time() >= scope.deadline:
+                    reply = None, error_of(self._too_slow())
+                else:
+                    reply = None, CANCELLED
         except BaseException as exc:
-            failure, rest = _split(exc)
+            failure, rest = split(exc)
             if failure is not None:
                 reply = self._failed(turn, answering, item, failure)
             if rest is not None:
-                reply = (None, CLOSING)
+                reply = None
+                self.cut(side, item, turn.forwarded)
                 raise rest from None
         finally:
             del self.running[call]
@@ -93,13 +110,22 @@ class Handling:
                 side.neighbour.respond(call, *reply)
                 self._see_end(item, reply)
 
+    def start_clock(self, turn: Turn) -> None:
+        """A plugin has so long for `initialize`, not counting what its successor takes."""
+        if turn.answering is not None and turn.answering.call.method == "initialize":
+            turn.answering.scope.deadline = trio.current_time() + self.start_timeout
+
+    def stop_clock(self, turn: Turn) -> None:
+        if turn.answering is not None:
+            turn.answering.scope.deadline = float("inf")
+
     async def observe(self, turn: Turn, message: RawMessage) -> None:
         """Show a message to the observer; whatever that does, the message goes on."""
         try:
             turn.coroutine = turn.handler.function(self.plugin, message)
             await turn.coroutine
         except BaseException as exc:
-            failure, rest = _split(exc)
+            failure, rest = split(exc)
             if failure is not None:
                 self._log_failure(turn, message.method, message.payload, failure)
             if rest is not None:
@@ -108,7 +134,7 @@ class Handling:
     def cancel(self, call: Call) -> None:
         """Lane rule 6, for a request whose handler has begun."""
         if call in self._deferred:
-            self._deferred[call][1]()
+            self._deferred[call][2]()
             return
         turn = self.running.get(call)
         if turn is None or turn.answering is None:
@@ -119,6 +145,13 @@ class Handling:
         else:
             turn.answering.scope.cancel()
 
+    def give_up_waiting(self) -> None:
+        """The chain ends: no answer is of use any more to a handler that waits for one."""
+        self._ending = True
+        for turn in list(self.running.values()):
+            if turn.waiting and turn.answering is not None:
+                turn.answering.scope.cancel()
+
     def defer(self, cancelled: Callable[[], None]) -> Answered:
         """See `Plugin.defer`."""
         turn = current_turn.get()
@@ -126,7 +159,8 @@ class Handling:
             raise LocalProtocolError("defer() is for the handler of a request, once")
         call, side = turn.answering.call, turn.side
         turn.answering.deferred = True
-        self._deferred[call] = (side, cancelled)
+        assert type(turn.item) is Request
+        self._deferred[call] = (side, turn.item, cancelled)
 
         def answer(result: bytes | None, error: bytes | None) -> None:
             if self._deferred.pop(call, None) is not None:
@@ -135,12 +169,16 @@ class Handling:
         return answer
 
     def close(self) -> None:
-        """Answer what somebody was to answer later."""
-        for call, (side, _) in list(self._deferred.items()):
-            side.neighbour.respond(call, None, CLOSING)
+        """Nobody answers any more what somebody was to answer later."""
+        for side, item, _ in self._deferred.values():
+            self.cut(side, item, False)
         self._deferred.clear()
 
     # ----------------------------------------------------------------------------------------------
+
+    def _too_slow(self) -> StartError:
+        seconds = f"{self.start_timeout:g} s (start_timeout)"
+        return StartError(self.name, f"it did not answer `initialize` within {seconds}")
 
     async def _reply(self, turn: Turn, answering: Answering, item: Request) -> _Reply | None:
         """What the handler answers; `None` if somebody else does that later."""
@@ -159,6 +197,8 @@ class Handling:
             return decode_answer(raw, item.method, handler.result)
 
         result = await self.call(turn, message, forward)
+        if item.method == "initialize":
+            await see_restart(self.plugin, item.params)
         if answering.deferred:
             return None
         if result is None and _is_result(answering.answer):
@@ -184,7 +224,11 @@ class Handling:
             if not turn.forwarded:
                 turn.side.pass_on(item)
                 return None
-        data = {"plugin": type(self.plugin).__name__, "reason": f"{type(exc).__name__}: {exc}"}
+        data = {
+            "component": self.name,
+            "plugin": type(self.plugin).__name__,
+            "reason": masked(f"{type(exc).__name__}: {exc}"),
+        }
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
     def _see_end(self, item: Request, reply: _Reply) -> None:
@@ -212,15 +256,11 @@ def _is_result(answer: Answer | None) -> bool:
     return answer is not None and answer.result is not None and answer.result != b"null"
 
 
-def _split(exc: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """What is the handler's failure, and what is somebody else's business.
-
-    `sys.exit()` in a handler is a failure like any other; a cancellation from outside is not.
-    """
-    failures = (Exception, SystemExit)
+def split(exc: BaseException) -> tuple[BaseException | None, BaseException | None]:
+    """What is the handler's failure, and what is somebody else's business: a cancellation."""
     if isinstance(exc, BaseExceptionGroup):
-        return exc.split(failures)
-    return (exc, None) if isinstance(exc, failures) else (None, exc)
+        return exc.split(FAILURES)
+    return (exc, None) if isinstance(exc, FAILURES) else (None, exc)
 
 
 def _request_error_in(exc: BaseException) -> RequestError | None:

@@ -36,7 +36,7 @@ from conductor.routing.wire import Wire
 __all__ = ["Initialization"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Initialization:
     """The initialization of the component behind a wire, for the time that it takes.
 

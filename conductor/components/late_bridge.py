@@ -31,7 +31,7 @@ class Bridge(Protocol):
         """What the agent answered to `initialize`, for a bridge that was not there to see it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LateBridge:
     """Stands at the agent's client side until it has put the bridge there.
 

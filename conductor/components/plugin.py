@@ -15,11 +15,15 @@ import attrs
 import trio
 
 from conductor.components.base import Component, Host
+from conductor.components.contract import Bypass, EndChain
+from conductor.components.handling import split
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import current_turn
 from conductor.components.workers import Workers
+from conductor.connection.pump import HIGH_WATER
 from conductor.errors import ComponentExited, StartError
 from conductor.log import Logger, get_logger
+from conductor.messages import error_of
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
 from conductor.proxy.sessions import forget_all
@@ -37,9 +41,9 @@ class PluginComponent(Component):
     role: Literal["proxy", "agent"]
     place: str | None = None
     start_timeout: float = 30.0
+    stop_timeout: float = 5.0
     bypassed_on_failure: bool = False
-    """Whether the chain goes on without this proxy when it fails; there is no process to restart,
-    and what made it fail may be anything of what the process holds."""
+    """Whether the chain goes on without this proxy when it fails."""
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _workers: Workers = attrs.field(init=False)
@@ -48,6 +52,8 @@ class PluginComponent(Component):
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _early: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
     """What `lifespan` wants to be run, before anything can be."""
+    _written: int = attrs.field(default=0, init=False)
+    """Bytes of the notifications that it wrote since somebody looked who reads them."""
     _life: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _ready: bool = attrs.field(default=False, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -55,7 +61,9 @@ class PluginComponent(Component):
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.name)
-        self._workers = Workers(self.plugin, self._log, is_agent=self.role == "agent")
+        self._workers = Workers(
+            self.name, self.plugin, self.start_timeout, self._log, is_agent=self.role == "agent"
+        )
         self.client = ClientPeer("client", *self._means(self._workers.client_side))
         self.agent = AgentPeer("agent", *self._means(self._workers.agent_side))
 
@@ -80,10 +88,15 @@ class PluginComponent(Component):
                     around.start_soon(self._watch_start)
                     await self._live()
                     around.cancel_scope.cancel()
-        except Exception as exc:
-            self._fail(exc)
+        except BaseException as exc:
+            failure, rest = split(exc)
+            if failure is not None:
+                self._fail(failure)
+            if rest is not None:
+                raise rest from None
         finally:
             self._workers.close()
+            self._workers.settle()
             forget_all(self.plugin)
             self._ended.set()
             self._workers.settled.set()  # whoever waits for the last handler waits no longer
@@ -119,23 +132,29 @@ class PluginComponent(Component):
             return  # it was to end, and has ended
         reason = f"{type(cause).__name__}: {cause}"
         if self._ready:
-            error = ComponentExited(self.name, f"failed: {reason}", place=self.place)
-            if self.bypassed_on_failure and self.role == "proxy":
-                error.next = "the chain goes on without it"
-                self._host.bypass(self, error)
-            else:
-                error.next = "the chain ends"
-                self._host.component_failed(self, error)
+            self._lost(ComponentExited(self.name, f"failed: {reason}", place=self.place))
         else:
             self._host.component_failed(self, StartError(self.name, reason, place=self.place))
 
+    def _lost(self, error: ComponentExited) -> None:
+        bypassed = self.bypassed_on_failure and self.role == "proxy"
+        error.next = str(Bypass() if bypassed else EndChain())
+        self._workers.settle(error_of(error))
+        if bypassed:
+            self._host.bypass(self, error)
+        else:
+            self._host.component_failed(self, error)
+
     def close_input(self) -> None:
-        """Nothing to do: `wait_finished` tells when the last message has been handled."""
+        """`wait_finished` tells when the last message has been handled; what waits for an answer
+        waits in vain by now."""
+        self._workers.handling.give_up_waiting()
 
     async def wait_finished(self) -> None:
         """Wait until nothing is being handled any more."""
         while self._workers.busy and not self._ended.is_set():
-            self._workers.settled = trio.Event()
+            if self._workers.settled.is_set():
+                self._workers.settled = trio.Event()
             await self._workers.settled.wait()
         self._stop.set()
 
@@ -181,13 +200,27 @@ class PluginComponent(Component):
         side = workers.client_side if source == "client" else workers.agent_side
         return side.add_tap(method, tap)
 
+    async def _wait_for_readers(self, size: int) -> None:
+        """Wait, after `size` bytes more, while too much waits for others (invariant 5)."""
+        self._written += size
+        if self._written > HIGH_WATER >> 5:  # looking is not free
+            self._written = 0
+            self._host.flusher.flush()
+            if (gate := self._host.gate(self)) is not None:
+                await gate.wait()
+            await trio.lowlevel.checkpoint()
+
     async def _beside(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
         current_turn.set(None)
         try:
             await function(*args)
-        except Exception as exc:
-            task = getattr(function, "__qualname__", "?")
-            self._log.error("task failed", task=task, exc_info=exc)
+        except BaseException as exc:
+            failure, rest = split(exc)
+            if failure is not None:
+                task = getattr(function, "__qualname__", "?")
+                self._log.error("task failed", task=task, exc_info=failure)
+            if rest is not None:
+                raise rest from None
 
     def _means(self, side: PluginSide) -> tuple[Any, ...]:
         """What a peer sends and listens with."""
@@ -201,6 +234,7 @@ class PluginComponent(Component):
             partial(self._workers.ask, side),
             side.add_tap,
             self.release_lane,
+            self._wait_for_readers,
         )
 
 

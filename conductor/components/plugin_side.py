@@ -125,6 +125,10 @@ class PluginSide(Side):
     def cancel(self, call: Call) -> None:
         self._owner.cancel(call)
 
+    def backlog(self) -> int:
+        """A plugin that is in no one's way passes on at once: what waits is behind it."""
+        return max(self.lane.size, self.other.neighbour.backlog())
+
     def pass_on(self, item: Item) -> None:
         """Send a message on as it came."""
         neighbour = self.other.neighbour

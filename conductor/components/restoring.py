@@ -20,10 +20,9 @@ import trio
 from conductor.components.asking import Asking
 from conductor.components.initialization import Initialization
 from conductor.errors import RequestError
-from conductor.frames import members
 from conductor.log import Logger
-from conductor.messages import Payload
 from conductor.routing.recollection import Recollection, SetUp
+from conductor.routing.restarting import from_members, marked, members_of
 from conductor.routing.wire import Wire
 
 __all__ = ["RestoreTimeout", "initialize_again", "restore_agent", "restore_proxy"]
@@ -43,7 +42,10 @@ async def initialize_again(
     call = asking.expect("initialize")
     wire.answers = {"initialize": recorded.inner_result} if recorded.inner_result else {}
     initialization.reply = asking.respond
-    initialization.begin(call, recorded.params)
+    params = recorded.params
+    if wire.role == "proxy":
+        params = marked(params, recollection.sessions)
+    initialization.begin(call, params)
     try:
         await asking.answer(call)
     finally:
@@ -122,19 +124,11 @@ def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _back_to(session: str, set_up: SetUp) -> bytes:
     """The params of the set-up, for this session by name; without what only a new one has."""
-    params = _members(set_up.params)
+    params = members_of(set_up.params)
     params["sessionId"] = msgspec.json.encode(session)
     params.setdefault("mcpServers", b"[]")
     params.pop("replayFrom", None)
-    pairs = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in params.items())
-    return b"{" + b",".join(pairs) + b"}"
-
-
-def _members(params: bytes) -> dict[str, Payload]:
-    try:
-        return dict(msgspec.json.decode(params, type=dict[str, msgspec.Raw]))
-    except msgspec.MsgspecError:
-        return dict(members(params))  # with lone surrogates, which msgspec refuses
+    return from_members(params)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _REPORT_RATE: Final = 20
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Allowance:
     """Lets a certain number of things happen in a second; what is over is counted."""
 
@@ -49,7 +49,7 @@ class Allowance:
         return skipped
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StderrTail:
     """The last 64 KiB of a component's stderr."""
 

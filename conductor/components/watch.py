@@ -36,16 +36,16 @@ NEVER: Final = float("inf")
 _RUNNING: Final = frozenset({"pending", "in_progress"})
 
 
-@attrs.frozen
-class TimedOut:
+class TimedOut(msgspec.Struct, frozen=True):
     """A request was not answered in its time (`request_timeout`)."""
 
     call: Call
     seconds: float
+    session: str | None = None
+    """Of a prompt, whose turn has to end with it."""
 
 
-@attrs.frozen
-class Stalled:
+class Stalled(msgspec.Struct, frozen=True):
     """A turn is silent: do what the rung says."""
 
     session: str
@@ -163,7 +163,7 @@ class Watch:
     def due(self, now: float) -> list[Due]:
         """What is overdue, each reported once (a stalled turn once for every rung)."""
         late = [call for call, deadline in self._deadlines.items() if deadline <= now]
-        found: list[Due] = [TimedOut(call, self.request_timeout[call.method]) for call in late]
+        found: list[Due] = [self._timed_out(call) for call in late]
         for call in late:
             del self._deadlines[call]
         for name, session in self._sessions.items():
@@ -179,6 +179,10 @@ class Watch:
         self._sessions.clear()
         self._session_of.clear()
         self._questions.clear()
+
+    def _timed_out(self, call: Call) -> TimedOut:
+        session = self._session_of.get(call)
+        return TimedOut(call, self.request_timeout[call.method], session)
 
     def _state(self, name: str, session: _Session | None, state: str | None, now: float) -> float:
         """The agent tells whether a turn runs (version 2)."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+import msgspec
 import trio
 
-from conductor.components.handling import CANCELLED, CLOSING, Handling
+from conductor.components.handling import CANCELLED, FAILURES, Handling
 from conductor.components.lane_watch import LaneWatch
 from conductor.components.observing import Numbering
 from conductor.components.plugin_side import AgentEnd, PluginSide, two_sides
@@ -23,7 +24,7 @@ from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
 from conductor.connection.pump import Flusher
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.log import Logger
-from conductor.messages import request_error
+from conductor.messages import INTERNAL_ERROR, encode_error, request_error
 from conductor.proxy.base import Plugin
 from conductor.proxy.codec import session_of
 from conductor.proxy.declare import Handler
@@ -32,6 +33,7 @@ from conductor.proxy.peers import Answered
 __all__ = ["Workers"]
 
 _OPENS_SESSION = ("session/new", "session/fork")
+_CLOSING = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
 
 
 @attrs.define(eq=False)
@@ -44,7 +46,9 @@ class _Idle:
 class Workers:
     """Serves the lanes of one plugin, from `open` to `close`."""
 
+    name: str
     plugin: Plugin
+    start_timeout: float
     log: Logger
     is_agent: bool
     client_side: PluginSide = attrs.field(init=False)
@@ -57,6 +61,10 @@ class Workers:
     _flusher: Flusher = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
+    _why_closed: bytes | None = attrs.field(default=None, init=False)
+    """The error for what is not answered any more, once it is known."""
+    _cut: list[tuple[PluginSide, Request, bool]] = attrs.field(factory=list, init=False)
+    """What waits for that, and whether it was forwarded."""
     _unserved: list[PluginSide] = attrs.field(factory=list, init=False)
     _idle: list[_Idle] = attrs.field(factory=list, init=False)
     _queued: dict[Call, tuple[PluginSide, Request]] = attrs.field(factory=dict, init=False)
@@ -73,7 +81,9 @@ class Workers:
             self.agent_side.neighbour = AgentEnd(self.client_side)
         self._side_of = {side.lane: side for side in self.sides}
         self._watch = LaneWatch(tuple(self._side_of), self._holders, self.log)
-        self.handling = Handling(self.plugin, self.request, self.log)
+        self.handling = Handling(
+            self.name, self.plugin, self.start_timeout, self.request, self._cut_short, self.log
+        )
 
     @property
     def sides(self) -> tuple[PluginSide, PluginSide]:
@@ -93,13 +103,30 @@ class Workers:
             self.serve(side)
 
     def close(self) -> None:
-        """After the last task: answer what is still here, and whatever still comes."""
+        """After the last task: nothing is handled any more, neither what is here nor what comes."""
         self._nursery, self._closed = None, True
         for side in self.sides:
             for item in side.close():
                 self.dispose(side, item)
         self.handling.close()
         self._queued.clear()
+
+    def settle(self, failure: bytes | None = None) -> None:
+        """Answer what was not, and whatever still comes: the plugin has failed, or only ended.
+
+        If it has failed, the turns of prompts that it had forwarded end, too: nobody waits for
+        them, and they must not go on unseen.
+        """
+        if self._why_closed is not None:
+            return
+        self._why_closed = failure or _CLOSING
+        cut, self._cut = self._cut, []
+        for side, item, forwarded in cut:
+            side.neighbour.respond(item.call, None, self._why_closed)
+            session = session_of(item.params) if item.method == "session/prompt" else None
+            if failure is not None and forwarded and session is not None:
+                params = msgspec.json.encode({"sessionId": session})
+                side.other.neighbour.notify("session/cancel", params)
 
     # -- Owner: what the sides ask for -------------------------------------------------------------
 
@@ -137,7 +164,13 @@ class Workers:
         elif item.method not in side.handlers:  # type: ignore[union-attr]
             side.pass_on(item)
         elif type(item) is Request and not item.settled:
-            side.neighbour.respond(item.call, None, CLOSING)
+            self._cut_short(side, item, False)
+
+    def _cut_short(self, side: PluginSide, item: Request, forwarded: bool) -> None:
+        if self._why_closed is None:
+            self._cut.append((side, item, forwarded))
+        else:
+            side.neighbour.respond(item.call, None, self._why_closed)
 
     # -- what handlers ask for ---------------------------------------------------------------------
 
@@ -155,6 +188,7 @@ class Workers:
             if turn.answering is not None and turn.answering.call.cancelled:
                 call.cancel()
             self.release(turn)
+            self.handling.stop_clock(turn)
         self._flusher.flush()
         try:
             await waiter.arrived.wait()
@@ -165,6 +199,7 @@ class Workers:
             self._waiters.pop(call, None)
             if turn is not None:
                 turn.waiting = tuple(each for each in turn.waiting if each is not call)
+                self.handling.start_clock(turn)
         answer = waiter.answer
         assert answer is not None
         if answer.error is not None:
@@ -266,7 +301,7 @@ class Workers:
         if answered is not None:
             try:
                 answered(item.result, item.error)
-            except Exception as exc:
+            except FAILURES as exc:
                 self.log.error("answer was not handled", method=item.call.method, exc_info=exc)
             return lane
         waiter = self._waiters.get(item.call)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import attrs
 import msgspec
 
 from conductor.messages import Id, Payload
@@ -57,14 +56,13 @@ class Call(msgspec.Struct, eq=False):
             self.target.cancel(self)
 
 
-@attrs.define(eq=False)
-class BatchAnswer:
+class BatchAnswer(msgspec.Struct, eq=False):
     """The answers to one batch: slots in the order of the batch's members (JSON-RPC 2.0 §6).
 
     The array is complete when every member has been looked at (`sealed`) and every slot is filled.
     """
 
-    slots: list[bytes | None] = attrs.field(factory=list)
+    slots: list[bytes | None] = []
     open: int = 0
     sealed: bool = False
 

@@ -66,7 +66,7 @@ class Flusher(Protocol):
     def mark(self, connection: Connection) -> None: ...
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Connection:
     """The state of one peer.
 

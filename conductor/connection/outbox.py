@@ -23,7 +23,7 @@ _MAX_PIECES: Final = 60
 WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Outbox:
     """`size` is the number of bytes that the peer has not taken, as of the last `flush`."""
 

@@ -27,7 +27,7 @@ HIGH_WATER: Final = 2 * 1024 * 1024
 """Bytes that may wait for one peer before its sources are left unread."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Flusher:
     """Flushes what was written outside of a pump, and remembers who still has a backlog."""
 
@@ -82,7 +82,7 @@ class Flusher:
         await self._room.park()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Gate:
     """Whether an edge may be read: not while what it feeds is over the high-water mark.
 

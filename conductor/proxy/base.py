@@ -15,6 +15,7 @@ from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.declare import Handler, check_fields, collect
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
 from conductor.proxy.prompting import hidden
+from conductor.proxy.restarts import with_restart
 from conductor.proxy.tools import Toolbox, with_tools
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
@@ -68,7 +69,7 @@ class Plugin:
         check_fields(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
-        cls._acp_handlers = with_tools(cls, collect(cls))
+        cls._acp_handlers = with_tools(cls, with_restart(cls, collect(cls)))
 
     @property
     def client(self) -> ClientPeer:
@@ -140,6 +141,15 @@ class Proxy(Plugin):
     def has_tools_for(self, session: dict[str, Any]) -> bool:
         """Override it to choose the sessions that get the tools; given is what sets one up."""
         return True
+
+    async def on_restart(self, sessions: Sequence[str]) -> None:
+        """Override it to get back what was lost, when the proxy is started again after a failure.
+
+        It is called at the end of the handshake: client and agent can be asked, and no message has
+        come yet. `sessions` are the ids of those that are open; the request that set each of them
+        up comes next, and what you pass on of it is not sent to the agent again. Has
+        `start_timeout` to return; what it raises fails the restart.
+        """
 
     @asynccontextmanager
     async def muted(self, session_id: str) -> AsyncIterator[None]:

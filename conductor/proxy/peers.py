@@ -29,6 +29,8 @@ Tap: TypeAlias = Callable[[bytes | None], bool]
 """Called with the raw params of a notification, in its lane; True keeps it from going on."""
 
 _ABSENT: Final = object()
+_MESSAGE: Final = 100
+"""Bytes that a message takes, besides its params."""
 _methods: dict[type, str] = {}
 
 
@@ -42,6 +44,7 @@ class Peer:
     _ask: Callable[[str, bytes | None, Answered], Callable[[], None]]
     _tap: Callable[[str, Tap], Callable[[], None]]
     _release: Callable[[], None]
+    _wait_for_readers: Callable[[int], Awaitable[None]]
 
     async def request(
         self, method: str | Object, params: Any = None, *, result: Any = _ABSENT
@@ -65,10 +68,15 @@ class Peer:
         return decode_result(await self._request(method, encode(params)), result)
 
     async def notify(self, method: str | Object, params: Any = None) -> None:
-        """Send a notification; when this returns, it is queued behind what was sent before."""
+        """Send a notification; when this returns, it is queued behind what was sent before.
+
+        Whoever sends more than others read waits here for them.
+        """
         if isinstance(method, Object):
             method, params = _method_of(type(method)), method
-        self._notify(method, encode(params))
+        raw = encode(params)
+        self._notify(method, raw)
+        await self._wait_for_readers(_MESSAGE + len(raw or b""))
 
     def send(self, method: str, params: Any = None) -> None:
         """`notify`, for code that may not wait."""

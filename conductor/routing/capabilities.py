@@ -16,7 +16,7 @@ from msgspec import Raw
 from conductor.frames import members
 from conductor.messages import Payload
 
-__all__ = ["bridged", "has_acp", "protocol_version", "with_acp"]
+__all__ = ["bridged", "has_acp", "protocol_version", "resumes", "with_acp"]
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
 _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
@@ -61,6 +61,13 @@ def _has(result: bytes, path: tuple[str, ...]) -> bool:
             return False
         value = bytes(inside[name])
     return value not in (b"false", b"null")
+
+
+def resumes(result: bytes) -> bool:
+    """Whether the agent has `session/resume`; every agent of version 2 has."""
+    if protocol_version(result) == 2:
+        return True
+    return _has(result, ("agentCapabilities", "sessionCapabilities", "resume"))
 
 
 def protocol_version(result: Payload) -> int:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-import attrs
+import msgspec
 
 from conductor.connection.calls import Call
 from conductor.connection.runs import Run
@@ -47,6 +47,8 @@ class FrontDoor:
         """Whether the client has asked for initialization."""
         self.version = 1
         """The protocol version that was negotiated."""
+        self.answer = b""
+        """What the client was answered to `initialize`."""
         self.size = 0
         """Bytes that wait behind the door."""
         self._client = client
@@ -124,7 +126,8 @@ class FrontDoor:
         asker, self._own = self._asker, None
         assert asker is not None
         self.version = protocol_version(result)
-        self._client.respond(asker, self._amend(bytes(result)), None)
+        self.answer = self._amend(bytes(result))
+        self._client.respond(asker, self.answer, None)
         self.state = "open"
         first = self._inside.neighbour
         link(self._client, first)
@@ -151,8 +154,7 @@ class FrontDoor:
         self._closed()
 
 
-@attrs.define(eq=False)
-class _Queued:
+class _Queued(msgspec.Struct, eq=False):
     call: Call | None
     method: str
     params: Payload | None

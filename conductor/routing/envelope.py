@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Literal
 
-import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -55,8 +54,7 @@ _frames: dict[tuple[Dialect | None, str], tuple[bytes, bytes]] = {}
 _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
-@attrs.frozen
-class Inner:
+class Inner(msgspec.Struct, frozen=True):
     """The message inside an envelope. Its own `_meta` is in its params; the envelope's is hop-local
     and ends here (newest schema)."""
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND
 from conductor.routing.envelope import DIALECTS, Dialect
@@ -27,8 +28,7 @@ from conductor.routing.envelope import DIALECTS, Dialect
 __all__ = ["AnsweredAlone", "Ask", "Closed", "Echoed", "Fail", "Handshake", "Pass", "Refused"]
 
 
-@attrs.frozen
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The component answered its init with an error."""
 
     code: int
@@ -36,45 +36,39 @@ class Refused:
     """Message and data of the error, for what they mention."""
 
 
-@attrs.frozen
-class Echoed:
+class Echoed(msgspec.Struct, frozen=True):
     """The component sent our init to its successor: it did not know the name."""
 
 
-@attrs.frozen
-class AnsweredAlone:
+class AnsweredAlone(msgspec.Struct, frozen=True):
     """The component answered with a result, but never initialised its successor."""
 
 
-@attrs.frozen
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """The component ended, or closed its output, before it answered."""
 
 
 Event: TypeAlias = Refused | Echoed | AnsweredAlone | Closed
 
 
-@attrs.frozen
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Send the init in this dialect; `anew` means to a freshly started process."""
 
     dialect: Dialect
     anew: bool = False
 
 
-@attrs.frozen
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """What came is the component's real answer."""
 
 
-@attrs.frozen
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """It cannot be initialised; the reason is for people."""
 
     reason: str
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Handshake:
     """The attempts to initialise one component.
 

@@ -24,8 +24,7 @@ REMEMBERED: Final = SET_UPS | _ENDS | {"initialize"}
 """The methods whose requests and answers a `Recollection` wants to see."""
 
 
-@attrs.define(eq=False)
-class SetUp:
+class SetUp(msgspec.Struct, eq=False):
     """A request that set something up."""
 
     method: str
@@ -36,19 +35,23 @@ class SetUp:
     """What the component's successor answered to the request as the component passed it on."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Recollection:
     """Of one component: its handshake, and its open sessions in the order of their set-up."""
 
     initialize: SetUp | None = None
     sessions: dict[str, SetUp] = attrs.field(factory=dict)
+    has_servers: bool = False
+    """Whether any set-up seems to have declared an MCP server over ACP."""
     _open: dict[Call, SetUp] = attrs.field(factory=dict, init=False)
     _inner: list[tuple[str, bytes]] = attrs.field(factory=list, init=False)
     """What the successor answered to what is open: method and result."""
 
     def asked(self, call: Call, method: str, params: Payload | None) -> None:
         """The component gets a request of `REMEMBERED`."""
-        self._open[call] = SetUp(method, b"{}" if params is None else bytes(params))
+        self._open[call] = set_up = SetUp(method, b"{}" if params is None else bytes(params))
+        if not self.has_servers and method in SET_UPS:
+            self.has_servers = b'"acp"' in set_up.params or b"\\u" in set_up.params
 
     def inner_answered(self, call: Call, result: Payload | None) -> None:
         """The component gets the answer to a request of `REMEMBERED` that it passed on."""

@@ -49,6 +49,10 @@ class Side:
         """Nobody wants the answer to this call any more; it overtakes whatever waits."""
         raise NotImplementedError
 
+    def backlog(self) -> int:
+        """Bytes that wait for whoever takes what is put here."""
+        return 0
+
 
 class Nowhere(Side):
     """What a side faces that is linked to nothing: requests are refused, the rest is dropped."""

@@ -26,6 +26,7 @@ from conductor.frames import Malformed
 from conductor.messages import (
     CANCEL,
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     INVALID_REQUEST,
     Payload,
     encode_error,
@@ -116,6 +117,10 @@ class WireSide(Side):
             if method == "initialize" and wire.init is not None:
                 wire.init.begin(call, params)
                 return
+        if method in _FOR_SERVERS and wire.role == "client" and not wire.recollection.has_servers:
+            error = encode_error(INVALID_PARAMS, "Nobody offers this MCP server any more")
+            self.neighbour.respond(call, None, error)
+            return
         call.target = self
         if wire.observer is not None and not self.wrapped:
             wire.observer.on_asked(call, method, params)
@@ -126,6 +131,9 @@ class WireSide(Side):
             connection.write(request_pieces(id, method, params))
         if call.cancelled:
             self.cancel(call)
+
+    def backlog(self) -> int:
+        return self.wire.backlog()
 
     def _is_lost(self, call: Call, method: str, params: Payload | None) -> bool:
         """Answer, once, a request about a session that the component lost when it was restarted."""
@@ -185,8 +193,7 @@ class WireSide(Side):
             connection.write(notification_pieces(CANCEL, params))
 
 
-@attrs.frozen(eq=False)
-class Held:
+class Held(msgspec.Struct, frozen=True, eq=False):
     """A message that waits for its component."""
 
     side: WireSide
@@ -195,7 +202,7 @@ class Held:
     params: bytes | None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Wire:
     """The connection of one component, client or parent conductor.
 
@@ -234,6 +241,10 @@ class Wire:
         self.plain = WireSide(self, wrapped=False)
         has_successor = self.role in ("proxy", "parent")
         self.wrapped = WireSide(self, wrapped=True) if has_successor else None
+
+    def backlog(self) -> int:
+        """Bytes that wait for the component."""
+        return self.held_size + (0 if self.connection is None else self.connection.outbox.size)
 
     def start_holding(self) -> None:
         """From now on, keep what is sent to the component until `release`."""
@@ -475,6 +486,9 @@ class _Cancel(msgspec.Struct):
 
 
 _decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
+_FOR_SERVERS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
+"""What whoever offers an MCP server is asked. A client that offers none may not know how to refuse;
+it is asked when the proxy that did was left out."""
 _SPECIAL: Final = frozenset({*ENVELOPES, *INITS, CANCEL, "initialize"})
 _CLIENTS: Final = frozenset({"client", "parent"})
 _HELD_SIZE: Final = 300

@@ -34,6 +34,9 @@ class Transport(Protocol):
     def hung_up(self) -> bool:
         """Whether the peer has ended its stream, though there may be bytes of it to receive."""
 
+    def deaf(self) -> bool:
+        """Whether nobody reads any more what is written, as far as one can know without writing."""
+
     def close_writing(self) -> None:
         """End the outgoing stream: the peer reads its end. Idempotent."""
 

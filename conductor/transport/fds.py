@@ -29,7 +29,7 @@ _IOV_MAX = 64
 _PIPE = 262144
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FdTransport:
     """Reads one descriptor, writes another; owns both, and closes them."""
 
@@ -71,7 +71,7 @@ class FdTransport:
         while plane is None or self._first or self._read_fd < 0:
             chunk = await self.receive()
             if not chunk or take(chunk):
-                return chunk != b""
+                return chunk != b"" and self._read_fd >= 0
         ended = False
 
         def step() -> bool:
@@ -131,6 +131,13 @@ class FdTransport:
         poller = select.poll()
         poller.register(self._read_fd, _HUNG_UP)
         return any(events & (_HUNG_UP | select.POLLHUP) for _, events in poller.poll(0))
+
+    def deaf(self) -> bool:
+        if self._write_fd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self._write_fd, 0)
+        return bool(poller.poll(0))  # an error, or the end: nothing else was asked for
 
     def close_writing(self) -> None:
         fd, self._write_fd = self._write_fd, -1

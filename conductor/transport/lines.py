@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Final
 
 import attrs
+import msgspec
 
 __all__ = ["BlockSplitter", "LineSplitter", "OverlongLine"]
 
@@ -18,8 +19,7 @@ _END: Final = 4096
 _NEWLINE: Final = ord("\n")
 
 
-@attrs.frozen
-class OverlongLine:
+class OverlongLine(msgspec.Struct, frozen=True):
     """What is left of a line that went over the limit: its ends, and its size in bytes."""
 
     head: bytes
@@ -27,7 +27,7 @@ class OverlongLine:
     size: int
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class BlockSplitter:
     """Cuts a byte stream behind newlines. `limit` is the longest line, in bytes."""
 
@@ -94,7 +94,7 @@ class BlockSplitter:
         return line
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class LineSplitter:
     """Splits a byte stream at newlines. `limit` is the longest line, in bytes."""
 

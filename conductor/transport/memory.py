@@ -46,6 +46,15 @@ class MemoryTransport:
         pipe.writers.unpark_all()
         return chunk
 
+    def receive_now(self) -> bytes:
+        """Everything that may be received without waiting."""
+        pipe = self._incoming
+        data = b"".join(pipe.chunks)
+        pipe.chunks.clear()
+        pipe.size = 0
+        pipe.writers.unpark_all()
+        return data
+
     def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
         pipe = self._outgoing
         if pipe.broken or pipe.ended:
@@ -65,6 +74,9 @@ class MemoryTransport:
 
     def hung_up(self) -> bool:
         return self._incoming.ended
+
+    def deaf(self) -> bool:
+        return self._outgoing.broken
 
     def close_writing(self) -> None:
         self._outgoing.ended = True

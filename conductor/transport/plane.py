@@ -13,12 +13,17 @@ The rules that make it safe:
   and when what we routed has woken a task (trio says so by `task_scheduled`). In the last two cases
   trio would still sleep, for the timeout that it had worked out before; `run_sync_soon` of nothing
   keeps it awake.
+- So a step that brings a deadline forward has to wake a task that waits for it: by that alone
+  nobody notices. (None does; ours set an event, and the task that wakes sets the deadline.)
 - A trio that is never about to sleep still gives us one look at each of its turns.
-- Nothing is raised here: an exception of a step belongs to the task that sleeps for it.
+- Nothing is raised here, or trio would remove us and nobody would serve the descriptors. An
+  exception belongs to the task whose step it left; one that a signal's handler raises between steps
+  ends the run, as it does when trio itself waits.
 
 Everything here is trio's public interface, but for the descriptor of its epoll, which the list of
 our open files tells. Where that is not to be had, `Plane.installed` installs nothing, and the pumps
-wait in trio (`connection.pump`): the same behaviour, with twice the CPU for a round trip.
+wait in trio (`connection.pump`): the same behaviour, with twice the CPU for a round trip. So they
+do with `ACP_CONDUCTOR_PLANE=off` in the environment.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import outcome
@@ -37,17 +42,17 @@ import trio
 
 __all__ = ["Plane", "Step", "current_plane"]
 
-_NO_TIMEOUT: Final = 3600.0
-"""trio has no word for "for ever"; what is longer than this is that."""
+_FOR_EVER: Final = 3600.0
+"""trio has no word for it; a timeout of more seconds than this is that."""
 _current: trio.lowlevel.RunVar[Plane | None] = trio.lowlevel.RunVar("plane", default=None)
 
 Step = Callable[[], bool]
 """Does what can be done now; true when the task that waits is to go on."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Sleeper:
-    """A task, and what is done for it meanwhile."""
+    """A task, and what is done for it meanwhile, in its context."""
 
     task: trio.lowlevel.Task
     step: Step
@@ -63,29 +68,32 @@ class Plane(trio.abc.Instrument):
         self._token = trio.lowlevel.current_trio_token()
         self._sleepers: dict[int, _Sleeper] = {}
         self._woken = False
+        self._over = 0.0
+        """The timeout that was last over."""
 
     @classmethod
     @contextmanager
     def installed(cls) -> Iterator[None]:
-        """Serve the descriptors of this run from here, where the system can do that."""
+        """Serve the descriptors of this run from here, where the system can do that.
+
+        Whoever sleeps has to be gone before the end. Not for a trio that is another loop's guest.
+        """
         found = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_PLANE") != "off" else None
         if found is None:
             yield
             return
         plane = cls(found)
         trio.lowlevel.add_instrument(plane)
-        before = _current.get()
         _current.set(plane)
         try:
             yield
         finally:
-            _current.set(before)
+            _current.set(None)
             trio.lowlevel.remove_instrument(plane)
             plane._epoll.close()
 
     async def sleep(self, fd: int, events: int, step: Step) -> None:
         """Sleep; call `step` whenever one of the events is due, until it returns true."""
-        await trio.lowlevel.checkpoint_if_cancelled()
         sleeper = _Sleeper(trio.lowlevel.current_task(), step)
         self._epoll.register(fd, events)
         self._sleepers[fd] = sleeper
@@ -108,23 +116,33 @@ class Plane(trio.abc.Instrument):
         self._woken = True
 
     def before_io_wait(self, timeout: float) -> None:
+        try:
+            if not self._serve_for(timeout):
+                return
+        except BaseException as exc:
+            self._token.run_sync_soon(_fail, exc)
+        else:
+            self._token.run_sync_soon(_nothing, idempotent=True)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _serve_for(self, timeout: float) -> bool:
+        """Serve until trio has something to do; returns whether it would sleep all the same."""
         poll = self._epoll.poll
         if timeout <= 0:
             self._serve(poll(0))
-            return
+            return False
         self._woken = False
-        end = 0.0 if timeout > _NO_TIMEOUT else monotonic() + timeout
+        end = monotonic() + timeout
         left = timeout
-        while events := poll(left):
-            if self._serve(events) and not self._woken:
-                return
+        while left > 0:
+            trio_is_ready = self._serve(poll(left))
             if self._woken:
-                break
-            if end and (left := end - monotonic()) <= 0:
-                break
-        self._token.run_sync_soon(_nothing, idempotent=True)
-
-    # ----------------------------------------------------------------------------------------------
+                return True
+            if trio_is_ready:
+                return False
+            left = end - monotonic()
+        return not self._is_to_see_nothing_happen(timeout)
 
     def _serve(self, events: list[tuple[int, int]]) -> bool:
         """Do what is due; returns whether something is due for trio, too."""
@@ -135,13 +153,24 @@ class Plane(trio.abc.Instrument):
                 trio_is_ready |= fd == self._trio_epoll
                 continue
             try:
-                if not sleeper.step():
+                if not sleeper.task.context.run(sleeper.step):
                     continue
                 result: outcome.Outcome[None] = outcome.Value(None)
             except BaseException as exc:
                 result = outcome.Error(exc)
             self._wake(fd, sleeper, result)
         return trio_is_ready
+
+    def _is_to_see_nothing_happen(self, timeout: float) -> bool:
+        """Whether trio, woken when its timeout was over, waits again, and for no deadline.
+
+        Then it is to find out that nothing happens (`wait_all_tasks_blocked`, a clock that jumps),
+        and our waking it is what happens. Only tests wait for that.
+        """
+        before, self._over = self._over, timeout
+        if timeout != before or timeout > _FOR_EVER:
+            return False
+        return trio.lowlevel.current_statistics().seconds_to_next_deadline > 0
 
     def _wake(self, fd: int, sleeper: _Sleeper, result: outcome.Outcome[None]) -> None:
         if self._sleepers.get(fd) is sleeper:
@@ -173,3 +202,7 @@ def _epoll_of_trio() -> int | None:
 
 def _nothing() -> None:
     pass
+
+
+def _fail(exc: BaseException) -> NoReturn:
+    raise exc

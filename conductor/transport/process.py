@@ -23,7 +23,7 @@ from conductor.transport.spawning import SpawnError, adopt_orphans, spawn_proces
 __all__ = ["Child", "SpawnError", "adopt_orphans", "kill_descendants", "spawn"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Child:
     """A running child. `transport` reads its stdout and writes its stdin."""
 
@@ -54,6 +54,16 @@ class Child:
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
+
+    @property
+    def where(self) -> str:
+        """Where it is, for people."""
+        return f"process {self.pid}"
+
+    @property
+    def reached(self) -> bool:
+        """Whether there was anybody to speak to: it runs, so there was."""
+        return True
 
     @property
     def status(self) -> str | None:

@@ -6,17 +6,20 @@ emptied.
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TextIO
 
 import attrs
 
 from .client import Client, Usage, alarm, memory
 from .measures import MEASURES
-from .subjects import conductor
+from .subjects import AGENT, conductor
 
 __all__ = ["MEMORY", "SCALES", "Scale", "measure_all"]
 
@@ -55,7 +58,7 @@ def over_sessions(opened: int, scale: float) -> dict[str, float]:
 def over_pending(pending: int, scale: float) -> dict[str, float]:
     """Round trips while so many other requests are open."""
     count = int(4000 * scale)
-    with Client(conductor(0)) as client:
+    with tempfile.TemporaryDirectory() as directory, Client(_unlimited(directory)) as client:
         client.initialize()
         session = client.open()
         for first in range(0, pending, 1000):
@@ -71,6 +74,14 @@ def over_pending(pending: int, scale: float) -> dict[str, float]:
         client.write(client.prompt(session, "release"))
         client.lines(pending + 1)
         return {"round trips": spent}
+
+
+def _unlimited(directory: str) -> list[str]:
+    """The conductor before an agent, with more open requests than it takes by default."""
+    chain = Path(directory, "chain.yaml")
+    limits = {"max_open_requests": 1_000_000}
+    chain.write_text(json.dumps({"version": 1, "limits": limits, "agent": {"run": AGENT}}))
+    return [sys.executable, "-m", "conductor", "run", str(chain)]
 
 
 def over_chain(proxies: int, scale: float) -> dict[str, float]:

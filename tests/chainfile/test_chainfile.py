@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conductor.chainfile import ChainFile, Component, Limits, Place, Problem, Restarts, load
+from conductor.chainfile import ChainFile, Component, Limits, Place, Problem, Restarts, Tls, load
 from conductor.errors import ChainFileError
 
 EVERYTHING = """\
@@ -60,10 +59,9 @@ def _known(component: Component | None) -> dict[str, Any]:
     silent = ("place", "places", "key_places", "written", "directory")
     default = Component("")
     return {
-        field.name: getattr(component, field.name)
-        for field in attrs.fields(Component)
-        if field.name not in silent
-        and getattr(component, field.name) != getattr(default, field.name)
+        field: getattr(component, field)
+        for field in Component.__struct_fields__
+        if field not in silent and getattr(component, field) != getattr(default, field)
     }
 
 
@@ -113,6 +111,44 @@ def test_everything_that_a_file_can_say_is_read(
         {"name": "proxy.example.org", "connect": "wss://proxy.example.org/acp"},
     ]
     assert _known(read.agent) == {"name": "claude-agent-acp", "run": ("claude-agent-acp",)}
+
+
+def test_components_elsewhere_are_read_with_the_paths_of_their_own_machine(
+    chain: Callable[..., ChainFile], tmp_path: Path
+) -> None:
+    read = chain(
+        """\
+version: 1
+proxies:
+- run: [./bin/notes, --db, notes.sqlite]
+  ssh: user@host
+  cwd: work
+  env: {NOTES_LEVEL: debug}
+- unix: run/tools.sock
+- connect: https://example.org
+  headers: {Authorization: "Bearer ${TOKEN}"}
+  tls: {ca: ca.pem, cert: /etc/me.pem, server_name: agents.internal}
+  ping_timeout: 10s
+""",
+        environ={"TOKEN": "t0ken"},
+    )
+    assert [_known(component) for component in read.proxies] == [
+        {
+            "name": "notes",
+            "run": ("./bin/notes", "--db", "notes.sqlite"),
+            "ssh": "user@host",
+            "cwd": "work",
+            "env": {"NOTES_LEVEL": "debug"},
+        },
+        {"name": "tools", "unix": f"{tmp_path}/run/tools.sock"},
+        {
+            "name": "example.org",
+            "connect": "https://example.org",
+            "headers": {"Authorization": "Bearer t0ken"},
+            "tls": Tls(f"{tmp_path}/ca.pem", "/etc/me.pem", server_name="agents.internal"),
+            "ping_timeout": 10.0,
+        },
+    ]
 
 
 def test_a_nested_chain_is_put_in_line_under_its_name(

@@ -12,7 +12,7 @@ from conductor.chainfile import load
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_a_component_needs_one_of_four_kinds(problems: Problems) -> None:
+def test_a_component_needs_one_of_five_kinds(problems: Problems) -> None:
     assert (
         problems("""\
         version: 1
@@ -20,7 +20,7 @@ def test_a_component_needs_one_of_four_kinds(problems: Problems) -> None:
         - name: notes
         """)
         == """
-chain.yaml:3:3: error: a component needs one of `run`, `use`, `connect` and `chain`
+chain.yaml:3:3: error: a component needs one of `run`, `use`, `connect`, `unix` and `chain`
    | - name: notes
    |   ^^^^^^^^^^^
 """
@@ -111,7 +111,7 @@ help: did you mean `run`?
     )
 
 
-def test_a_key_of_a_later_version_is_called_so(problems: Problems) -> None:
+def test_another_machine_alone_is_no_component(problems: Problems) -> None:
     assert (
         problems("""\
         version: 1
@@ -119,10 +119,10 @@ def test_a_key_of_a_later_version_is_called_so(problems: Problems) -> None:
         - ssh: user@host
         """)
         == """
-chain.yaml:3:3: error: unknown key `ssh`
+chain.yaml:3:3: error: `ssh` says where, not what to run
    | - ssh: user@host
    |   ^^^
-help: this key is kept for a later version
+help: add the command: `run: […]`
 """
     )
 
@@ -248,6 +248,95 @@ chain.yaml:4:3: error: `env` has no meaning beside `connect`
 chain.yaml:3:3: note: the component is given here
    | - connect: wss://example.org/acp
    |   ^^^^^^^
+"""
+    )
+
+
+def test_what_has_no_meaning_for_a_program_on_another_machine_is_refused(
+    problems: Problems,
+) -> None:
+    assert (
+        problems("""\
+        version: 1
+        proxies:
+        - run: [notes]
+          ssh: user@host
+          inherit_env: no
+        """)
+        == """
+chain.yaml:5:3: error: `inherit_env` has no meaning beside `ssh`
+   |   inherit_env: no
+   |   ^^^^^^^^^^^
+chain.yaml:4:3: note: the component is given here
+   |   ssh: user@host
+   |   ^^^
+help: the program gets the environment of the other machine, and of `env` what its sshd accepts
+"""
+    )
+
+
+def test_headers_and_tls_are_for_connections_that_have_them(problems: Problems) -> None:
+    assert (
+        problems("""\
+        version: 1
+        proxies:
+        - run: [notes]
+          headers: {A: b}
+        - unix: /run/notes.sock
+          tls: {verify: no}
+        - connect: ws://127.0.0.1:8765
+          tls: {ca: ca.pem}
+        """)
+        == """
+chain.yaml:4:3: error: `headers` has no meaning beside `run`
+   |   headers: {A: b}
+   |   ^^^^^^^
+chain.yaml:3:3: note: the component is given here
+   | - run: [notes]
+   |   ^^^
+chain.yaml:6:3: error: `tls` has no meaning beside `unix`
+   |   tls: {verify: no}
+   |   ^^^
+chain.yaml:5:3: note: the component is given here
+   | - unix: /run/notes.sock
+   |   ^^^^
+chain.yaml:8:3: error: `tls` has no meaning for `ws://`
+   |   tls: {ca: ca.pem}
+   |   ^^^
+chain.yaml:7:3: note: this connection is not encrypted
+   | - connect: ws://127.0.0.1:8765
+   |   ^^^^^^^
+help: write `wss://…`
+"""
+    )
+
+
+def test_a_header_is_such_as_may_be_sent(problems: Problems) -> None:
+    assert (
+        problems("""\
+        version: 1
+        proxies:
+        - connect: wss://example.org
+          headers:
+            Author ization: x
+            Acp-Connection-Id: y
+            X-Note: "a\\nX: b"
+          tls: {key: key.pem}
+        """)
+        == """
+chain.yaml:5:5: error: `Author ization` cannot be the name of a header
+   |     Author ization: x
+   |     ^^^^^^^^^^^^^^
+chain.yaml:6:5: error: the header `Acp-Connection-Id` belongs to the connection and cannot be given
+   |     Acp-Connection-Id: y
+   |     ^^^^^^^^^^^^^^^^^
+chain.yaml:7:13: error: headers.X-Note: the value of a header is one line of ASCII
+   |     X-Note: "a\\nX: b"
+   |             ^^^^^^^^^
+chain.yaml:8:14: error: tls.key: a key is of use with its certificate only
+   |   tls: {key: key.pem}
+   |              ^^^^^^^
+help: add `cert`
 """
     )
 

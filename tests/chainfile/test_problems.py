@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conductor.chainfile import Place, Problem
-from conductor.chainfile.places import Source
 from conductor.chainfile.problems import closest
+from conductor.chainfile.source import Source
 
 
 def _place(line: str, value: str) -> Place:

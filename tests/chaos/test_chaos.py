@@ -137,13 +137,14 @@ def check_that_it_works_again(editor):
     """After at most so many failures as a budget allows, prompts work, in order."""
     editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
     answer = None
-    for _ in range(20):
+    for attempt in range(20):
         before = len(editor.others)
         answer = editor.answer(editor.prompt("stream 5 20"))
         if "error" not in answer:
             said = [chunk(message) for message in editor.others[before:]]
             numbers = [text[:8] for text in said if text[:8].isdigit()]
-            assert numbers == [f"{number:08d}" for number in range(5)]
+            assert numbers[-5:] == [f"{number:08d}" for number in range(5)]
+            assert attempt or len(numbers) == 5  # of a turn that was cut, some may come late
             return
         assert answer["error"]["code"] == -32603
         assert answer["error"]["data"]["component"]

@@ -90,6 +90,25 @@ def test_a_request_that_takes_too_long_is_answered_for_the_agent(run_chain):
     assert editor.leave() == 0
 
 
+@pytest.mark.parametrize("who", ["agent", "proxy"])
+def test_the_turn_of_a_prompt_that_takes_too_long_ends_at_the_agent(run_chain, who):
+    """The client has its answer and may prompt again: the old turn must not go on unseen."""
+    timeout = {"request_timeout": {"session/prompt": "0.3s"}}
+    first = {"run": agent("--hang-on", "$/cancel_request"), "name": "agent"} | (
+        timeout if who == "agent" else {}
+    )
+    editor = run_chain(
+        first, {"run": proxy("p"), "name": "p"} | (timeout if who == "proxy" else {})
+    )
+    editor.open()
+
+    error = editor.answer(editor.prompt("wait"))["error"]
+
+    assert error["data"] == {"component": "agent" if who == "agent" else "p"}
+    assert editor.ask("seen session/cancel").endswith("1")
+    assert editor.leave() == 0
+
+
 def test_a_late_answer_is_not_a_second_one(run_chain):
     component = {"run": agent(), "name": "agent", "request_timeout": {"session/prompt": "0.3s"}}
     editor = run_chain(component)

@@ -10,7 +10,9 @@ import threading
 from signal import SIGCONT, SIGSTOP
 
 import pytest
-from processes.editor import agent, chunk, peak, probe, proxy, wait_until_idle
+from processes.editor import agent, chunk, encoded, peak, probe, proxy, wait_until_idle
+
+from conductor.limits import Limits
 
 BUDGET = 64 * 1024 * 1024
 SHORT, LONG = 100_000_000, pytest.param(1_000_000_000, marks=pytest.mark.long)
@@ -245,6 +247,31 @@ def test_too_many_open_requests(run_chain):
         assert editor.answer(prompt)["result"] == {"stopReason": "cancelled"}
     assert editor.ask("echo x") == "x"
     assert editor.leave() == 0
+
+
+def test_as_many_open_requests_as_may_be_by_default(run_chain, tmp_path):
+    """They fit the budget, even where each has a handler that waits; one more is refused."""
+    (tmp_path / "waiting.py").write_text(
+        "from conductor.proxy import Proxy, on\n"
+        "class Waiting(Proxy):\n"
+        "    @on('_hang')\n"
+        "    async def wait(self, params: dict, forward):\n"
+        "        return await forward()\n"
+    )
+    waiting = {"use": f"{tmp_path}/waiting.py:Waiting"}
+    editor = run_chain(agent("--hang-on", "_hang"), proxy("p1"), waiting, proxy("p2"))
+    editor.open()
+    base, limit = peak(editor.pid), Limits().max_open_requests
+    hang = [{"id": f"h{number}", "method": "_hang", "params": {}} for number in range(limit)]
+
+    editor.write(b"".join(map(encoded, hang)))
+
+    refused = editor.answer(editor.request("_hang"))
+    assert refused["error"]["message"] == f"more than {limit} open requests"
+    assert peak(editor.pid) - base < BUDGET
+    editor.close_stdin()
+    assert len([m for m in editor.rest() if str(m.get("id")).startswith("h")]) == limit
+    assert editor.wait() == 0
 
 
 def test_a_batch_that_is_too_long(run_chain):

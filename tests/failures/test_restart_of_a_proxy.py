@@ -340,7 +340,8 @@ def plugins(tmp_path):
 
 
 def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
-    editor = run_chain(agent(), proxy("a"), {"use": f"{plugins}:Fragile", "name": "f"}, proxy("c"))
+    deaf = agent("--hang-on", "$/cancel_request")
+    editor = run_chain(deaf, proxy("a"), {"use": f"{plugins}:Fragile", "name": "f"}, proxy("c"))
     editor.open()
     assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]
     prompt = editor.prompt("wait")
@@ -348,10 +349,45 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
 
     editor.send({"method": "_break", "params": {}})
 
-    assert "error" in editor.answer(prompt)
+    error = editor.answer(prompt)["error"]
+    assert "chain.yaml:1:" in error["data"].pop("place")
+    assert error == {
+        "code": -32603,
+        "message": "component 'f' failed: RuntimeError: worn out",
+        "data": {
+            "component": "f",
+            "exitStatus": "failed: RuntimeError: worn out",
+            "next": "the chain goes on without it",
+        },
+    }
     message = told(editor, "goes on without it")
     assert "worn out" in chunk(message)
+    assert seen(editor, "session/cancel") == "1"
     assert texts_of(editor, "echo x")[-1] == "a>c>[c][a]x"
+    assert editor.leave() == 0
+
+
+def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins):
+    """A new instance; the agent, and requests that only passed by, notice nothing."""
+    spec = {"use": f"{plugins}:Fragile", "name": "f", "on_failure": "restart"}
+    editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))
+    editor.open()
+    for number in range(3):
+        prompt = editor.prompt("wait")
+        editor.next(lambda message: "waiting" in chunk(message))
+
+        editor.send({"method": "_break", "params": {}})
+
+        error = editor.answer(prompt)["error"]
+        assert error["message"] == "component 'f' failed: RuntimeError: worn out"
+        assert error["data"]["next"] == f"it is restarted ({number + 1} of 3)"
+        told(editor, "f failed, was restarted")
+        assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]
+    assert [seen(editor, method) for method in ("initialize", "session/new")] == ["1", "1"]
+    assert seen(editor, "session/cancel") == "3"
+    editor.send({"method": "_break", "params": {}})
+    told(editor, "goes on without it")
+    assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
     assert editor.leave() == 0
 
 

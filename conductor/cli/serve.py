@@ -1,0 +1,225 @@
+"""`acp-conductor serve FILE --listen ADDRESS`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from conductor.server.addresses import TcpAddress, UnixAddress
+    from conductor.server.directory import Directory
+    from conductor.server.serving import Settings
+
+__all__ = ["command"]
+
+_SECONDS = click.FloatRange(min=0, min_open=True)
+_COUNT = click.IntRange(min=1)
+
+
+@click.command("serve")
+@click.argument("file", type=click.Path())
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="ADDRESS",
+    help="HOST:PORT, [IPv6]:PORT or unix:PATH; port 0 takes a free one. May be repeated.  "
+    "[default: 127.0.0.1:8765]",
+)
+@click.option(
+    "--tls-cert", type=click.Path(exists=True, dir_okay=False), help="PEM; with its chain."
+)
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="PEM.")
+@click.option(
+    "--client-ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Clients must show a certificate that this CA has signed.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(),
+    help="Bearer tokens of those who may come in: `name:token`, or a token, per line. The "
+    "environment variable ACP_CONDUCTOR_TOKENS holds the same.",
+)
+@click.option("--host", "hosts", multiple=True, help="A name by which clients may call us.")
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    help="An origin whose pages may come in, as in https://app.example.org.",
+)
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without protection.")
+@click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
+@click.option("--max-clients-each", type=_COUNT, default=200, show_default=True)
+@click.option("--max-streams", type=_COUNT, default=256, show_default=True, help="Of one client.")
+@click.option("--ping-interval", type=_SECONDS, default=20.0, show_default=True)
+@click.option("--ping-timeout", type=_SECONDS, default=20.0, show_default=True)
+@click.option(
+    "--keep",
+    type=_SECONDS,
+    default=60.0,
+    show_default=True,
+    help="Seconds that the chain of a client that was cut off waits for its return.",
+)
+@click.option("--idle-timeout", type=_SECONDS, default=86400.0, show_default=True)
+@click.option(
+    "--drain-timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that turns may go on after SIGTERM.",
+)
+@click.option(
+    "--sessions",
+    metavar="URL",
+    envvar="ACP_CONDUCTOR_SESSIONS",
+    show_envvar=True,
+    help="Redis with the session directory of several servers: redis://HOST:PORT/DB, rediss:// or "
+    "unix://. With a password, give it in the environment variable.",
+)
+@click.option(
+    "--advertise",
+    metavar="URL",
+    help="With --sessions: where the other servers reach this one.  [default: --listen]",
+)
+def command(file: str, **options: Any) -> None:
+    """Give every remote client a chain of its own: the chain of FILE.
+
+    Clients speak WebSocket or Streamable HTTP, at /acp, or JSON lines on a Unix socket. /health and
+    /ready are for load balancers.
+
+    \b
+    Examples:
+      acp-conductor serve review.yaml
+      acp-conductor serve review.yaml --listen unix:/run/user/1000/acp.sock
+      acp-conductor serve review.yaml --listen 0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem \\
+          --token-file tokens
+    """
+    from conductor.cli.reading import read_chain
+    from conductor.server.serving import serve
+
+    chain = read_chain(file)
+    serve(chain, _settings(chain.limits.max_message_bytes, **options))
+
+
+def _settings(message_bytes: int, **options: Any) -> Settings:
+    import os
+
+    from conductor.server.access import Access, read_tokens
+    from conductor.server.addresses import TcpAddress, parse_address
+    from conductor.server.bounds import Bounds, Patience
+    from conductor.server.listening import tls_context
+    from conductor.server.serving import Settings
+
+    try:
+        listen = tuple(map(parse_address, options["listen"] or ["127.0.0.1:8765"]))
+        tokens = read_tokens(_token_lines(options["token_file"]))
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from None
+    os.environ.pop(_TOKENS, None)  # components have no business with them
+    cert, key, client_ca = options["tls_cert"], options["tls_key"], options["client_ca"]
+    if (cert is None) != (key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    if client_ca is not None and cert is None:
+        raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
+    try:
+        tls = None if cert is None else tls_context(cert, key, client_ca)
+    except OSError as exc:  # ssl.SSLError is one
+        raise click.UsageError(f"--tls-cert, --tls-key or --client-ca: {exc}") from None
+    access = Access(
+        tokens=tokens,
+        certificates=client_ca is not None,
+        hosts=frozenset(host.lower() for host in options["hosts"]),
+        origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
+    )
+    exposed = [a for a in listen if isinstance(a, TcpAddress) and not a.is_loopback]
+    missing = [
+        *(["TLS (--tls-cert and --tls-key)"] if tls is None else []),
+        *(["authentication (--token-file or --client-ca)"] if not access.authenticates else []),
+    ]
+    if exposed and missing and not options["insecure"]:
+        raise click.UsageError(
+            f"{exposed[0].host} can be reached from other machines, which needs "
+            f"{' and '.join(missing)}; --insecure listens all the same"
+        )
+    bounds = Bounds(
+        clients=options["max_clients"],
+        clients_each=options["max_clients_each"],
+        sockets=options["max_clients"] * 4,
+        sockets_each=options["max_clients_each"] * 4,
+        streams=options["max_streams"],
+        message_bytes=message_bytes,
+    )
+    patience = Patience(
+        ping_interval=options["ping_interval"],
+        ping_timeout=options["ping_timeout"],
+        keep=options["keep"],
+        idle=options["idle_timeout"],
+        drain=options["drain_timeout"],
+    )
+    directory = _directory(listen, tls is not None, options["sessions"], options["advertise"])
+    return Settings(listen, access, tls, bounds, patience, directory)
+
+
+def _directory(
+    listen: tuple[TcpAddress | UnixAddress, ...],
+    secure: bool,
+    sessions: str | None,
+    advertise: str | None,
+) -> Directory | None:
+    import importlib.util
+    import os
+    from urllib.parse import urlsplit
+
+    from click.core import ParameterSource
+
+    from conductor.server.addresses import url_of
+    from conductor.server.directory import Directory
+
+    os.environ.pop("ACP_CONDUCTOR_SESSIONS", None)  # components have no business with it
+    if sessions is None:
+        if advertise is not None:
+            raise click.UsageError("--advertise goes with --sessions")
+        return None
+    source = click.get_current_context().get_parameter_source("sessions")
+    if urlsplit(sessions).scheme not in ("redis", "rediss", "unix"):
+        raise click.UsageError("--sessions wants redis://HOST:PORT/DB, rediss:// or unix://")
+    if urlsplit(sessions).password and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--sessions: everybody on this machine can read a password on the command line; put "
+            "the URL into the environment variable ACP_CONDUCTOR_SESSIONS"
+        )
+    if importlib.util.find_spec("coredis") is None:
+        raise click.UsageError("--sessions needs coredis: pip install 'acp-conductor[sessions]'")
+    url = advertise or url_of(listen[0], secure=secure)
+    if url is None:
+        raise click.UsageError(
+            "--sessions needs --advertise: --listen does not tell others where this one is"
+        )
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise click.UsageError("--advertise wants http://HOST:PORT or https://HOST:PORT")
+    return Directory(sessions, url.removesuffix("/").removesuffix("/acp"))
+
+
+_TOKENS = "ACP_CONDUCTOR_TOKENS"
+
+
+def _token_lines(path: str | None) -> list[str]:
+    """Raises `ValueError`, for people."""
+    import os
+    import stat
+
+    lines = os.environ.get(_TOKENS, "").splitlines()
+    if path is None:
+        return lines
+    try:
+        with open(path, encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISREG(mode) and mode & 0o077:
+                raise ValueError(f"{path} can be read by others; `chmod 600 {path}`")
+            found = file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ValueError(f"--token-file {path}: {getattr(exc, 'strerror', None) or exc}") from None
+    if not any(line.strip() and not line.strip().startswith("#") for line in found):
+        raise ValueError(f"--token-file {path}: there is no token in it")
+    return [*lines, *found]

@@ -1,0 +1,132 @@
+"""What stands behind the wire of a component: a process here, or a connection to another machine;
+or a plugin that is to be started again.
+
+Starting again, restoring sessions, budgets and errors are the same for both, because both look like
+this. Nothing that speaks with other machines is imported for a process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from conductor.chainfile.model import Component as Spec
+from conductor.log import get_logger
+from conductor.transport.base import Transport
+from conductor.transport.process import SpawnError, spawn
+
+if TYPE_CHECKING:
+    from http.cookiejar import CookieJar
+
+__all__ = ["FarEnd", "Opener", "SpawnError", "is_elsewhere", "opener", "secrets_of"]
+
+
+class FarEnd(Protocol):
+    """One process, or one connection. `transport` reads what it says and writes what it is told."""
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def where(self) -> str:
+        """Where it is, for people."""
+
+    @property
+    def status(self) -> str | None:
+        """How it ended, for people, as one says it of a component; None as long as it lives."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether there was anybody to speak to."""
+
+    async def wait(self) -> str:
+        """Return its status when it has ended. A connection lives in here."""
+
+    async def read_stderr(self) -> bytes:
+        """The next bytes of its stderr; `b""` at the end."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of a process; SIGTERM and SIGKILL cut a connection."""
+
+    def close(self) -> None:
+        """Give up its transport."""
+
+
+Opener = Callable[[int], FarEnd]
+"""Opens a far end; the argument is the longest message, in bytes. Raises `SpawnError`."""
+
+
+def is_elsewhere(spec: Spec) -> bool:
+    """Whether a component runs, as far as one can know, on another machine."""
+    return spec.connect is not None or spec.ssh is not None
+
+
+def secrets_of(spec: Spec) -> list[str]:
+    """What a component's headers and URL hold that must not leave in a log or an error."""
+    secrets = [part for value in spec.headers.values() for part in (value, *value.split()[1:])]
+    if spec.connect is not None and ("@" in spec.connect or "?" in spec.connect):
+        from urllib.parse import parse_qsl, urlsplit
+
+        parts = urlsplit(spec.connect)
+        secrets += [parts.password or "", *(value for _, value in parse_qsl(parts.query))]
+    return secrets
+
+
+def opener(spec: Spec) -> Opener:
+    """What opens the far end of a component, time and again; cookies are kept meanwhile."""
+    if spec.connect is not None:
+        from http.cookiejar import CookieJar
+
+        cookies = CookieJar()
+        return lambda limit: _connected(spec, cookies, limit)
+    if spec.unix is not None:
+        return lambda limit: _unix(spec, limit)
+    if spec.use is not None:
+        return lambda limit: _plugin(spec, limit)
+    return lambda limit: _process(spec)
+
+
+def _process(spec: Spec) -> FarEnd:
+    assert spec.run is not None
+    if spec.ssh is None:
+        env = {**(os.environ if spec.inherit_env else {}), **spec.env}
+        child = spawn(spec.run, env=env, cwd=spec.cwd)
+    else:
+        from conductor.remote.ssh import ssh_argv
+
+        seconds = spec.ping_timeout
+        argv = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
+        child = spawn(argv, env={**os.environ, **spec.env}, cwd=None)
+    log = get_logger(component=spec.name)
+    log.debug("component started", pid=child.pid, command=spec.run[0])
+    return child
+
+
+def _connected(spec: Spec, cookies: CookieJar, limit: int) -> FarEnd:
+    from conductor.remote.address import Address
+    from conductor.remote.link import RemoteLink
+
+    assert spec.connect is not None
+    address = Address.of(spec.connect, spec.headers, spec.tls)
+    seconds = spec.ping_timeout
+    if address.is_websocket:
+        from conductor.remote.websocket import carry
+    else:
+        from conductor.remote.http import carry
+    return RemoteLink(address.shown, limit, lambda link: carry(link, address, cookies, seconds))
+
+
+def _unix(spec: Spec, limit: int) -> FarEnd:
+    from conductor.remote import unix
+    from conductor.remote.link import RemoteLink
+
+    assert spec.unix is not None
+    return RemoteLink(spec.unix, limit, unix.carry)
+
+
+def _plugin(spec: Spec, limit: int) -> FarEnd:
+    from conductor.components.plugin_link import plugin_link
+
+    return plugin_link(spec, limit)

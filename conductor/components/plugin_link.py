@@ -1,0 +1,56 @@
+"""A plugin at the far end of a wire, in this process: it can be started again when it fails.
+
+It is what `isolate: true` makes of it, a chain with nothing else in it, but for the process. Every
+start makes a new instance of the class; what its module holds, the instances share.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+
+from conductor.chainfile.model import Component as Spec
+from conductor.components.loading import make_plugin
+from conductor.components.plugin import PluginComponent
+from conductor.errors import ComponentExited
+from conductor.limits import Limits
+from conductor.proxy.base import Agent
+from conductor.remote.link import RemoteLink
+
+__all__ = ["plugin_link"]
+
+
+def plugin_link(spec: Spec, max_message_bytes: int) -> RemoteLink:
+    """A new instance, not running yet."""
+
+    async def carry(link: RemoteLink) -> None:
+        from conductor.chain import Chain
+
+        plugin = make_plugin(spec)
+        place = None if spec.place is None else str(spec.place)
+        role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
+        seconds = (spec.start_timeout, spec.stop_timeout)
+        chain = Chain(
+            link.network,
+            lambda: [_Linked(spec.name, plugin, role, place, *seconds, link=link)],
+            mode=role,
+            limits=Limits(max_message_bytes=max_message_bytes),
+            stop_timeout=spec.stop_timeout,
+            bridged=False,
+        )
+        link.reached = True
+        await chain.run()
+
+    return RemoteLink("this process", max_message_bytes, carry)
+
+
+@attrs.define(eq=False)
+class _Linked(PluginComponent):
+    """Leaves it to whoever is at the other end to say what its failure means."""
+
+    link: RemoteLink = attrs.field(kw_only=True)
+
+    def _lost(self, error: ComponentExited) -> None:
+        self.link.network.close()
+        self.link.end(error.status)

@@ -1,0 +1,118 @@
+"""What Streamable HTTP must know of a message to send it: its kind, its method, its session. Pure.
+
+The session goes into a header (RFD streamable HTTP, identity model) only where it is the
+`sessionId` of the message's own params: servers compare the two. An answer goes to the session
+whose request it answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import attrs
+import msgspec
+
+__all__ = ["SET_UPS", "Letter", "Sessions", "body_with_connection", "read_letter"]
+
+INITIALIZES: Final = frozenset({"initialize", "proxy/initialize", "_proxy/initialize"})
+SET_UPS: Final = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
+"""Methods after which there is a session that there may not have been before."""
+_ENDS: Final = frozenset({"session/close", "session/delete"})
+
+Kind = Literal["request", "notification", "response", "other"]
+
+
+class _Params(msgspec.Struct, gc=False):
+    sessionId: str | None = None
+    connectionId: str | None = None
+
+
+class _Message(msgspec.Struct, gc=False):
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    params: msgspec.Raw = msgspec.Raw(b"null")
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode: Final = msgspec.json.Decoder(_Message).decode
+_decode_params: Final = msgspec.json.Decoder(_Params).decode
+
+
+@attrs.frozen
+class Letter:
+    """One message, read as far as its carrier needs. What cannot be read is of the kind "other"."""
+
+    line: bytes
+    kind: Kind = "other"
+    id: bytes = b""
+    method: str = ""
+    session: str | None = None
+    """Of its params; of its result, where it is an answer."""
+
+    @property
+    def initializes(self) -> bool:
+        return self.kind == "request" and self.method in INITIALIZES
+
+
+def read_letter(line: bytes) -> Letter:
+    try:
+        message = _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Letter(line)
+    id = b"" if message.id is msgspec.UNSET else bytes(message.id)
+    if message.method is msgspec.UNSET:
+        session = None if message.result is msgspec.UNSET else _params(message.result).sessionId
+        return Letter(line, "response" if id else "other", id, session=session)
+    kind: Kind = "request" if id else "notification"
+    return Letter(line, kind, id, message.method, _params(message.params).sessionId)
+
+
+def body_with_connection(body: bytes) -> str | None:
+    """The connection's id as the answer to `initialize` has it, for servers without the header."""
+    try:
+        result = _decode(body).result
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if result is msgspec.UNSET else _params(result).connectionId
+
+
+@attrs.define
+class Sessions:
+    """Which session a message belongs to, where its own text does not say so."""
+
+    _of_theirs: dict[bytes, str] = attrs.field(factory=dict, init=False)
+    """Sessions of the server's requests that are open, by id."""
+    _of_ours: dict[bytes, str] = attrs.field(factory=dict, init=False)
+    """Sessions that our open requests set up, by id."""
+    ended: set[str] = attrs.field(factory=set, init=False)
+    """Sessions that were told to end: their streams may, too."""
+
+    def posts(self, letter: Letter) -> str | None:
+        """The session for the header of a message of ours."""
+        if letter.kind == "response":
+            return self._of_theirs.pop(letter.id, None)
+        if letter.session is not None:
+            if letter.method in _ENDS:
+                self.ended.add(letter.session)
+            elif letter.method in SET_UPS:
+                self.ended.discard(letter.session)
+                self._of_ours[letter.id] = letter.session
+        elif letter.method in SET_UPS:
+            self._of_ours[letter.id] = ""
+        return letter.session
+
+    def arrives(self, letter: Letter) -> str | None:
+        """A session that exists now, by what the server says."""
+        if letter.kind == "request" and letter.session is not None:
+            self._of_theirs[letter.id] = letter.session
+        if letter.kind == "response" and letter.id in self._of_ours:
+            asked_for = self._of_ours.pop(letter.id)
+            return letter.session or asked_for or None
+        return None
+
+
+def _params(raw: msgspec.Raw) -> _Params:
+    try:
+        return _decode_params(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Params()

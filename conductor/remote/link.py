@@ -1,0 +1,81 @@
+"""The far end of a component on another machine: what a child process is to a program's wire.
+
+The connection of the component holds one end of a memory pair; a carrier moves lines between the
+other end and the network, until one of the two is over. A carrier is one function per kind of
+network (`websocket`, `http`, `unix`); it calls `reached` when the other machine has answered, and
+`end` with how it ended, in words that go after the component's name.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from conductor.remote.lines import Lines
+from conductor.remote.network import Unreachable
+from conductor.transport.memory import MemoryTransport, memory_pair
+
+__all__ = ["Carry", "RemoteLink"]
+
+Carry = Callable[["RemoteLink"], Awaitable[None]]
+
+
+@attrs.define(eq=False)
+class RemoteLink:
+    """One connection to a component on another machine, from `wait` to its end."""
+
+    where: str
+    """A URL or a path, for people."""
+    max_message_bytes: int
+    _carry: Carry
+    transport: MemoryTransport = attrs.field(init=False)
+    network: MemoryTransport = attrs.field(init=False)
+    """The carrier's end: as it is, or as `lines`."""
+    lines: Lines = attrs.field(init=False)
+    status: str | None = attrs.field(default=None, init=False)
+    reached: bool = attrs.field(default=False, init=False)
+    """Whether the other machine has ever answered."""
+    is_lost: bool = attrs.field(default=False, init=False)
+    """Nobody is there to say goodbye to."""
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.transport, self.network = memory_pair()
+        self.lines = Lines(self.network)
+
+    async def wait(self) -> str:
+        """Be the connection; return how it ended, for people."""
+        try:
+            with self._scope:
+                await self._carry(self)
+        except Unreachable as exc:
+            self.status = self.status or str(exc)
+        finally:
+            self.status = self.status or f"was disconnected from {self.where}"
+            self.lines.close()
+        return self.status
+
+    def end(self, how: str) -> None:
+        """It is over, in this way, whatever the carrier still does. The first way counts."""
+        if self.status is None:
+            self.status = how
+        self._scope.cancel()
+
+    def lost(self, why: str) -> None:
+        self.is_lost = True
+        self.end(f"lost its connection to {self.where}: {why}")
+
+    async def read_stderr(self) -> bytes:
+        """There is none."""
+        return b""
+
+    def signal(self, number: signal.Signals) -> None:
+        """What would end a process cuts the connection."""
+        if number in (signal.SIGTERM, signal.SIGKILL):
+            self._scope.cancel()
+
+    def close(self) -> None:
+        self.transport.close()

@@ -1,0 +1,143 @@
+"""A byte stream to an address: TCP, through a proxy where the environment names one, and TLS.
+
+Whatever goes wrong becomes `Unreachable`, in words that say what to try.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import trio
+
+from conductor.remote.address import Address
+from conductor.remote.proxies import ProxyFailed, proxy_for, shown, tunnel
+from conductor.remote.tls import TlsFilesError, client_context, what_tls_says
+
+__all__ = ["Unreachable", "keep_alive", "network_errors", "open_stream", "what_the_os_says"]
+
+_NOTHING_LISTENS: Final = "connection refused: is it running there?"
+
+
+class Unreachable(Exception):
+    """There is no way to the address; the text is for people.
+
+    `status` is that of HTTP, where it was refused so.
+    """
+
+    def __init__(self, reason: str, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def open_stream(
+    address: Address, ping_timeout: float, alpn: Sequence[str] = ("http/1.1",)
+) -> trio.abc.Stream:
+    """Connect. Raises `Unreachable`."""
+    with network_errors(address):
+        context = client_context(address.tls, alpn) if address.is_secure else None
+        proxy = proxy_for(address)
+        stream: trio.abc.Stream
+        if proxy is None:
+            stream = await _tcp(address.host, address.port, ping_timeout)
+        else:
+            stream = await _through(proxy, address, ping_timeout)
+        if context is None:
+            return stream
+        return await _encrypted(stream, context, address.tls.server_name or address.host)
+
+
+@contextmanager
+def network_errors(address: Address) -> Iterator[None]:
+    """Turns what the network, TLS and a proxy raise into `Unreachable`."""
+    try:
+        yield
+    except (ProxyFailed, TlsFilesError) as exc:
+        raise Unreachable(_reason(address, str(exc))) from exc
+    except trio.BrokenResourceError as exc:
+        cause = exc.__cause__
+        if isinstance(cause, ssl.SSLError):
+            raise Unreachable(_reason(address, what_tls_says(cause))) from exc
+        raise Unreachable(_reason(address, "the connection was closed")) from exc
+    except ssl.SSLError as exc:
+        raise Unreachable(_reason(address, what_tls_says(exc))) from exc
+    except OSError as exc:
+        raise Unreachable(_reason(address, what_the_os_says(exc))) from exc
+
+
+def keep_alive(seconds: float) -> list[tuple[int, int, int]]:
+    """Socket options by which the kernel finds an idle connection that is dead, in so many seconds.
+
+    Not `TCP_USER_TIMEOUT`, which on Linux ends a connection to a slow reader, too.
+    """
+    third = max(1, round(seconds / 3))
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", third), ("TCP_KEEPINTVL", third), ("TCP_KEEPCNT", 2)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def what_the_os_says(error: OSError) -> str:
+    """Why there is no connection."""
+    causes = [error, *_causes(error)]
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
+            return f"the name of the host is not known ({cause.strerror})"
+        if isinstance(cause, ConnectionRefusedError):
+            return _NOTHING_LISTENS
+    first = next((cause for cause in causes if getattr(cause, "strerror", None)), error)
+    return str(getattr(first, "strerror", None) or first).lower()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors of the single attempts, where several addresses were tried."""
+    for cause in (error.__cause__, *getattr(error, "exceptions", ())):
+        if cause is not None:
+            yield cause
+            yield from _causes(cause)
+
+
+async def _tcp(host: str, port: int, ping_timeout: float) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream(host, port)
+    for option in keep_alive(ping_timeout):
+        stream.setsockopt(*option)
+    return stream
+
+
+async def _through(proxy: str, address: Address, ping_timeout: float) -> trio.abc.Stream:
+    parts = urlsplit(proxy)
+    is_secure = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
+    try:
+        stream: trio.abc.Stream = await _tcp(host, port, ping_timeout)
+    except OSError as exc:
+        raise ProxyFailed(f"the proxy {shown(proxy)}: {what_the_os_says(exc)}") from exc
+    if is_secure:
+        stream = await _encrypted(stream, ssl.create_default_context(), host)
+    try:
+        await tunnel(stream, proxy, address)
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return stream
+
+
+async def _encrypted(
+    stream: trio.abc.Stream, context: ssl.SSLContext, name: str
+) -> trio.SSLStream[trio.abc.Stream]:
+    encrypted = trio.SSLStream(stream, context, server_hostname=name, https_compatible=True)
+    try:
+        await encrypted.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return encrypted
+
+
+def _reason(address: Address, reason: str) -> str:
+    return f"could not be reached at {address.shown}: {reason}"

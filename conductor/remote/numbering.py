@@ -1,0 +1,154 @@
+"""Numbers on what two ends of ours tell each other, so that a cut connection can be resumed. Pure.
+
+Each direction numbers its texts from 1. The sender keeps a text until its receiver has acknowledged
+it; after a cut each end says how far it has received, and the other goes on behind that. What came
+twice is dropped. On the wire, one message of a WebSocket each: `<number> <text>`, `ack <number>`.
+
+A text is acknowledged when it was taken, not when it arrived: a sender that waits for room in its
+`WINDOW` bounds what lies at both ends, however long the network is away, while acknowledgements
+themselves never wait behind texts that nobody takes.
+
+Numbers that cannot be (a gap, an acknowledgement of what was never sent) mean that the other end
+is not the one that we knew: `OutOfStep`, and nothing can be resumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final
+
+import attrs
+
+__all__ = ["WINDOW", "Acknowledged", "Incoming", "Numbered", "OutOfStep", "Outgoing", "parse"]
+
+WINDOW: Final = 1024 * 1024
+"""Bytes that may be sent and not acknowledged before a sender waits; one text may go beyond it."""
+_ACK_TEXTS: Final = 100
+_ACK_BYTES: Final = WINDOW // 8
+_ACK_SECONDS: Final = 0.2
+"""An acknowledgement is sent after so many texts, or bytes, or seconds, whatever comes first, and
+at once for an empty text, which is the last."""
+_LONGEST_NUMBER: Final = 18
+
+
+class OutOfStep(Exception):
+    """The peer's numbers do not fit ours; the text is for people."""
+
+
+@attrs.frozen
+class Numbered:
+    """A frame that brings a text."""
+
+    number: int
+    text: bytes
+
+    def encode(self) -> str:
+        return f"{self.number} {self.text.decode()}"
+
+
+@attrs.frozen
+class Acknowledged:
+    """A frame that says that everything up to `number` was taken."""
+
+    number: int
+
+    def encode(self) -> str:
+        return f"ack {self.number}"
+
+
+def parse(frame: str) -> Numbered | Acknowledged:
+    """Raises `OutOfStep` for what is neither."""
+    word, space, rest = frame.partition(" ")
+    digits, text = (rest, None) if word == "ack" else (word, rest)
+    if not space or not digits.isascii() or not digits.isdecimal() or len(digits) > _LONGEST_NUMBER:
+        raise OutOfStep(f"expected a numbered message or an acknowledgement, got {frame[:40]!r}")
+    if text is None:
+        return Acknowledged(int(digits))
+    return Numbered(int(digits), text.encode())
+
+
+@attrs.define(eq=False)
+class Outgoing:
+    """What this end sends."""
+
+    last: int = 0
+    """The number of the newest text."""
+    acknowledged: int = 0
+    size: int = 0
+    """Bytes that are not acknowledged."""
+    _kept: deque[bytes] = attrs.field(factory=deque)
+
+    @property
+    def full(self) -> bool:
+        return self.size >= WINDOW
+
+    def put(self, text: bytes) -> int:
+        """Keep a text until it is acknowledged; returns its number."""
+        self._kept.append(text)
+        self.size += len(text)
+        self.last += 1
+        return self.last
+
+    def get(self, number: int) -> Numbered:
+        """A text that is kept."""
+        return Numbered(number, self._kept[number - self.last - 1])  # the newest are asked for most
+
+    def acknowledge(self, number: int) -> None:
+        """The peer has everything up to this number."""
+        if not self.acknowledged <= number <= self.last:
+            known = f"{self.acknowledged} to {self.last}"
+            raise OutOfStep(f"the peer claims to have received {number}; possible are {known}")
+        while self.acknowledged < number:
+            self.size -= len(self._kept.popleft())
+            self.acknowledged += 1
+
+
+@attrs.define(eq=False)
+class Incoming:
+    """What this end receives. `taken` is the number of the newest text that was taken."""
+
+    taken: int = 0
+    _waiting: deque[bytes] = attrs.field(factory=deque)
+    _waiting_size: int = 0
+    _acknowledged: int = 0
+    _unacknowledged_bytes: int = 0
+    ack_at: float = math.inf
+    """When an acknowledgement is due."""
+
+    def put(self, frame: Numbered) -> None:
+        """A text has arrived; what had arrived before is dropped."""
+        expected = self.taken + len(self._waiting) + 1
+        if frame.number < expected:
+            return
+        if frame.number > expected:
+            raise OutOfStep(f"the peer sent {frame.number} where {expected} was due")
+        if self._waiting_size >= WINDOW:
+            raise OutOfStep(f"the peer sent more than {WINDOW} bytes that were not acknowledged")
+        self._waiting.append(frame.text)
+        self._waiting_size += len(frame.text)
+
+    def take(self, now: float) -> bytes | None:
+        """The next text; whoever takes it answers for it."""
+        if not self._waiting:
+            return None
+        text = self._waiting.popleft()
+        self._waiting_size -= len(text)
+        self._unacknowledged_bytes += len(text)
+        self.taken += 1
+        many = self.taken - self._acknowledged >= _ACK_TEXTS
+        at_once = many or self._unacknowledged_bytes >= _ACK_BYTES or not text
+        self.ack_at = min(self.ack_at, now if at_once else now + _ACK_SECONDS)
+        return text
+
+    def acknowledgement(self, now: float) -> Acknowledged | None:
+        """The acknowledgement to be sent, if one is due."""
+        if now < self.ack_at:
+            return None
+        self._acknowledged, self._unacknowledged_bytes, self.ack_at = self.taken, 0, math.inf
+        return Acknowledged(self.taken)
+
+    def cut(self) -> None:
+        """The connection is lost: what arrived and was not taken will come again."""
+        self._waiting.clear()
+        self._waiting_size = 0

@@ -1,0 +1,45 @@
+"""What a server's refusal means for people: the status, its words, and what to try. Pure."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from conductor.remote.address import Address
+
+__all__ = ["refusal", "server_words"]
+
+_HELP: Final = {
+    401: "; it wants to know who asks: `headers: {Authorization: …}`",
+    403: "; who asks may not do this: look at `headers`, or at `tls` for a certificate",
+    404: "; is this the path of its endpoint?",
+    405: "; is this the path of its endpoint?",
+    407: "; the proxy of the environment wants to know who asks: `http://user:password@…`",
+    426: "; it wants another protocol: try `ws://` for `http://`, or the other way round",
+}
+_LONGEST: Final = 200
+
+
+def refusal(address: Address, status: int, body: bytes) -> str:
+    """For a server that does not let us in."""
+    return f"was refused at {address.shown}: {_status(status)}{server_words(body)}{_help(status)}"
+
+
+def server_words(body: bytes) -> str:
+    """What the server says about it, if that is a short text and not a page."""
+    text = body[: 4 * _LONGEST].decode(errors="replace").strip()
+    if not text or text.startswith("<"):
+        return ""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return f" ({line[:_LONGEST]}{'…' if len(line) > _LONGEST else ''})"
+
+
+def _status(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _help(status: int) -> str:
+    return _HELP.get(status, "")

@@ -1,0 +1,60 @@
+"""TLS as a client: from `tls:` of a chain file to an `SSLContext`, and its failures in words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+from conductor.chainfile.model import Tls
+
+__all__ = ["TlsFilesError", "client_context", "what_tls_says"]
+
+
+class TlsFilesError(Exception):
+    """A file of `tls:` cannot be used; the text is for people."""
+
+
+def client_context(tls: Tls, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """A context that trusts and shows what `tls` says. Raises `TlsFilesError`."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except (OSError, ssl.SSLError) as exc:
+        raise _unusable("ca", tls.ca, exc) from exc
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+        except (OSError, ssl.SSLError, _Encrypted) as exc:
+            raise _unusable("cert", tls.cert, exc) from exc
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def what_tls_says(error: ssl.SSLError) -> str:
+    """Why a handshake failed, and what to try."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted ({error.verify_message}); "
+            "`tls: {ca: …}` names the authority that signed it"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "alert" in reason and "certificate" in reason:
+        return f"it did not take our certificate ({reason}); `tls: {{cert: …, key: …}}` names one"
+    return f"TLS failed ({reason})"
+
+
+class _Encrypted(Exception):
+    def __str__(self) -> str:
+        return "the key is encrypted, and nobody can be asked for its password"
+
+
+def _no_password() -> str:
+    raise _Encrypted
+
+
+def _unusable(key: str, file: str | None, error: Exception) -> TlsFilesError:
+    reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+    return TlsFilesError(f"`tls.{key}` cannot be used: {file}: {reason}")

@@ -1,0 +1,1 @@
+"""Chains for remote clients: the end that listens."""

@@ -1,0 +1,179 @@
+"""Who may speak to the server: a decision about the headers of a request and who sent it. Pure.
+
+A browser sends its Host and Origin truthfully whatever page made the request, so that no page
+reaches us by a name that it made up (DNS rebinding), nor from an origin that is not allowed. A
+token says who a client is; so does a certificate, which TLS has checked before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+__all__ = ["Access", "Peer", "Refusal", "address_of", "join_headers", "read_tokens"]
+
+METHODS = "GET, POST, DELETE, OPTIONS"
+_HEADERS = "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
+_EXPOSED = "Acp-Connection-Id, Acp-Session-Id"
+
+
+@attrs.frozen
+class Refusal:
+    """An HTTP status, and the reason for people."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.frozen
+class Peer:
+    """Whoever is at the other end of a TCP connection."""
+
+    address: str
+    local: str
+    """The address of ours that it reached."""
+    certificate: str | None = None
+    """The subject of its certificate, where one was asked for and is good."""
+    secure: bool = False
+
+
+@attrs.frozen
+class Access:
+    """What is asked of a request."""
+
+    tokens: Mapping[bytes, str] = attrs.field(factory=dict, repr=False)
+    """The names of those who may come in, by the SHA-256 of their tokens. Empty: none is asked."""
+    certificates: bool = False
+    """Whether a client must show a certificate."""
+    hosts: frozenset[str] = frozenset()
+    """Names that are ours, besides the addresses that we listen on."""
+    origins: frozenset[str] = frozenset()
+
+    @property
+    def authenticates(self) -> bool:
+        return bool(self.tokens) or self.certificates
+
+    def principal(self, headers: Mapping[str, str], peer: Peer) -> str | Refusal:
+        """Who sends this, or why it is not let in; the name of whoever nobody asked is empty."""
+        refusal = self._misdirected(headers, peer) or self._foreign(headers)
+        if refusal is not None:
+            return refusal
+        names = []
+        if self.certificates:
+            if peer.certificate is None:
+                return Refusal(401, "a client certificate is required")
+            names.append(f"certificate {peer.certificate}")
+        if self.tokens:
+            name = self._named(headers.get("authorization", ""))
+            if name is None:
+                challenge = (("www-authenticate", 'Bearer realm="acp"'),)
+                return Refusal(401, "a valid bearer token is required", challenge)
+            names.append(f"token {name}")
+        return ", ".join(names)
+
+    def cors(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
+        """What tells a browser that a page of an allowed origin may read the answer."""
+        if not self.origins:
+            return []
+        vary = [("vary", "Origin")]
+        origin = headers.get("origin")
+        if origin is None or origin not in self.origins:
+            return vary
+        return [
+            *vary,
+            ("access-control-allow-origin", origin),
+            ("access-control-allow-credentials", "true"),
+            ("access-control-expose-headers", _EXPOSED),
+        ]
+
+    def preflight(self, headers: Mapping[str, str], peer: Peer) -> list[tuple[str, str]] | Refusal:
+        """What the answer to OPTIONS says besides; a browser sends it without credentials."""
+        refusal = self._misdirected(headers, peer) or self._foreign(headers)
+        if refusal is not None:
+            return refusal
+        return [
+            ("allow", METHODS),
+            ("access-control-allow-methods", METHODS),
+            ("access-control-allow-headers", _HEADERS),
+            ("access-control-max-age", "600"),
+        ]
+
+    def _misdirected(self, headers: Mapping[str, str], peer: Peer) -> Refusal | None:
+        host = address_of(headers.get("host", ""))
+        ours = {peer.local, *self.hosts}
+        if _is_loopback(peer.local):
+            ours |= {"localhost", "127.0.0.1", "::1"}
+        if host in ours:
+            return None
+        return Refusal(421, "the Host header names no host of this server (see --host)")
+
+    def _foreign(self, headers: Mapping[str, str]) -> Refusal | None:
+        origin = headers.get("origin")
+        if origin is None or origin in self.origins:
+            return None
+        return Refusal(403, "the Origin is not allowed (see --allow-origin)")
+
+    def _named(self, authorization: str) -> str | None:
+        """The name that goes with a token; whether and where it is found shows in no time taken."""
+        scheme, _, token = authorization.partition(" ")
+        shown = _digest(token.strip())
+        found = None
+        for digest, name in self.tokens.items():
+            if hmac.compare_digest(digest, shown):
+                found = name
+        return found if scheme.lower() == "bearer" else None
+
+
+def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
+    """Tokens as `Access` wants them: `name:token` or a token alone per line, `#` begins a comment.
+
+    A token alone is named by its digest: wherever it stands, and on every server, it is the same
+    principal. Raises `ValueError`, for people; no token is in its text.
+    """
+    tokens: dict[bytes, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, colon, token = text.partition(":")
+        name, token = (name.strip(), token.strip()) if colon else ("", text)
+        if len(token) < _SHORTEST or any(char.isspace() for char in token):
+            raise ValueError(
+                f"line {number}: a token is {_SHORTEST} characters at least, without spaces "
+                "(how about `openssl rand -hex 32`?)"
+            )
+        digest = _digest(token)
+        tokens[digest] = name or digest.hex()[:12]
+    return tokens
+
+
+def join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """By lower-case name; what comes several times, and differs, is one list (RFC 9110 §5.3)."""
+    values: dict[str, list[str]] = {}
+    for name, value in headers:
+        seen = values.setdefault(name.decode("latin-1").lower(), [])
+        if (text := value.decode("latin-1").strip()) not in seen:
+            seen.append(text)
+    return {name: ", ".join(each) for name, each in values.items()}
+
+
+def address_of(host: str) -> str:
+    """The name or address of a `Host` header, without port and brackets, in lower case."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+_SHORTEST = 16

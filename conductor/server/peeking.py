@@ -1,0 +1,96 @@
+"""A stream whose first bytes can be looked at before it is known who will read it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+__all__ = ["Peeked", "asks_for_websocket", "headers_of"]
+
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
+_END: Final = b"\r\n\r\n"
+_PIECE: Final = 65536
+
+
+class Peeked(trio.abc.HalfCloseableStream):
+    """`stream`, with what was peeked still to come. `moved` is when bytes last passed."""
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+        self._stream = stream
+        self._pending = b""
+        self.head = b""
+        self.moved = trio.current_time()
+        self._held: bytearray | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # hypercorn asks for what only the one or the other kind of stream has.
+        return getattr(self._stream, name)
+
+    async def peek(self, most: int) -> None:
+        """Wait for the head of an HTTP/1.1 request, or for what can be none."""
+        while not (_END in self.head or self.head.startswith(_PREFACE) or len(self.head) > most):
+            more = await self._stream.receive_some(_PIECE)
+            if not more:
+                break
+            self._pending += more
+            self.head = self._pending
+        self.head = self.head.partition(_END)[0]
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._pending:
+            most = max_bytes or len(self._pending)
+            data, self._pending = self._pending[:most], self._pending[most:]
+            return data
+        data = bytes(await self._stream.receive_some(max_bytes or _PIECE))
+        self.moved = trio.current_time()
+        return data
+
+    def hold(self) -> None:
+        """Keep what is sent until `release`, or until it is enough for a write of its own: half of
+        what a small message costs is the system call."""
+        self._held = bytearray()
+
+    async def release(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            await self.send_all(held)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._held is not None:
+            self._held += data
+            if len(self._held) < _PIECE:
+                return
+            data, self._held = self._held, bytearray()
+        view = memoryview(data)
+        for start in range(0, max(len(view), 1), _PIECE):
+            await self._stream.send_all(view[start : start + _PIECE])
+            self.moved = trio.current_time()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        if isinstance(self._stream, trio.SocketStream):
+            await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def headers_of(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Of the head of an HTTP/1.1 request."""
+    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def asks_for_websocket(head: bytes) -> bool:
+    """Whether the head of an HTTP/1.1 request asks for a WebSocket."""
+    request, *lines = head.split(b"\r\n")
+    if not request.startswith(b"GET ") or not request.endswith(b" HTTP/1.1"):
+        return False
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"upgrade" and value.strip().lower() == b"websocket":
+            return True
+    return False

@@ -1,0 +1,103 @@
+"""Says in the directory which sessions a client has, and sends it to those that are elsewhere.
+
+A proxy like any other, nearest the client: a session is in the directory before the client hears
+of it. Asked to load or resume a session that another living node has, it refuses and says where to
+go; a second agent on the same session would write over what the first one does. A node that died a
+moment ago, and still has its lease, has nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+
+from conductor.components.base import Component
+from conductor.components.plugin import PluginComponent
+from conductor.proxy import Forward, Proxy, RequestError, on
+from conductor.routing.recollection import session_of
+from conductor.server.directory import Directory
+from conductor.server.forwarding import is_gone
+
+__all__ = ["ELSEWHERE", "Registrar", "registering"]
+
+ELSEWHERE: Final = -32050
+"""The session is on another server; `data.owner` is where to connect."""
+
+
+def registering(
+    make: Callable[[], Sequence[Component]], directory: Directory, principal: str
+) -> Callable[[], Sequence[Component]]:
+    """`make` for a chain whose sessions are to be in the directory."""
+
+    def make_with_registrar() -> Sequence[Component]:
+        registrar = Registrar(directory, principal)
+        first = PluginComponent("registrar", registrar, "proxy", bypassed_on_failure=True)
+        return [first, *make()]
+
+    return make_with_registrar
+
+
+@attrs.define(eq=False)
+class Registrar(Proxy):
+    """Of one client."""
+
+    directory: Directory
+    principal: str
+    _sessions: set[str] = attrs.field(factory=set, init=False)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            for session in list(self._sessions):
+                self._closed(session)
+
+    @on("session/new")
+    @on("session/fork")
+    async def set_up(self, params: bytes, forward: Forward) -> bytes:
+        result: bytes = await forward()
+        await self._opened(session_of(result))
+        return result
+
+    @on("session/load")
+    @on("session/resume")
+    async def attach(self, params: bytes, forward: Forward) -> bytes:
+        session = session_of(params)
+        if session is not None and session not in self._sessions:
+            owner = await self.directory.owner_of_session(self.principal, session)
+            if owner is not None and not await is_gone(owner):
+                raise _elsewhere(session, owner)
+        result: bytes = await forward()
+        await self._opened(session)
+        return result
+
+    @on("session/close")
+    @on("session/delete")
+    async def end(self, params: bytes, forward: Forward) -> bytes:
+        result: bytes = await forward()
+        self._closed(session_of(params))
+        return result
+
+    async def _opened(self, session: str | None) -> None:
+        if session is not None and session not in self._sessions:
+            self._sessions.add(session)
+            self.directory.session_opened(self.principal, session)
+            await self.directory.wait_published()
+
+    def _closed(self, session: str | None) -> None:
+        if session is not None and session in self._sessions:
+            self._sessions.remove(session)
+            self.directory.session_closed(self.principal, session)
+
+
+def _elsewhere(session: str, owner: str) -> RequestError:
+    return RequestError(
+        ELSEWHERE,
+        f"Session {session} is open on another server: connect to {owner}/acp and load it there, "
+        "or try again here once it has ended there",
+        {"sessionId": session, "owner": f"{owner}/acp"},
+    )

@@ -1,0 +1,139 @@
+"""What a POST, GET or DELETE asks for, and what is wrong with it. Pure.
+
+The rules are those of the RFD's tables (streamable-http-websocket-transport, "Content Negotiation
+and Validation", "Unified Endpoint Routing"). Where clients differ from them the server is lenient:
+the Python SDK sends `session/load` and its like, and answers to the agent, without the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+from msgspec import UNSET
+
+from conductor.frames import Batch, Malformed, decode
+from conductor.messages import PARSE_ERROR, Message
+from conductor.routing.envelope import INITS
+from conductor.server.access import Refusal
+
+__all__ = ["ATTACHING", "CONNECTION", "SESSION", "Posted", "is_json", "read_post", "wants_events"]
+
+CONNECTION: Final = "acp-connection-id"
+SESSION: Final = "acp-session-id"
+
+_INITIALIZE: Final = frozenset({*INITS, "initialize"})
+"""A chain of proxies is initialized by the conductor that it is a component of."""
+_SCOPED: Final = frozenset(
+    {
+        "session/prompt",
+        "session/cancel",
+        "session/close",
+        "session/set_config_option",
+        "session/set_mode",
+        "session/set_model",
+    }
+)
+"""Methods of a session that this connection has."""
+ATTACHING: Final = frozenset({"session/load", "session/resume", "session/fork", "session/delete"})
+"""Methods that name a session which this connection may not have yet."""
+
+_decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@attrs.frozen
+class Posted:
+    """A message of a client, as it goes to the chain."""
+
+    line: bytes
+    message: Message | None
+    """None: it is JSON, but no message; the chain says so, or settles the request it answers."""
+    session: str | None = None
+    by_header: bool = False
+    """Whether the session was named by the header."""
+
+    @property
+    def method(self) -> str | None:
+        if self.message is None or self.message.method is UNSET:
+            return None
+        return self.message.method
+
+    @property
+    def is_request(self) -> bool:
+        return self.method is not None and self.message is not None and self.message.id is not UNSET
+
+    @property
+    def is_initialize(self) -> bool:
+        return self.method in _INITIALIZE and self.is_request
+
+    @property
+    def needs_session(self) -> bool:
+        """Whether it is refused where the connection does not have its session."""
+        return self.method in _SCOPED
+
+
+def read_post(headers: Mapping[str, str], body: bytes) -> Posted | Refusal:
+    """What a POST brings, but for what only the connection knows."""
+    frame = decode(body)
+    if isinstance(frame, Batch):
+        return Refusal(501, "JSON-RPC batches are not supported over HTTP")
+    if isinstance(frame, Malformed):
+        if frame.code == PARSE_ERROR:
+            return Refusal(400, f"Invalid JSON: {frame.reason}")
+        if body.lstrip()[:1] != b"{":
+            return Refusal(400, f"Invalid JSON-RPC: {frame.reason}")
+        return Posted(body, None)
+    return _addressed(frame, body, headers.get(SESSION))
+
+
+def wants_events(accept: str) -> bool:
+    """Whether an `Accept` header takes an event stream."""
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return "text/event-stream" in kinds
+
+
+def is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _addressed(message: Message, body: bytes, header: str | None) -> Posted | Refusal:
+    method = message.method
+    if method is UNSET or method.startswith("$/"):
+        return Posted(body, message, header, by_header=header is not None)
+    params = _members(message.params)
+    if params is None:
+        if header is not None and message.params is not UNSET:
+            return Refusal(400, "Acp-Session-Id header requires object params")
+        params = {}
+    named: Any = None
+    if "sessionId" in params:
+        named = msgspec.json.decode(params["sessionId"])
+        if named is not None and not isinstance(named, str):
+            return Refusal(400, "params.sessionId must be a string")
+    if header is None:
+        if method in _SCOPED or (method in ATTACHING and named is None):
+            return Refusal(400, "Acp-Session-Id header required")
+        return Posted(body, message, named)
+    if named is None and (method in _SCOPED or method in ATTACHING):
+        return Posted(_with_session(message, params, header), message, header, by_header=True)
+    if named is not None and named != header:
+        return Refusal(400, "Acp-Session-Id header does not match params.sessionId")
+    return Posted(body, message, header, by_header=True)
+
+
+def _members(params: Any) -> dict[str, msgspec.Raw] | None:
+    try:
+        return _decode_object(params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+        return None
+
+
+def _with_session(message: Message, params: dict[str, msgspec.Raw], session: str) -> bytes:
+    amended = {**params, "sessionId": session}
+    return msgspec.json.encode(msgspec.structs.replace(message, params=_raw(amended)))
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

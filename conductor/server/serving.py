@@ -1,0 +1,188 @@
+"""Serve a chain file to remote clients, from the first listener to the last chain.
+
+The first SIGTERM (SIGINT, SIGHUP) drains: no new clients, turns end within a time, then the chains
+end in order. A second one ends everything now. Listeners stay open while turns end, since a client
+that speaks HTTP/1.1 needs new TCP connections to answer what it is asked.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import Final, Literal, NoReturn
+
+import attrs
+import trio
+
+from conductor.chain import Chain
+from conductor.chainfile.model import ChainFile
+from conductor.components.build import build
+from conductor.endpoint import background
+from conductor.log import get_logger
+from conductor.server.access import Access
+from conductor.server.addresses import TcpAddress, UnixAddress, bind, shown
+from conductor.server.app import App
+from conductor.server.bounds import Bounds, Patience
+from conductor.server.directory import Directory
+from conductor.server.forwarding import Forwarding
+from conductor.server.listening import Doorman
+from conductor.server.remote_clients import RemoteClients
+from conductor.server.unix import listen_unix, serve_unix
+from conductor.serving import exit_now
+from conductor.transport.base import Transport
+from conductor.transport.process import adopt_orphans, kill_descendants
+
+__all__ = ["Server", "Settings", "chain_maker", "open_server", "serve"]
+
+_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+log = get_logger(component="server")
+
+
+@attrs.frozen
+class Settings:
+    """How a chain is served."""
+
+    listen: tuple[TcpAddress | UnixAddress, ...]
+    access: Access
+    tls: ssl.SSLContext | None = None
+    bounds: Bounds = attrs.field(factory=Bounds)
+    patience: Patience = attrs.field(factory=Patience)
+    directory: Directory | None = None
+
+
+def chain_maker(file: ChainFile) -> Callable[[Transport], Chain]:
+    """What makes a chain of the file for each client."""
+    specs = file.flat()
+    mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
+    stop_timeout = max((spec.stop_timeout for spec in specs), default=5.0)
+
+    def make_chain(transport: Transport) -> Chain:
+        return Chain(
+            transport,
+            lambda: build(specs, mode=mode, mcp_bridge=file.mcp_bridge),
+            mode=mode,
+            limits=file.limits,
+            stop_timeout=stop_timeout,
+            bridged=False,  # the bridge knows, and says, what the agent can be given
+        )
+
+    return make_chain
+
+
+def serve(file: ChainFile, settings: Settings) -> NoReturn:
+    """Serve until a signal ends it, then exit the process: 128 + n after signal n."""
+    adopt_orphans()
+    _raise_file_limit()
+    signals: list[int] = []
+    try:
+        trio.run(_serve, file, settings, signals)
+    except OSError as exc:
+        print(f"acp-conductor serve: {_why(exc)}", file=sys.stderr)
+        exit_now(3)
+    finally:
+        kill_descendants()
+    exit_now(128 + signals[0] if signals else 0)
+
+
+async def _serve(file: ChainFile, settings: Settings, signals: list[int]) -> None:
+    async with open_server(chain_maker(file), settings) as server:
+        for address in server.addresses:
+            _say(address)
+        await _until_drained(server.clients, signals)
+
+
+@attrs.frozen
+class Server:
+    """A server that listens."""
+
+    clients: RemoteClients
+    addresses: tuple[str, ...]
+    """As URLs, or `unix:PATH`, with the real ports."""
+
+
+@asynccontextmanager
+async def open_server(
+    make_chain: Callable[[Transport], Chain], settings: Settings
+) -> AsyncIterator[Server]:
+    """Serve for as long as the block lasts. Raises `OSError` where it cannot listen."""
+    directory = settings.directory
+    clients = RemoteClients(make_chain, settings.bounds, settings.patience, directory)
+    with ExitStack() as stack:
+        opened = await _listen(settings, stack)
+        async with _joined(directory) as forwarding, background() as nursery:
+            app = App(clients, settings.access, nursery, forwarding)
+            doorman = Doorman(app, settings.bounds, settings.patience, settings.tls)
+            try:
+                async with clients.open():
+                    for address, listener in opened:
+                        if address.startswith("unix:"):
+                            nursery.start_soon(serve_unix, listener, clients)
+                        else:
+                            nursery.start_soon(doorman.serve, listener)
+                    yield Server(clients, tuple(address for address, _ in opened))
+            finally:
+                doorman.end()
+
+
+async def _listen(settings: Settings, stack: ExitStack) -> list[tuple[str, trio.SocketListener]]:
+    """Everything that is to be listened on, with the address that is told."""
+    opened = []
+    for address in settings.listen:
+        if isinstance(address, UnixAddress):
+            opened.append((f"unix:{address.path}", stack.enter_context(listen_unix(address.path))))
+            continue
+        for listener in await bind(address):
+            stack.callback(listener.socket.close)
+            opened.append((shown(listener, secure=settings.tls is not None), listener))
+    return opened
+
+
+@asynccontextmanager
+async def _joined(directory: Directory | None) -> AsyncIterator[Forwarding | None]:
+    """One of several nodes for as long as the block lasts, if there is a directory of them."""
+    if directory is None:
+        yield None
+        return
+    async with background() as nursery:
+        await nursery.start(directory.run)
+        forwarding = Forwarding(directory)
+        async with forwarding.open():
+            yield forwarding
+
+
+async def _until_drained(clients: RemoteClients, received: list[int]) -> None:
+    """Until a signal came, and what follows from it is done."""
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        received.append(await anext(signals))
+        log.info("draining", clients=len(clients.by_id))
+        async with background() as nursery:
+            nursery.start_soon(_kill_at_next, signals, clients)
+            await clients.drain()
+
+
+async def _kill_at_next(signals: AsyncIterator[int], clients: RemoteClients) -> None:
+    await anext(signals)
+    clients.kill()
+
+
+def _say(address: str) -> None:
+    """For people, and for programs that asked for port 0."""
+    print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
+
+
+def _why(exc: OSError) -> str:
+    where = f"{exc.filename}: " if exc.filename else ""
+    return f"{where}{exc.strerror or exc}"
+
+
+def _raise_file_limit() -> None:
+    """Every client is a socket, and more where its components are processes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

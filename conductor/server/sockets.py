@@ -1,0 +1,237 @@
+"""WebSockets as they come to a server, and how one carries the lines of a client.
+
+A text message is a line, a batch included. While a socket is open the peer is asked from time to
+time whether it is there; one that shows no sign of life until a deadline is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+import trio_websocket
+
+from conductor.errors import ConnectionClosed
+from conductor.log import get_logger
+from conductor.remote.carrying import Carrier
+from conductor.remote.numbering import OutOfStep
+from conductor.remote.socket import Socket, SocketClosed
+from conductor.server.bounds import Patience
+from conductor.server.peeking import Peeked
+from conductor.server.remote_clients import RemoteClient
+from conductor.server.returning import Arrival
+
+__all__ = ["AsgiSocket", "TrioSocket", "carry"]
+
+_ABNORMAL: Final = 1006
+_GOODBYE: Final = frozenset({1000, 1005})
+"""Close codes of a client that is done, and does not mean to return."""
+_PARTING: Final = 2.0
+"""Seconds that a peer has for its part of the closing handshake."""
+
+log = get_logger(component="server")
+
+
+class ServedSocket(Socket):
+    """A socket of a server, which must know how it was closed."""
+
+    close_code: int
+    """How it ended, once it has."""
+
+    async def send_each(self, texts: Sequence[str]) -> None:
+        """Send text messages, in order. Raises `SocketClosed`."""
+        for text in texts:
+            await self.send(text)
+
+
+@attrs.define(eq=False)
+class TrioSocket(ServedSocket):
+    """A WebSocket that trio-websocket carries over `stream`."""
+
+    connection: trio_websocket.WebSocketConnection
+    stream: Peeked
+    cut: Callable[[], Awaitable[None]]
+    """Closes what it runs over, at once."""
+
+    @property
+    def close_code(self) -> int:  # type: ignore[override]
+        closed = self.connection.closed
+        return _ABNORMAL if closed is None else closed.code
+
+    async def receive(self) -> str | None:
+        while True:
+            try:
+                message = await self.connection.get_message()
+            except trio_websocket.ConnectionClosed:
+                return None
+            if isinstance(message, str):
+                return message
+
+    async def send(self, text: str) -> None:
+        try:
+            await self.connection.send_message(text)
+        except trio_websocket.ConnectionClosed:
+            raise SocketClosed(self.close_code) from None
+
+    async def send_each(self, texts: Sequence[str]) -> None:
+        if len(texts) > 1:
+            self.stream.hold()
+        for text in texts:
+            await self.send(text)
+        try:
+            await self.stream.release()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise SocketClosed(self.close_code) from None
+
+    async def ping(self, deadline: float) -> None:
+        """A message that is on its way counts as a sign of life as long as its bytes move."""
+        asked = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._await_pong, nursery.cancel_scope)
+            left = deadline
+            while left > 0:
+                await trio.sleep(left)
+                left = max(asked, self.stream.moved) + deadline - trio.current_time()
+            await self.cut()
+            raise SocketClosed(_ABNORMAL, f"no sign of life for {deadline:g} s")
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        with trio.move_on_after(_PARTING) as parting:
+            await self.connection.aclose(code, reason or None)
+        if parting.cancelled_caught:
+            await self.cut()
+
+    async def _await_pong(self, scope: trio.CancelScope) -> None:
+        try:
+            await self.connection.ping()
+        except trio_websocket.ConnectionClosed:
+            await trio.sleep_forever()  # whoever reads it knows
+        scope.cancel()
+
+
+@attrs.define(eq=False)
+class AsgiSocket(ServedSocket):
+    """A WebSocket that hypercorn carries, over HTTP/2."""
+
+    _receive: Callable[[], Awaitable[dict[str, Any]]]
+    _send: Callable[[dict[str, Any]], Awaitable[None]]
+    close_code: int = attrs.field(default=_ABNORMAL, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+
+    async def receive(self) -> str | None:
+        while not self._closed:
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                self._closed = True
+                self.close_code = event.get("code") or _ABNORMAL
+            elif (text := event.get("text")) is not None:
+                return str(text)
+        return None
+
+    async def send(self, text: str) -> None:
+        if self._closed:
+            raise SocketClosed(self.close_code)
+        await self._send({"type": "websocket.send", "text": text})
+
+    async def ping(self, deadline: float) -> None:
+        """ASGI has no pings: hypercorn sends them, and TCP finds out who is gone."""
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        if not self._closed:
+            self._closed = True
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def carry(socket: ServedSocket, arrival: Arrival, patience: Patience) -> None:
+    """Carry lines until the socket or the chain ends. A client that says goodbye is done; any other
+    is cut off, and may return. Of two sockets for one client the newer one counts."""
+    client = arrival.client
+    while client.attached:
+        client.carrying.cancel()
+        await client.detached.wait()
+    with client.carried():
+        with trio.CancelScope() as client.carrying:
+            if client.carrier is not None:
+                await _carry_numbered(socket, client.carrier, arrival.received, client, patience)
+            else:
+                if client.parked:
+                    client.come_back()
+                await _carry(socket, client, patience)
+        if socket.close_code in _GOODBYE:
+            client.end()
+        else:
+            client.cut_off()
+
+
+async def _carry(socket: ServedSocket, client: RemoteClient, patience: Patience) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_inward, socket, client, nursery.cancel_scope)
+        nursery.start_soon(_pings, socket, patience, nursery.cancel_scope)
+        nursery.start_soon(_outward, socket, client, nursery.cancel_scope)
+
+
+async def _carry_numbered(
+    socket: ServedSocket, carrier: Carrier, received: int, client: RemoteClient, patience: Patience
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_pings, socket, patience, nursery.cancel_scope)
+        nursery.start_soon(_close_at_end, socket, client)
+        try:
+            await carrier.carry(socket, received)
+        except OutOfStep as exc:
+            log.warning("a connection cannot be resumed", client=client.number, reason=str(exc))
+            client.end()
+        nursery.cancel_scope.cancel()
+
+
+async def _close_at_end(socket: ServedSocket, client: RemoteClient) -> None:
+    await client.ended.wait()
+    await socket.close(*_farewell(client))
+
+
+async def _inward(socket: ServedSocket, client: RemoteClient, scope: trio.CancelScope) -> None:
+    try:
+        while (text := await socket.receive()) is not None:
+            client.heard()
+            await client.lines.send([text.encode()])
+    except ConnectionClosed:
+        return  # the chain has ended: what it said last is on its way
+    scope.cancel()
+
+
+async def _outward(socket: ServedSocket, client: RemoteClient, scope: trio.CancelScope) -> None:
+    unsent = client.unsent
+    try:
+        while True:
+            await socket.send_each([line.decode() for line in unsent])
+            unsent.clear()
+            lines = await client.lines.receive()
+            if not lines:
+                break
+            client.heard()
+            unsent.extend(lines)
+        await client.ended.wait()
+        await socket.close(*_farewell(client))
+    except SocketClosed:
+        pass
+    scope.cancel()
+
+
+async def _pings(socket: Socket, patience: Patience, scope: trio.CancelScope) -> None:
+    try:
+        while True:
+            await trio.sleep(patience.ping_interval)
+            await socket.ping(patience.ping_timeout)
+    except SocketClosed:
+        scope.cancel()
+
+
+def _farewell(client: RemoteClient) -> tuple[int, str]:
+    ending = client.ending
+    if ending is not None and ending.reason == "failed":
+        return 1011, "the chain failed"
+    if ending is not None and ending.reason == "stopped":
+        return 1001, "the server ended this"
+    return 1000, ""

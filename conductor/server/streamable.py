@@ -1,0 +1,191 @@
+"""The Streamable HTTP profile of one client: POSTs go in, long-lived event streams come out.
+
+One task takes what the agent says and puts it where the router says; a stream takes it from there.
+`initialize` alone is answered in the response to its POST, with the connection's id added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+from msgspec import UNSET
+
+from conductor.errors import ConnectionClosed
+from conductor.messages import Id, Message
+from conductor.server.access import Refusal
+from conductor.server.bounds import Bounds
+from conductor.server.mailboxes import Mailbox, Mailboxes
+from conductor.server.remote_clients import RemoteClient
+from conductor.server.requests import ATTACHING, Posted
+from conductor.server.streams import Router
+
+__all__ = ["Streamable"]
+
+_POSTS: Final = 1000
+"""POSTs that may be under way at a time."""
+_decode_result: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@attrs.define(eq=False)
+class Streamable:
+    """What a `RemoteClient` that speaks HTTP has besides."""
+
+    client: RemoteClient
+    bounds: Bounds
+    mailboxes: Mailboxes = attrs.field(init=False)
+    router: Router = attrs.field(factory=Router)
+    numbered: bool = False
+    """It is one of ours: what both say is numbered, so that it may be said again."""
+    _posts: set[int] = attrs.field(factory=set, init=False)
+    """Numbers of the POSTs that were taken; of old ones nobody asks."""
+    _initialize: Id = attrs.field(default=None, init=False)
+    _answer: bytes | None = attrs.field(default=None, init=False)
+    _can_attach: bool = attrs.field(default=False, init=False)
+    """Whether the agent takes up sessions that this connection does not have."""
+    _answered: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _posting: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.mailboxes = Mailboxes(self.bounds.buffered_bytes, self.bounds.streams)
+
+    async def run(self) -> None:
+        """Sort what the agent says into the mailboxes, until the chain ends."""
+        while lines := await self.client.lines.receive():
+            self.client.heard()
+            for line in lines:
+                message, session = self.router.route(line)
+                if not self._answered.is_set() and self._answers_initialize(message):
+                    self._answer = line
+                    self._answered.set()
+                else:
+                    self.mailboxes.of(session).put(line)
+            await self.mailboxes.room()
+        self.mailboxes.end()
+        self._answered.set()
+
+    async def initialize(self, posted: Posted) -> bytes | None:
+        """The chain's answer, with the connection's id in a result; None: it ended before."""
+        assert posted.message is not None
+        self._initialize = None if posted.message.id is UNSET else posted.message.id
+        with self.client.carried():
+            try:
+                await self.client.lines.send([posted.line])
+            except ConnectionClosed:
+                return None
+            await self._answered.wait()
+        if self._answer is None:
+            return None
+        self._can_attach = _can_attach(self._answer)
+        return _with_id(self._answer, self.client.id)
+
+    async def post(self, posted: Posted, number: int | None = None) -> Refusal | None:
+        """Pass a message on, or say why not. One that has a number is passed on once."""
+        if posted.session is not None and posted.needs_session and not self._has(posted.session):
+            return Refusal(404, "Unknown Acp-Session-Id")
+        self.client.heard()
+        streaming = posted.session is not None and self.mailboxes.streaming(posted.session)
+        with self.client.carried():
+            async with self._posting:
+                is_new = number is None or self._is_new(number)
+                if is_new:
+                    self.router.asked(posted, streaming=streaming)
+                try:
+                    await self.client.lines.send([posted.line] if is_new else [])
+                except ConnectionClosed:
+                    return Refusal(500, "the chain has ended")
+        return None
+
+    def mailbox(self, session: str | None) -> Mailbox | Refusal:
+        """The mailbox of a stream that is to be opened, or why it is not."""
+        if session is not None and not self._may_have(session):
+            return Refusal(404, "Unknown Acp-Session-Id")
+        mailbox = self.mailboxes.of(session)
+        if mailbox is self.mailboxes.connection and session is not None:
+            return Refusal(429, "too many session streams")
+        if mailbox.taken and not self.numbered:
+            return Refusal(409, "this stream has a reader already")
+        return mailbox
+
+    @asynccontextmanager
+    async def reading(self, mailbox: Mailbox) -> AsyncIterator[None]:
+        """The stream is open for as long as the block lasts, or until it is opened again."""
+        while mailbox.taken:
+            mailbox.reading.cancel()
+            await mailbox.left.wait()
+        mailbox.taken, mailbox.left = True, trio.Event()
+        with self.client.carried():
+            try:
+                with trio.CancelScope() as mailbox.reading:
+                    yield
+            finally:
+                mailbox.taken = False
+                mailbox.left.set()
+
+    def _is_new(self, number: int) -> bool:
+        """Whether a POST with this number has not been taken; from now on, it has."""
+        if number in self._posts:
+            return False
+        self._posts.add(number)
+        if len(self._posts) > 2 * _POSTS:
+            self._posts = {each for each in self._posts if each > number - _POSTS}
+        return True
+
+    def _has(self, session: str) -> bool:
+        return self.client.has_session(session) or session in self.mailboxes.sessions
+
+    def _may_have(self, session: str) -> bool:
+        """A session that the agent may be asked to load has a stream before it is loaded (RFD,
+        "Resume Session Flow"); where it cannot be asked, only what there is has one."""
+        return self._has(session) or self._can_attach
+
+    def _answers_initialize(self, message: Message | None) -> bool:
+        return message is not None and message.method is UNSET and message.id == self._initialize
+
+
+class _Capabilities(msgspec.Struct):
+    loadSession: bool = False
+    sessionCapabilities: dict[str, Any] = {}  # msgspec copies it
+
+
+class _Result(msgspec.Struct):
+    agentCapabilities: _Capabilities | None = None
+    capabilities: dict[str, Any] | None = None
+    """Version 2, where sessions can be resumed by every agent that has any."""
+
+
+class _Answer(msgspec.Struct):
+    result: _Result
+
+
+def _can_attach(line: bytes) -> bool:
+    try:
+        result = msgspec.json.decode(line, type=_Answer).result
+    except msgspec.MsgspecError:
+        return False
+    if result.agentCapabilities is None:
+        return result.capabilities is not None
+    can = result.agentCapabilities
+    return can.loadSession or any(
+        f"session/{name}" in ATTACHING for name in can.sessionCapabilities
+    )
+
+
+def _with_id(line: bytes, id: str) -> bytes:
+    """The answer to `initialize`; a result tells the connection's id, too."""
+    message = msgspec.json.decode(line, type=Message)
+    if message.result is UNSET or bytes(message.result)[:1] != b"{":
+        return line
+    result = {**_decode_result(message.result), "connectionId": id}
+    return msgspec.json.encode(
+        {"jsonrpc": "2.0", "id": None if message.id is UNSET else message.id, "result": result}
+    )
+
+
+def is_error(line: bytes) -> bool:
+    """Whether an answer is an error."""
+    return msgspec.json.decode(line, type=Message).error is not UNSET

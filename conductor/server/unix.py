@@ -1,0 +1,98 @@
+"""Clients on a Unix socket: newline-delimited JSON-RPC, one connection is one client.
+
+Who may open the socket is up to its mode, 0600: nobody else is asked anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as stdlib_socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import trio
+
+from conductor.errors import ConnectionClosed
+from conductor.server.access import Refusal
+from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
+from conductor.transport.lines import LineSplitter, OverlongLine
+
+__all__ = ["listen_unix", "serve_unix"]
+
+_CHUNK: Final = 65536
+_MODE: Final = 0o600
+
+
+@contextmanager
+def listen_unix(path: str) -> Iterator[trio.SocketListener]:
+    """A listening socket at `path`, which is gone after the block. Raises `OSError`."""
+    _remove_stale(path)
+    sock = stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM)
+    try:
+        os.fchmod(sock.fileno(), _MODE)  # before it has a name: nobody gets in between
+        sock.bind(path)
+        try:
+            os.chmod(path, _MODE)
+            sock.listen(128)
+            sock.setblocking(False)
+            yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    finally:
+        sock.close()
+
+
+async def serve_unix(listener: trio.SocketListener, clients: RemoteClients) -> None:
+    """Take in who comes, until cancelled."""
+    async with trio.open_nursery() as nursery:
+        while True:
+            stream = await listener.accept()
+            nursery.start_soon(_serve, stream, clients)
+
+
+async def _serve(stream: trio.SocketStream, clients: RemoteClients) -> None:
+    async with stream:
+        client = clients.admit(Owner("", "unix"), "unix")
+        if isinstance(client, Refusal):
+            return
+        limit = clients.bounds.message_bytes
+        with client.carried(), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_inward, stream, client, limit)
+                while lines := await client.lines.receive():
+                    client.heard()
+                    await stream.send_all(b"".join([line + b"\n" for line in lines]))
+                nursery.cancel_scope.cancel()
+        client.end()
+
+
+async def _inward(stream: trio.SocketStream, client: RemoteClient, limit: int) -> None:
+    splitter = LineSplitter(limit)
+    with suppress(ConnectionClosed, trio.BrokenResourceError):
+        while chunk := await stream.receive_some(_CHUNK):
+            client.heard()
+            lines = splitter.feed(bytes(chunk))
+            await client.lines.send(
+                [each.head if isinstance(each, OverlongLine) else each for each in lines]
+            )
+        client.lines.close_sending()
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a server that ended without doing so; one that answers stays."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
+            raise FileExistsError(errno.EEXIST, "exists and is no socket", path)
+    except FileNotFoundError:
+        return
+    with stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, "another server listens here", path)

@@ -1,0 +1,36 @@
+"""URLs, taken apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.remote.address import Address
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("ws://example.org", "ws://example.org/acp"),
+        ("wss://example.org:443/", "wss://example.org/"),
+        ("http://example.org:8765/a/b?c=d", "http://example.org:8765/a/b?c=d"),
+        ("https://[::1]:8765", "https://[::1]:8765/acp"),
+        ("HTTP://Example.ORG:80/x", "http://example.org/x"),
+    ],
+)
+def test_a_url_without_a_path_is_that_of_the_default_endpoint(url, expected):
+    assert Address.of(url, {}).url == expected
+
+
+def test_the_user_of_a_url_becomes_a_header_and_people_see_neither_it_nor_the_query():
+    address = Address.of("wss://me:p%40ss@example.org/x?token=t", {})
+
+    assert address.headers == {"Authorization": "Basic bWU6cEBzcw=="}
+    assert address.url == "wss://example.org/x?token=t"
+    assert address.shown == "wss://example.org/x"
+    assert "p@ss" not in repr(address)
+
+
+def test_a_header_that_is_given_counts_more_than_the_user_of_a_url():
+    address = Address.of("wss://me:pass@example.org", {"authorization": "Bearer t"})
+
+    assert address.headers == {"authorization": "Bearer t"}

@@ -1,0 +1,180 @@
+"""Our own two ends: `acp-conductor serve` there, `connect:` or `acp-conductor connect` here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trio
+
+from conductor.chainfile.model import Component, Restarts
+from conductor.errors import RequestError
+
+from .reaching import program, reach
+
+COMPONENTS = Path(__file__).parent.parent / "components"
+CLI = (sys.executable, "-m", "conductor")
+SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
+
+
+def serve(directory: Path, chain: str, port: int = 0, *options: str, **more: object):
+    file = directory / "chain.yaml"
+    file.write_text(f"version: 1\n{chain}")
+    argv = (*CLI, "serve", str(file), "--listen", f"127.0.0.1:{port}", *options)
+    return program(*argv, stderr=subprocess.STDOUT, **more)
+
+
+def echo_agent(*options: str) -> str:
+    words = [sys.executable, str(COMPONENTS / "echo_agent.py"), *options]
+    return f"agent: {{run: {json.dumps(words)}}}\n"
+
+
+def where(line: str, scheme: str) -> str:
+    return scheme + line.partition("http")[2].removesuffix("\n")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@SCHEMES
+async def test_a_remote_chain_of_proxies_is_a_proxy_of_this_one(scheme, tmp_path):
+    proxy = [sys.executable, str(COMPONENTS / "pass_proxy.py"), "--name", "far", "--tag"]
+    agent = (sys.executable, str(COMPONENTS / "echo_agent.py"))
+    with serve(tmp_path, f"proxies: [{{run: {json.dumps(proxy)}}}]\n") as (_, line):
+        far = Component(name="remote-proxy", connect=where(line, scheme))
+        async with reach(proxies=[far], run=agent) as client:
+            await client.initialize()
+            session = await client.new_session("/tmp")
+            await client.prompt(session, "echo hello")
+
+    assert client.transcript.text(session) == "far>[far]hello"
+
+
+@SCHEMES
+async def test_after_the_server_was_killed_its_sessions_are_loaded_again(scheme, tmp_path):
+    port = free_port()
+    asked = trio.Event()
+
+    async def never(params: object) -> None:
+        asked.set()
+        await trio.sleep_forever()
+
+    restarts = Restarts(count=20, within=60.0)
+    chain = echo_agent("--back", "load")
+    with ExitStack() as stack:
+        process, line = stack.enter_context(serve(tmp_path, chain, port))
+        async with reach(connect=where(line, scheme), restarts=restarts) as client:
+            client.handlers["session/request_permission"] = never
+            await client.initialize()
+            session = await client.new_session("/tmp")
+            async with trio.open_nursery() as nursery:
+
+                async def prompt() -> None:
+                    with pytest.raises(RequestError, match=r"component .far. "):
+                        await client.prompt(session, "perm")
+
+                nursery.start_soon(prompt)
+                await asked.wait()
+                process.kill()
+                process.wait()
+                another = stack.enter_context(serve(tmp_path, chain, port))
+            assert another[0].poll() is None
+            answer = await client.prompt(session, "how")
+
+    assert answer["stopReason"] == "end_turn"
+    assert client.transcript.text(session).endswith("loaded")
+
+
+@SCHEMES
+async def test_a_server_lets_in_who_has_its_token(scheme, tmp_path):
+    tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
+    with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
+        url = where(line, scheme)
+        headers = {"Authorization": "Bearer the-only-wrong-token"}
+        async with reach(connect=url, headers=headers) as client:
+            with pytest.raises(RequestError, match="401 Unauthorized") as caught:
+                await client.initialize()
+        headers = {"Authorization": "Bearer the-one-right-token"}
+        async with reach(connect=url, headers=headers) as client:
+            await client.initialize()
+
+    assert "the-only-wrong-token" not in f"{caught.value.message} {caught.value.data}"
+
+
+@SCHEMES
+def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
+    tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
+    (tmp_path / "token").write_text("the-one-right-token\n")
+    request = {"protocolVersion": 1, "clientCapabilities": {}}
+    line_in = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": request}
+    with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
+        argv = [*CLI, "connect", where(line, scheme), "--token-file", str(tmp_path / "token")]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(line_in).encode() + b"\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        process.stdin.close()
+        status = process.wait(timeout=20)
+        process.stdout.close()
+
+    assert answer["result"]["agentInfo"]["name"] == "test-agent"
+    assert status == 0
+
+
+def test_connect_says_what_is_wrong_when_nobody_is_there():
+    url = f"ws://127.0.0.1:{free_port()}"
+    request = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+
+    result = subprocess.run(
+        [*CLI, "connect", url], input=request, capture_output=True, timeout=30, check=False
+    )
+
+    assert result.returncode == 3
+    reason = json.loads(result.stdout)["error"]["data"]["reason"]
+    assert (
+        reason == f"it could not be reached at {url}/acp: connection refused: is it running there?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["ftp://example.org"], "expected a URL such as wss://example.org/acp"),
+        (["ws://example.org", "--ca", __file__], "ws:// is not encrypted: write wss://"),
+        (["wss://example.org", "--key", __file__], "--key is of use with --cert only"),
+        (["unix:/x", "--token-file", __file__], "A Unix socket has neither headers nor TLS"),
+        (["ws://example.org", "--header-file", __file__], "is not of the form `Name: value`"),
+    ],
+)
+def test_connect_refuses_what_does_not_fit(words, complaint):
+    result = subprocess.run([*CLI, "connect", *words], capture_output=True, text=True, check=False)
+
+    assert result.returncode == 2
+    assert complaint in " ".join(result.stderr.split())
+
+
+@SCHEMES
+async def test_a_session_goes_on_although_the_connection_was_cut_without_a_word(scheme, tmp_path):
+    """The server is alive, and only stopped for a while that is shorter than our patience."""
+    with serve(tmp_path, echo_agent()) as (process, line):
+        async with reach(connect=where(line, scheme), ping_timeout=5.0) as client:
+            await client.initialize()
+            session = await client.new_session("/tmp")
+            process.send_signal(signal.SIGSTOP)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.prompt, session, "echo still there")
+                await trio.sleep(0.2)
+                process.send_signal(signal.SIGCONT)
+
+    assert client.transcript.text(session) == "still there"

@@ -1,0 +1,146 @@
+"""Who is let in, decided from headers alone."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from conductor.server.access import Access, Peer, Refusal, address_of, join_headers, read_tokens
+
+LOCAL = Peer("127.0.0.1", "127.0.0.1")
+REMOTE = Peer("203.0.113.9", "192.0.2.1")
+TOKEN = "0123456789abcdef"
+OURS = {"host": "127.0.0.1:8765"}
+PAGE = "https://app.example.org"
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost:8765", "[::1]:9", "LOCALHOST", "localhost.:1"]
+)
+def test_every_name_of_this_machine_is_ours_on_loopback(host):
+    assert Access().principal({"host": host}, LOCAL) == ""
+
+
+@pytest.mark.parametrize(
+    "host", ["", "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost, evil"]
+)
+def test_a_host_that_is_not_ours_is_refused(host):
+    refusal = Access().principal({"host": host}, LOCAL)
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 421
+
+
+def test_the_address_that_was_reached_and_the_names_given_are_ours():
+    access = Access(hosts=frozenset({"acp.example.org"}))
+
+    assert access.principal({"host": "192.0.2.1:80"}, REMOTE) == ""
+    assert access.principal({"host": "acp.example.org"}, REMOTE) == ""
+    assert isinstance(access.principal({"host": "localhost"}, REMOTE), Refusal)
+
+
+@pytest.mark.parametrize("origin", [PAGE, "null", "http://localhost:8765", ""])
+def test_an_origin_that_is_not_allowed_is_refused(origin):
+    refusal = Access().principal({**OURS, "origin": origin}, LOCAL)
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 403
+
+
+def test_an_allowed_origin_is_let_in_and_told_so():
+    access = Access(origins=frozenset({PAGE}))
+
+    assert access.principal({**OURS, "origin": PAGE}, LOCAL) == ""
+    assert access.cors({"origin": PAGE}) == [
+        ("vary", "Origin"),
+        ("access-control-allow-origin", PAGE),
+        ("access-control-allow-credentials", "true"),
+        ("access-control-expose-headers", "Acp-Connection-Id, Acp-Session-Id"),
+    ]
+    assert access.cors({"origin": "https://evil.example"}) == [("vary", "Origin")]
+    assert Access().cors({"origin": PAGE}) == []
+
+
+def test_a_preflight_needs_no_token_but_an_allowed_origin():
+    access = Access(origins=frozenset({PAGE}), tokens=read_tokens([TOKEN]))
+
+    allowed = access.preflight({**OURS, "origin": PAGE}, LOCAL)
+    refused = access.preflight({**OURS, "origin": "https://evil.example"}, LOCAL)
+
+    assert not isinstance(allowed, Refusal)
+    assert ("access-control-allow-methods", "GET, POST, DELETE, OPTIONS") in allowed
+    assert isinstance(refused, Refusal)
+    assert refused.status == 403
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        TOKEN,
+        f"Basic {TOKEN}",
+        "Bearer",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        "Bearer \udcff",
+    ],
+)
+def test_without_the_right_token_nobody_is_let_in(authorization):
+    access = Access(tokens=read_tokens([f"ann:{TOKEN}"]))
+
+    refusal = access.principal({**OURS, "authorization": authorization}, LOCAL)
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == 401
+    assert refusal.headers == (("www-authenticate", 'Bearer realm="acp"'),)
+
+
+def test_a_token_says_who_it_is():
+    access = Access(tokens=read_tokens([f"ann:{TOKEN}", f"bob:{TOKEN[::-1]}"]))
+
+    assert access.principal({**OURS, "authorization": f"Bearer {TOKEN}"}, LOCAL) == "token ann"
+    assert (
+        access.principal({**OURS, "authorization": f"bearer {TOKEN[::-1]}"}, LOCAL) == "token bob"
+    )
+
+
+def test_a_certificate_and_a_token_are_both_asked_for():
+    access = Access(tokens=read_tokens([f"ann:{TOKEN}"]), certificates=True)
+    shown = Peer("127.0.0.1", "127.0.0.1", certificate="laptop", secure=True)
+    token = {**OURS, "authorization": f"Bearer {TOKEN}"}
+
+    assert access.principal(token, shown) == "certificate laptop, token ann"
+    for headers, peer in [(token, LOCAL), (OURS, shown)]:
+        refusal = access.principal(headers, peer)
+        assert isinstance(refusal, Refusal)
+        assert refusal.status == 401
+
+
+def test_tokens_are_read_by_line():
+    tokens = read_tokens(["# who may come in", "", f"  ann : {TOKEN} ", TOKEN[::-1]])
+
+    alone = hashlib.sha256(TOKEN[::-1].encode()).hexdigest()
+    assert sorted(tokens.values()) == [alone[:12], "ann"]
+
+
+@pytest.mark.parametrize("line", ["short", "ann:short", "a token with spaces in it"])
+def test_a_token_that_can_be_guessed_is_refused_without_being_shown(line):
+    with pytest.raises(ValueError, match="line 1: a token is 16 characters at least") as caught:
+        read_tokens([line])
+    assert line not in str(caught.value)
+
+
+def test_headers_that_come_twice_are_one_list():
+    assert join_headers([(b"Host", b"a"), (b"host", b"a"), (b"X", b"1"), (b"x", b"2 ")]) == {
+        "host": "a",
+        "x": "1, 2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("a.b:1", "a.b"), ("[::1]:1", "::1"), ("[::1]", "::1"), ("", ""), ("A.B.", "a.b")],
+)
+def test_the_address_of_a_host_has_no_port(host, address):
+    assert address_of(host) == address

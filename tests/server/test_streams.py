@@ -1,0 +1,94 @@
+"""Which stream a message goes to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from server.peers import request
+
+from conductor.server.access import Refusal
+from conductor.server.requests import Posted, read_post
+from conductor.server.streams import Router
+
+
+def post(message: dict[str, Any], session: str | None = None) -> Posted:
+    headers = {} if session is None else {"acp-session-id": session}
+    posted = read_post(headers, json.dumps(message).encode())
+    assert not isinstance(posted, Refusal)
+    return posted
+
+
+def route(router: Router, **message: Any) -> str | None:
+    return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode())[1]
+
+
+def test_what_names_a_session_goes_to_its_stream():
+    router = Router()
+
+    assert route(router, method="session/update", params={"sessionId": "s"}) == "s"
+    assert (
+        route(router, method="session/request_permission", id=1, params={"sessionId": "s"}) == "s"
+    )
+    assert route(router, method="$/cancel_request", params={"requestId": 1}) is None
+    assert route(router, method="_note") is None
+    assert router.route(b"no message") == (None, None)
+
+
+@pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_mine/of_a_session"])
+def test_an_answer_goes_to_the_stream_of_its_request(method):
+    router = Router()
+    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+
+    assert route(router, id=1, result={}) == "s"
+    assert route(router, id=1, result={}) is None
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
+def test_an_answer_that_sets_up_a_session_goes_to_the_connections_stream(method):
+    router = Router()
+    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+
+    assert route(router, id=1, result={"sessionId": "s"}) is None
+
+
+def test_ids_that_repeat_are_answered_in_order():
+    router = Router()
+    for session in ("a", "b"):
+        router.asked(post(request(1, "session/prompt", sessionId=session), session), streaming=True)
+    router.asked(post(request("1", "session/prompt", sessionId="c"), "c"), streaming=True)
+
+    assert [route(router, id=1, result={}) for _ in range(3)] == ["a", "b", None]
+    assert route(router, id="1", result={}) == "c"
+
+
+@pytest.mark.parametrize(
+    ("streaming", "header", "stream"), [(False, None, None), (True, None, "s")]
+)
+def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streaming, header, stream):
+    router = Router()
+    router.asked(post(request(1, "session/load", sessionId="s"), header), streaming=streaming)
+    router.asked(post(request(2, "session/prompt", sessionId="s"), "s"), streaming=streaming)
+
+    assert route(router, method="session/update", params={"sessionId": "s"}) == stream
+    assert route(router, id=2, result={}) == stream
+
+
+def test_a_message_without_a_session_needs_none():
+    assert post(request(1, "session/list")).session is None
+    assert post({"jsonrpc": "2.0", "id": 1, "result": {}}).session is None
+    assert post({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}})
+
+
+def test_a_malformed_answer_is_passed_on_for_the_chain_to_settle():
+    posted = post({"jsonrpc": "2.0", "id": 1, "error": "no object"})
+
+    assert posted.message is None
+    assert not posted.is_request
+
+
+@pytest.mark.parametrize("method", ["initialize", "proxy/initialize", "_proxy/initialize"])
+def test_a_connection_begins_with_an_initialization(method):
+    assert post(request(1, method)).is_initialize
+    assert not post({"jsonrpc": "2.0", "method": method}).is_initialize

@@ -1,0 +1,116 @@
+"""TLS: HTTP/2 by ALPN, secure cookies, certificates of clients."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio_websocket
+import trustme
+from server.peers import PATIENCE, ask, initialize, serving
+
+from conductor.server.access import Access
+from conductor.server.listening import tls_context
+from conductor.server.serving import Server
+
+httpx2 = pytest.importorskip("httpx2")
+
+
+@attrs.frozen
+class Certificates:
+    """An authority, what it gave the server, and what it gives clients."""
+
+    ca: trustme.CA
+    directory: Path
+
+    @classmethod
+    def make(cls, directory: Path) -> Certificates:
+        ca = trustme.CA()
+        issued = ca.issue_cert("localhost", "127.0.0.1")
+        issued.private_key_pem.write_to_path(str(directory / "key.pem"))
+        issued.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
+        ca.cert_pem.write_to_path(str(directory / "ca.pem"))
+        return cls(ca, directory)
+
+    def server(self, *, clients: bool = False) -> ssl.SSLContext:
+        cert, key, ca = (str(self.directory / f"{name}.pem") for name in ("cert", "key", "ca"))
+        return tls_context(cert, key, ca if clients else None)
+
+    def client(self, name: str | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        self.ca.configure_trust(context)
+        if name is not None:
+            self.ca.issue_cert(common_name=name).configure_cert(context)
+        return context
+
+
+def http(server: Server, context: ssl.SSLContext, **options: Any) -> Any:
+    url = server.addresses[0].removesuffix("/acp")
+    return httpx2.AsyncClient(base_url=url, verify=context, timeout=PATIENCE, **options)
+
+
+@pytest.mark.parametrize(("http2", "version"), [(True, "HTTP/2"), (False, "HTTP/1.1")])
+async def test_the_version_of_http_is_agreed_on_by_alpn(tmp_path, http2, version):
+    certificates = Certificates.make(tmp_path)
+    async with (
+        serving(tmp_path, tls=certificates.server()) as server,
+        http(server, certificates.client(), http2=http2) as client,
+    ):
+        response = await client.post("/acp", json=initialize())
+
+    assert server.addresses[0].startswith("https://")
+    assert response.http_version == version
+    assert response.headers["set-cookie"].endswith("; Secure")
+
+
+async def test_a_websocket_comes_over_tls(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    async with serving(tmp_path, tls=certificates.server()) as server:
+        url = server.addresses[0].replace("http", "ws", 1)
+        async with trio_websocket.open_websocket_url(url, certificates.client()) as socket:
+            assert (await ask(socket, initialize()))["id"] == 0
+
+
+async def test_a_certificate_says_who_a_client_is(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    access = Access(certificates=True)
+    async with serving(tmp_path, tls=certificates.server(clients=True), access=access) as server:
+        async with http(server, certificates.client("laptop")) as client:
+            known = await client.post("/acp", json=initialize())
+            (ours,) = server.clients.by_id.values()
+            owner = ours.owner.principal
+        async with http(server, certificates.client()) as client:
+            unknown = await client.post("/acp", json=initialize())
+            health = await client.get("/health")
+
+    assert (known.status_code, owner) == (200, "certificate laptop")
+    assert (unknown.status_code, unknown.text) == (401, "a client certificate is required")
+    assert health.status_code == 200
+
+
+async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    access = Access(certificates=True)
+    context = certificates.client()
+    trustme.CA().issue_cert(common_name="laptop").configure_cert(context)
+    async with (
+        serving(tmp_path, tls=certificates.server(clients=True), access=access) as server,
+        http(server, context) as client,
+    ):
+        with pytest.raises(httpx2.TransportError):
+            await client.post("/acp", json=initialize())
+
+
+async def test_what_speaks_no_tls_is_let_go(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    async with serving(tmp_path, tls=certificates.server()) as server:
+        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await stream.receive_some() in (b"", await stream.receive_some())
+        async with http(server, certificates.client()) as client:
+            assert (await client.get("/health")).status_code == 200

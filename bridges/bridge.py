@@ -65,6 +65,7 @@ class McpBridge(Proxy):
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
     _serving: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
+    _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
     _native: NativeSide = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
@@ -113,6 +114,7 @@ class McpBridge(Proxy):
         if not self._serving and self._offers.door.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)
+            self.start_soon(self._tell_of_room)
             self.start_soon(self._offers.door.serve, self._welcome)
         loaded = session_of(params)
         for declaration in declared:
@@ -185,10 +187,22 @@ class McpBridge(Proxy):
         consumer = ShimConsumer(transport, self._flusher, Limits().max_message_bytes)
         link = consumer.link = Link(consumer, lambda link: Opening(link, self))
         declaration.links.add(link)
+        self._shims.add(consumer)
         try:
             await consumer.serve(self._flusher, self.wait_room, self._provide(declaration, link))
         finally:
+            self._shims.discard(consumer)
             declaration.links.discard(link)
+            self.made_room()
+
+    def unread_bytes(self) -> int:
+        """Answers that agents' MCP clients do not read: whoever gives more of them has to wait."""
+        return max((shim.connection.outbox.size for shim in self._shims), default=0)
+
+    async def _tell_of_room(self) -> None:
+        while True:
+            await self._flusher.wait_room()
+            self.made_room()
 
     def _provide(
         self, declaration: Declaration, link: Link

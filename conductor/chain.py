@@ -19,7 +19,7 @@ import trio
 
 from conductor.components.base import Component, Host
 from conductor.connection.connection import Connection
-from conductor.connection.pump import Flusher, Gate, pump, write_backlog
+from conductor.connection.pump import HIGH_WATER, Flusher, Gate, pump, write_backlog
 from conductor.errors import ChainFileError, ComponentError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
@@ -28,6 +28,7 @@ from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.routing.capabilities import with_acp
 from conductor.routing.door import FrontDoor
 from conductor.routing.sides import Side, link
+from conductor.routing.unanswered import Unanswered, undelivered
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
 
@@ -134,7 +135,7 @@ class Chain(Host):
         if self.mode == "agent":
             from conductor.routing.parking import Unanswered
 
-            self.client.observer = Unanswered(self.limits.max_buffered_bytes)
+            self.client.observer = Unanswered()
 
     def park(self, unread: bytes = b"") -> bool:
         """The client is cut off: go on without it, until it is taken back or `stop` is called.
@@ -142,7 +143,7 @@ class Chain(Host):
         `unread` is what its transport had been given and nobody has read. The caller ends the
         transport afterwards. False where there is nothing to go on with, or no return is expected.
         """
-        from conductor.routing.parking import Parking, Unanswered, undelivered
+        from conductor.routing.parking import Parking
 
         unanswered = self.client.observer
         if self._door.state != "open" or self._ending or not isinstance(unanswered, Unanswered):
@@ -150,10 +151,8 @@ class Chain(Host):
         if self._parking is None:
             made_room = self.flusher.made_room
             self._parking = Parking(self.client, unanswered, self._door.answer, made_room)
-        lost = self._connection
-        self._parking.leave(undelivered(lost, unread))
-        lost.sent.clear()
-        lost.lose_writing()
+        self._parking.leave(undelivered(self._connection, unread))
+        self._connection.lose_writing()
         self._writing.cancel()
         self._returned = trio.Event()
         return True
@@ -180,8 +179,7 @@ class Chain(Host):
             neighbours = component.client_side.neighbour, agent_side.neighbour
             return max(self._client_backlog(), *(side.backlog() for side in neighbours))
 
-        share = self.limits.max_buffered_bytes // (len(self.components) + 1)
-        return Gate(self.flusher, backlog, share)
+        return Gate(self.flusher, backlog, self._share())
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
@@ -321,16 +319,23 @@ class Chain(Host):
 
     async def _read_client(self) -> None:
         self._nursery.start_soon(self._write_client, self._connection)
-        gate = Gate(
-            self.flusher,
-            lambda: max((c.backlog() for c in self.components), default=0) + self._door.size,
-            hung_up=self.transport.hung_up,
-        )
+
+        def backlog() -> int:
+            most = max((component.backlog() for component in self.components), default=0)
+            # A reader outside, whom a plugin sends to, may be slower before the client is stopped.
+            outside = self.client.plain.neighbour.backlog() - self._share() + HIGH_WATER
+            return max(most, outside) + self._door.size
+
+        gate = Gate(self.flusher, backlog, hung_up=self.transport.hung_up)
         await pump(self._connection, self.flusher, gate)
 
     async def _write_client(self, connection: Connection) -> None:
         with trio.CancelScope() as self._writing:
             await write_backlog(connection, self.flusher)
+
+    def _share(self) -> int:
+        """Of what may wait in all, the part of each who is waited for."""
+        return self.limits.max_buffered_bytes // (len(self.components) + 1)
 
     def _client_backlog(self) -> int:
         parked = self._parking.size if self._parking is not None else 0

@@ -18,6 +18,6 @@ class Limits(msgspec.Struct, frozen=True):
     max_batch: int = 10_000
     """Members of a JSON-RPC batch; a larger one is refused."""
     max_buffered_bytes: int = 48 * 1024 * 1024
-    """What may wait for peers that do not read, in bytes, all together: each has an equal share, and
-    whoever writes to one whose share is full is not read, not even a proxy. With what it takes to
-    hold that, the conductor stays under 64 MiB."""
+    """What may wait for peers that do not read, in bytes, all together: each has an equal share,
+    and whoever writes to one whose share is full is not read, not even a proxy. With what it takes
+    to hold that, the conductor stays under 64 MiB."""

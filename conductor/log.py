@@ -64,9 +64,13 @@ def get_logger(**fields: object) -> Logger:
 
 def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
-    if _structlog is None:
-        _structlog = _configured_structlog()
     with suppress(OSError, ValueError):  # nobody reads our stderr
+        if _structlog is None:
+            try:
+                _structlog = _configured_structlog()
+            except (OSError, ImportError):  # no descriptor is left to read it with
+                _Stderr().msg(f"[{level}] {event} {fields}")
+                return
         getattr(_structlog, level)(event, **fields)
 
 

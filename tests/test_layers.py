@@ -55,8 +55,16 @@ PURE = [
     "conductor.routing.sides",
     "conductor.routing.wire",
     "conductor.components.stderr",
+    "conductor.remote.address",
+    "conductor.remote.cookies",
+    "conductor.remote.letters",
+    "conductor.remote.refusals",
+    "conductor.remote.sse",
+    "conductor.remote.ssh",
+    "conductor.remote.tls",
     "conductor.remote.numbering",
     "conductor.routing.parking",
+    "conductor.routing.unanswered",
 ]
 
 PUBLIC = {

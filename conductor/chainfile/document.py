@@ -136,7 +136,7 @@ def _error(
     return ChainFileError([Problem(source.place(start, end), message, help=help)])
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Reader:
     source: Source
     environ: Mapping[str, str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import attrs
+import msgspec
 
 from conductor.chainfile.problems import closest
 
@@ -19,8 +19,7 @@ _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-@attrs.frozen
-class BadReference:
+class BadReference(msgspec.Struct, frozen=True):
     """A reference that has no value: `number` counts the references of the string from 0."""
 
     number: int
@@ -28,8 +27,7 @@ class BadReference:
     help: str | None
 
 
-@attrs.frozen
-class Expanded:
+class Expanded(msgspec.Struct, frozen=True):
     """A string with its references replaced. `values` came from the environment."""
 
     text: str

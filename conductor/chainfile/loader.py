@@ -53,7 +53,7 @@ class _Unreadable(Exception):
     """A file cannot be read; says why, without its name."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Loading:
     """One call of `load`: what was read so far, by real path, and what is wrong with it.
 

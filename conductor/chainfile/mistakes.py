@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
-import attrs
+import msgspec
 from cattrs.errors import StructureHandlerNotFoundError
 
 from conductor.chainfile.model import ValuePath, Written
@@ -37,8 +37,7 @@ MISTAKEN: Any = object()
 """What `collect` returns in place of a value that could not be read."""
 
 
-@attrs.frozen
-class Mistake:
+class Mistake(msgspec.Struct, frozen=True):
     """What is wrong with the value at `path`, seen from whoever caught it."""
 
     message: str
@@ -56,7 +55,7 @@ class Mistake:
 
     def below(self, *path: str | int) -> Mistake:
         note = ((*path, *self.note[0]), self.note[1]) if self.note else None
-        return attrs.evolve(self, path=(*path, *self.path), note=note)
+        return msgspec.structs.replace(self, path=(*path, *self.path), note=note)
 
 
 class Mistakes(Exception):
@@ -113,8 +112,7 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-@attrs.frozen
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """What is known about the values among which mistakes were found."""
 
     data: Any

@@ -1,8 +1,8 @@
 """What a chain file says, once it has been read: plain, frozen data.
 
 A chain given on the command line is made of the same classes, without places. No class here shows
-an option, an argument or an environment value in its `repr`: they may hold secrets. They are made
-by msgspec, because an attrs class of this size takes 1 ms to make, at every start.
+an option, an argument or an environment value in its `repr`: they may hold secrets. They are
+msgspec's, because to make an attrs class of this size takes 1 ms, at every start.
 """
 
 from __future__ import annotations

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Literal
 
 from conductor.chainfile import ChainFile, load
 from conductor.errors import ChainFileError
+from conductor.masking import hide_environment, masked
 
 __all__ = ["read_chain", "report"]
 
@@ -36,6 +38,9 @@ def _check_options(chain: ChainFile) -> None:
     """Raise `ChainFileError` for options that do not fit the classes that `use:` names."""
     specs = [spec for spec in chain.flat() if spec.use is not None]
     if specs:
+        from conductor.cli.lean import import_msgspec_and_trio
+
+        import_msgspec_and_trio()
         from conductor.components.loading import plugin_problems
 
         if problems := plugin_problems(specs, options_only=True):
@@ -43,8 +48,12 @@ def _check_options(chain: ChainFile) -> None:
 
 
 def report(error: ChainFileError) -> None:
-    """Print every problem of a chain file, and how many there are."""
+    """Print every problem of a chain file, and how many there are.
+
+    A line that is shown may have a secret in it that somebody wrote there instead of `${TOKEN}`.
+    """
+    hide_environment(os.environ)
     for problem in error.problems:
-        print(problem, end="\n\n", file=sys.stderr)
+        print(masked(str(problem)), end="\n\n", file=sys.stderr)
     count = len(error.problems)
     print(f"{count} problem{'s' if count != 1 else ''}", file=sys.stderr)

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conductor.masking import names_a_secret
+
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile, Component, Tls, ValuePath
 
 __all__ = ["command"]
 
 _MASK: Final = "***"
-_SECRET: Final = re.compile(
-    r"(?:pass(?:word|wd|phrase)?|secret|token|credentials?|auth|(?:api|access|private)?[-_]?key)$",
-    re.IGNORECASE,
-)
 _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
 
 
@@ -116,11 +114,11 @@ def _argv(component: Component) -> Iterator[str]:
             yield written
         elif hidden and not word.startswith("-"):
             yield _MASK
-        elif equals and index and _is_secret(name):
+        elif equals and index and names_a_secret(name):
             yield f"{name}={_MASK}"
         else:
             yield word
-        hidden = word.startswith("-") and not equals and _is_secret(word)
+        hidden = word.startswith("-") and not equals and names_a_secret(word)
 
 
 def _flow(component: Component, path: ValuePath, value: Any) -> str:
@@ -130,7 +128,7 @@ def _flow(component: Component, path: ValuePath, value: Any) -> str:
             members = []
             for name, inner in value.items():
                 where = (*path, name)
-                masked = _is_secret(str(name)) and _written(component, where) is None
+                masked = names_a_secret(str(name)) and _written(component, where) is None
                 members.append(f"{name}: {_MASK if masked else _flow(component, where, inner)}")
             return "{" + ", ".join(members) + "}"
         case None:
@@ -155,7 +153,3 @@ def _written(component: Component, path: ValuePath) -> str | None:
     """The string as the file has it, if there is `${VAR}` in it."""
     written = component.written.get(path)
     return None if written is None else written.text
-
-
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET.search(name))

@@ -17,7 +17,7 @@ from conductor.components.command import CommandComponent
 from conductor.components.far_end import is_elsewhere, secrets_of
 from conductor.components.late_bridge import Bridge, LateBridge
 from conductor.errors import StartError
-from conductor.masking import hide
+from conductor.masking import hide, hide_environment
 from conductor.routing.capabilities import bridged
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def build(
     `amend` may change the agent's answer to `initialize`. Raises `StartError` for a component that
     cannot be made, and `ChainFileError` for options that do not fit.
     """
+    hide_environment(os.environ)
     for spec in specs:
         hide(spec.env.values())
         hide(secrets_of(spec))

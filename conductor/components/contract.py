@@ -20,6 +20,8 @@ from conductor.chainfile.model import Restarts
 __all__ = ["Bypass", "Contract", "Decision", "EndChain", "Restart"]
 
 _DEFAULT: Final = Restarts(count=3, within=60.0)
+_DEFAULT_ELSEWHERE: Final = Restarts(count=10, within=120.0)
+"""A network is away for longer than a program takes to start: this is about a minute."""
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 10.0
 
@@ -66,7 +68,9 @@ class Contract:
     def of(cls, spec: Spec, role: Literal["proxy", "agent"]) -> Contract:
         """The contract that a chain file states; a process is restarted unless told otherwise."""
         on_failure = spec.on_failure or "restart"
-        return cls(role, on_failure, spec.restarts or _DEFAULT, spec.required)
+        is_elsewhere = spec.connect is not None or spec.ssh is not None
+        default = _DEFAULT_ELSEWHERE if is_elsewhere else _DEFAULT
+        return cls(role, on_failure, spec.restarts or default, spec.required)
 
     def after_failure(self, now: float, luck: float) -> Decision:
         """What to do about a failure at `now` (seconds); `luck`, from 0 to 1, is the jitter."""

@@ -38,7 +38,7 @@ _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Handling:
     """The handlers of one plugin at work. `request` sends a handler's request and waits."""
 

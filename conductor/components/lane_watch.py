@@ -17,7 +17,7 @@ __all__ = ["LaneWatch"]
 _TOO_LONG: Final = 5.0
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LaneWatch:
     """Looks at the lanes every 5 s for as long as any is held; sleeps otherwise."""
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib import metadata
+from functools import reduce
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from conductor.chainfile import Place, Problem, structure_options
 from conductor.chainfile.model import Component as Spec
+from conductor.components.announced import GROUP, announced
 from conductor.errors import ChainFileError, StartError
 from conductor.proxy.base import Plugin
 
-__all__ = ["GROUP", "entry_points", "instance_of", "load_class", "make_plugin", "plugin_problems"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
-GROUP = "conductor.components"
-"""The entry-point group in which packages announce their components."""
+__all__ = ["entry_points", "instance_of", "load_class", "make_plugin", "plugin_problems"]
 
 
 def make_plugin(spec: Spec) -> Plugin:
@@ -91,27 +90,27 @@ def load_class(spec: Spec) -> type[Plugin]:
     return found
 
 
-def entry_points() -> dict[str, metadata.EntryPoint]:
-    """Everything that installed packages announce, by name."""
-    return _entry_points(tuple(sys.path))
+def entry_points() -> dict[str, EntryPoint]:
+    """Everything that installed packages announce, by name, wherever they are."""
+    from importlib import metadata
 
-
-@cache
-def _entry_points(path: tuple[str, ...]) -> dict[str, metadata.EntryPoint]:
-    """Looking costs milliseconds, and a server would do it for every client."""
     return {point.name: point for point in metadata.entry_points(group=GROUP)}
 
 
 def _from_entry_point(spec: Spec, name: str) -> object:
-    points = entry_points()
-    if name not in points:
-        raise _error(
-            spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
-        )
+    value = announced().get(name)
+    if value is None:
+        points = entry_points()
+        if name not in points:
+            raise _error(
+                spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
+            )
+        value = points[name].value
+    module, _, attributes = value.partition(":")
     try:
-        return points[name].load()
+        return reduce(getattr, attributes.split("."), importlib.import_module(module))
     except Exception as exc:
-        raise _error(spec, f"{points[name].value} cannot be imported: {_described(exc)}") from exc
+        raise _error(spec, f"{value} cannot be imported: {_described(exc)}") from exc
 
 
 def _from_file(spec: Spec, path: str, class_name: str) -> object:
@@ -155,6 +154,8 @@ def _described(exc: Exception) -> str:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

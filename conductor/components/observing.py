@@ -13,7 +13,7 @@ from conductor.proxy.raw import RawMessage
 __all__ = ["Numbering"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Numbering:
     """Gives requests and their responses the same number."""
 

@@ -32,7 +32,7 @@ from conductor.routing.sides import Side
 __all__ = ["PluginComponent"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class PluginComponent(Component):
     """Runs one plugin instance."""
 
@@ -194,6 +194,9 @@ class PluginComponent(Component):
 
     async def wait_room(self) -> None:
         await self._host.edge_gate().wait()
+
+    def made_room(self) -> None:
+        self._host.flusher.made_room()
 
     def tap(self, source: Literal["client", "agent"], method: str, tap: Tap) -> Callable[[], None]:
         workers = self._workers

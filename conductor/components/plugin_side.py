@@ -34,6 +34,9 @@ class Owner(Protocol):
 
     def cancel(self, call: Call) -> None: ...
 
+    def unread_bytes(self, side: PluginSide) -> int:
+        """What waits outside of the chain for readers of what came through this side."""
+
     def dispose(self, side: PluginSide, item: Item) -> None:
         """A message came after the end."""
 
@@ -127,7 +130,8 @@ class PluginSide(Side):
 
     def backlog(self) -> int:
         """A plugin that is in no one's way passes on at once: what waits is behind it."""
-        return max(self.lane.size, self.other.neighbour.backlog())
+        outside = self._owner.unread_bytes(self)
+        return max(self.lane.size, outside, self.other.neighbour.backlog())
 
     def pass_on(self, item: Item) -> None:
         """Send a message on as it came."""

@@ -23,7 +23,7 @@ from conductor.proxy.declare import Handler
 __all__ = ["Answering", "Turn", "Waiter", "current_turn"]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Answering:
     """What only a handler of a request needs."""
 
@@ -74,7 +74,7 @@ class Turn(msgspec.Struct, eq=False):
         self.side.other.neighbour.notify(item.method, params)  # type: ignore[union-attr]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Waiter:
     """Somebody who waits for the answer to a request of a plugin's own."""
 

@@ -36,13 +36,13 @@ _OPENS_SESSION = ("session/new", "session/fork")
 _CLOSING = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Idle:
     lane: Lane | None = None
     wake: trio.Event = attrs.field(factory=trio.Event)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Workers:
     """Serves the lanes of one plugin, from `open` to `close`."""
 
@@ -171,6 +171,10 @@ class Workers:
             self._cut.append((side, item, forwarded))
         else:
             side.neighbour.respond(item.call, None, self._why_closed)
+
+    def unread_bytes(self, side: PluginSide) -> int:
+        """Of what comes from the agent nothing counts: its own reading is what is waited for."""
+        return self.plugin.unread_bytes() if side is self.client_side else 0
 
     # -- what handlers ask for ---------------------------------------------------------------------
 

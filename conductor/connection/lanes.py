@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, eq=False):
 Item: TypeAlias = Request | Notification | Answer
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Lane:
     """The messages of one direction that wait for their turn.
 

@@ -37,6 +37,8 @@ class Runtime(Protocol):
 
     async def wait_room(self) -> None: ...
 
+    def made_room(self) -> None: ...
+
     @property
     def answering(self) -> bool: ...
 
@@ -103,6 +105,18 @@ class Plugin:
         reads on, so that a slow reader slows it down and fills no memory.
         """
         await self._runtime("wait_room()").wait_room()
+
+    def unread_bytes(self) -> int:
+        """Override it to tell what waits outside of the chain, in a socket, say, for somebody to
+        read it who is sent it from the chain: while that is too much, its senders are not read.
+
+        Call `made_room()` when it has become less.
+        """
+        return 0
+
+    def made_room(self) -> None:
+        """Let those be read who were not because of `unread_bytes`."""
+        self._runtime("made_room()").made_room()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

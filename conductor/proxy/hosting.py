@@ -43,7 +43,7 @@ class Outside(Protocol):
         """The server tells, perhaps about a request that it works on."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Hosted:
     """One connection to the server that `make` returns, for as long as `run` runs."""
 
@@ -176,7 +176,7 @@ class Hosted:
         self._asked[id] = withdraw
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Outgoing:
     """The stream that the server writes to."""
 

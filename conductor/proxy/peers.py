@@ -34,7 +34,7 @@ _MESSAGE: Final = 100
 _methods: dict[type, str] = {}
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Peer:
     """The neighbour in one direction, with whatever components are between."""
 
@@ -92,7 +92,7 @@ class Peer:
         return self._ask(method, encode(params), answered)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ClientPeer(Peer):
     """The client, with what one asks of clients (version 1 of the protocol)."""
 
@@ -139,7 +139,7 @@ class ClientPeer(Peer):
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AgentPeer(Peer):
     """The agent, with what one asks of agents."""
 

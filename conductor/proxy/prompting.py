@@ -35,7 +35,7 @@ class PromptTurn:
     """The whole answer to `session/prompt`."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Said:
     """Collects what the agent says in one session."""
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, overload
 
 import attrs
+import msgspec
 
 from conductor.errors import RequestError
 from conductor.proxy.annotations import DeclarationError
@@ -32,8 +33,7 @@ class ToolCall:
     """`None` in the stateless binding."""
 
 
-@attrs.frozen
-class _Mark:
+class _Mark(msgspec.Struct, frozen=True):
     name: str | None
     description: str | None
 

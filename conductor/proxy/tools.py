@@ -17,7 +17,7 @@ ask the client and the agent while it runs.
 from __future__ import annotations
 
 import functools
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -105,7 +105,7 @@ def _with(handler: Handler, senders: tuple[Any, ...]) -> Handler:
 # -- at run time -----------------------------------------------------------------------------------
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Declared:
     """A server that was declared to one session."""
 
@@ -116,7 +116,7 @@ class _Declared:
     connections: list[_Connection] = attrs.field(factory=list)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Connection:
     """One MCP connection, or all there is of one in the stateless binding."""
 
@@ -156,7 +156,7 @@ class _Connection:
         self.plugin.agent.send("mcp/message", carried)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Toolbox:
     """What one plugin offers at the moment."""
 
@@ -304,4 +304,4 @@ def _carried(method: str, params: Any, **head: Any) -> dict[str, Any]:
 
 
 def _new_id(kind: str) -> str:
-    return f"{kind}:{secrets.token_hex(8)}"
+    return f"{kind}:{os.urandom(8).hex()}"

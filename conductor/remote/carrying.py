@@ -87,7 +87,6 @@ class Carrier:
         problem: OutOfStep | None = None
         async with trio.open_nursery() as nursery:
             try:
-                self._incoming.cut()
                 self._acknowledged(received)
                 nursery.start_soon(self._send, socket, received, nursery.cancel_scope)
                 await self._receive(socket)

@@ -321,9 +321,9 @@ class _Exchange:
             if session is not None and (status == 404 or session in self.sessions.ended):
                 self._streams.discard(session)  # it is opened when the session is set up
                 return
-            if self._is_ours and (status in _TRY_AGAIN or status in (200, _CUT)):
-                if await self._persevering.try_again():
-                    continue
+            may_go_on = self._is_ours and status in _TRY_AGAIN | {200, _CUT}
+            if may_go_on and await self._persevering.try_again():
+                continue
             if status == _CUT:
                 self._fail(error)
                 return

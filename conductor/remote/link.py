@@ -14,11 +14,14 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
+from conductor.log import get_logger
 from conductor.remote.lines import Lines
 from conductor.remote.network import Unreachable
 from conductor.transport.memory import MemoryTransport, memory_pair
 
 __all__ = ["Carry", "RemoteLink"]
+
+log = get_logger(component="conductor")
 
 Carry = Callable[["RemoteLink"], Awaitable[None]]
 
@@ -53,6 +56,9 @@ class RemoteLink:
                 await self._carry(self)
         except Unreachable as exc:
             self.status = self.status or str(exc)
+        except Exception as exc:  # of a library below us: it ends this connection, nothing else
+            log.error("connection failed", where=self.where, error=_told(exc))
+            self.status = self.status or f"failed at {self.where}: {_told(exc)}"
         finally:
             self.status = self.status or f"was disconnected from {self.where}"
             self.lines.close()
@@ -79,3 +85,10 @@ class RemoteLink:
 
     def close(self) -> None:
         self.transport.close()
+
+
+def _told(error: BaseException) -> str:
+    """The first of the errors of several tasks, in a few words."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

@@ -147,8 +147,3 @@ class Incoming:
             return None
         self._acknowledged, self._unacknowledged_bytes, self.ack_at = self.taken, 0, math.inf
         return Acknowledged(self.taken)
-
-    def cut(self) -> None:
-        """The connection is lost: what arrived and was not taken will come again."""
-        self._waiting.clear()
-        self._waiting_size = 0

@@ -23,6 +23,7 @@ from conductor.remote.carrying import MORE
 from conductor.remote.cookies import cookies_for, keep_cookies
 from conductor.remote.link import RemoteLink
 from conductor.remote.network import Unreachable, open_stream
+from conductor.remote.parting import Parting
 from conductor.remote.refusals import refusal
 from conductor.remote.socket import Socket, SocketClosed
 
@@ -104,12 +105,13 @@ async def open_socket(
     if (cookie := cookies_for(address, cookies)) is not None:
         headers.append(("Cookie", cookie))
     stream = _Watched(await open_stream(address, ping_timeout))
+    parting = Parting(stream)
     try:
         async with trio.open_nursery() as nursery:
             with stream.at_end:
                 connection = await trio_websocket.wrap_client_stream(
                     nursery,
-                    stream,  # type: ignore[arg-type]  # any stream will do
+                    parting,  # type: ignore[arg-type]  # any stream will do
                     address.authority,
                     address.target,
                     extra_headers=[(name.encode(), value.encode()) for name, value in headers],
@@ -120,7 +122,8 @@ async def open_socket(
             if stream.at_end.cancelled_caught:
                 raise Unreachable(f"did not answer at {address.shown} as a WebSocket")
             keep_cookies(address, connection.handshake_headers, cookies)
-            yield WebSocket(connection, stream)
+            parting.connection = connection
+            yield WebSocket(connection, stream, parting)
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if (rejected := _find(group, trio_websocket.ConnectionRejected)) is not None:
@@ -173,6 +176,7 @@ class WebSocket(Socket):
 
     _connection: trio_websocket.WebSocketConnection
     _stream: _Watched
+    _parting: Parting
     closed: SocketClosed | None = attrs.field(default=None, init=False)
     """How it was closed, once it is."""
     always_read: bool = attrs.field(default=False, init=False)
@@ -197,6 +201,7 @@ class WebSocket(Socket):
             while not isinstance(message := await self._connection.get_message(), str):
                 pass
         except trio_websocket.ConnectionClosed:
+            await self._parting.say_last_words()
             self._has_closed()
             return None
         finally:
@@ -245,6 +250,8 @@ class WebSocket(Socket):
         if closed.code == _ABNORMAL:
             return f"lost its connection to {where}: {closed.reason or 'it was cut'}"
         reason = f", {closed.reason}" if closed.reason else ""
+        if self._parting.fault is not None:
+            return f"broke the rules of WebSocket at {where} ({closed.code}{reason})"
         return f"closed its connection at {where} ({closed.code}{reason})"
 
     def _has_closed(self) -> SocketClosed:

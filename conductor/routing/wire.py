@@ -26,8 +26,8 @@ from conductor.frames import Malformed
 from conductor.messages import (
     CANCEL,
     INTERNAL_ERROR,
-    INVALID_PARAMS,
     INVALID_REQUEST,
+    METHOD_NOT_FOUND,
     Payload,
     encode_error,
     encode_id,
@@ -118,7 +118,7 @@ class WireSide(Side):
                 wire.init.begin(call, params)
                 return
         if method in _FOR_SERVERS and wire.role == "client" and not wire.recollection.has_servers:
-            error = encode_error(INVALID_PARAMS, "Nobody offers this MCP server any more")
+            error = encode_error(METHOD_NOT_FOUND, "Nobody offers this MCP server", method)
             self.neighbour.respond(call, None, error)
             return
         call.target = self

@@ -10,7 +10,6 @@ What goes in: the pinned files in `data/`. `generate` writes everything else fro
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,6 +38,8 @@ for these ask `METHODS_BY_VERSION`."""
 
 def similar_methods(name: str) -> list[str]:
     """Known methods that someone who wrote `name` may have meant, the best first."""
+    import difflib
+
     return difflib.get_close_matches(name, METHODS, n=3)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
+import msgspec
 
 __all__ = ["Method"]
 
 
-@attrs.frozen
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """One method of the protocol; the types are names in `conductor.schema.v1` or `.v2`."""
 
     name: str

@@ -10,9 +10,15 @@ from typing import Final
 import attrs
 import trio
 
-__all__ = ["TcpAddress", "UnixAddress", "bind", "parse_address", "shown", "url_of"]
+from conductor.log import get_logger
+
+__all__ = ["TcpAddress", "UnixAddress", "accept", "bind", "parse_address", "shown", "url_of"]
 
 _BACKLOG: Final = 1024
+_BUSY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_PAUSE: Final = 0.1
+
+log = get_logger(component="server")
 _ANY: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -72,6 +78,18 @@ def url_of(address: TcpAddress | UnixAddress, *, secure: bool) -> str | None:
         return None
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{'https' if secure else 'http'}://{host}:{address.port}"
+
+
+async def accept(listener: trio.SocketListener) -> trio.SocketStream:
+    """The next connection; while there are no descriptors for one, or no memory, it waits."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as exc:
+            if exc.errno not in _BUSY:
+                raise
+            log.warning("no connection can be accepted", error=exc.strerror)
+            await trio.sleep(_PAUSE)
 
 
 def shown(listener: trio.SocketListener, *, secure: bool) -> str:

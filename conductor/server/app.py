@@ -13,13 +13,15 @@ before; see `listening` for the others.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
 
+from conductor.log import get_logger
 from conductor.remote.carrying import RECEIVED, RESUME, SEQUENCE
 from conductor.remote.numbering import OutOfStep
 from conductor.remote.sse import encode_event
@@ -40,6 +42,9 @@ _PATH: Final = "/acp"
 Receive: TypeAlias = Callable[[], Awaitable[dict[str, Any]]]
 Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 Headers: TypeAlias = Sequence[tuple[str, str]]
+
+
+log = get_logger(component="server")
 
 
 @attrs.define(eq=False)
@@ -80,13 +85,18 @@ class App:
 
     async def forwards(self, peeked: Peeked, peer: Peer) -> bool:
         """Whether a WebSocket goes back to a connection of another node, which has served it."""
-        if self.forwarding is None or peer.certificate is not None:
-            return False  # a certificate cannot be shown for somebody else
-        headers = join_headers(headers_of(peeked.head))
-        if isinstance(self.access.principal(headers, peer), Refusal):
+        owner = await self._elsewhere(join_headers(headers_of(peeked.head)), peer)
+        if self.forwarding is None or owner is None:
             return False
-        owner = await self.forwarding.owner(headers, by_cookie=True)
-        return owner is not None and await self.forwarding.relay_socket(owner, peeked)
+        return await self.forwarding.relay_socket(owner, peeked)
+
+    async def _elsewhere(self, headers: Mapping[str, str], peer: Peer) -> str | None:
+        """The URL of the node that has the connection which a WebSocket goes back to."""
+        if self.forwarding is None or peer.certificate is not None:
+            return None  # a certificate cannot be shown for somebody else
+        if isinstance(self.access.principal(headers, peer), Refusal):
+            return None
+        return await self.forwarding.owner(headers, by_cookie=True)
 
     def identity(self, client: RemoteClient, peer: Peer) -> Headers:
         """What a client is told of its connection: a header, and a cookie for load balancers."""
@@ -97,6 +107,12 @@ class App:
     async def _websocket(self, peer: Peer, scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         headers = join_headers(scope["headers"])
+        socket = AsgiSocket(receive, send)
+        owner = await self._elsewhere(headers, peer)
+        if self.forwarding is not None and owner is not None:
+            accept, most = partial(_accept, send), self.clients.bounds.message_bytes
+            if await self.forwarding.relay_messages(owner, scope, accept, socket, most):
+                return
         opened = self.upgrade(scope["path"], headers, peer)
         if isinstance(opened, Refusal):
             start = {"type": "websocket.http.response.start", "status": opened.status}
@@ -104,8 +120,8 @@ class App:
             await send({"type": "websocket.http.response.body", "body": opened.reason.encode()})
             return
         arrival, extra = opened
-        await send({"type": "websocket.accept", "headers": _encoded(extra)})
-        await carry(AsgiSocket(receive, send), arrival, self.clients.patience)
+        await _accept(send, _encoded(extra))
+        await carry(socket, arrival, self.clients.patience)
 
     # -- Streamable HTTP ---------------------------------------------------------------------------
 
@@ -128,6 +144,9 @@ class App:
     async def _run(self, streamable: Streamable) -> None:
         try:
             await streamable.run()
+        except Exception as exc:  # a mistake of ours, which is no other client's business
+            log.error("a client was given up", client=streamable.client.number, exc_info=exc)
+            streamable.client.end()
         finally:
             del self._streamable[streamable.client]
 
@@ -452,6 +471,10 @@ class _Exchange:
 
     async def _write(self, body: bytes, *, last: bool = False) -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": not last})
+
+
+async def _accept(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    await send({"type": "websocket.accept", "headers": list(headers)})
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:

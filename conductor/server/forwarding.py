@@ -2,8 +2,9 @@
 
 What is passed on is what came, with the client's own credentials, which the other node checks
 anew. Nothing but HTTP is spoken between nodes, and `Via` (RFC 9110 §7.6.3) keeps a request from
-going round. A WebSocket that the other node has taken is copied byte for byte, so its pings, its
-close and its back-pressure are those of its two ends; of an exchange, the response streams.
+going round. A WebSocket that the other node has taken is copied byte for byte where that can be, so
+its pings, its close and its back-pressure are those of its two ends; of an exchange, the response
+streams.
 
 A node that cannot be reached, or does not take a WebSocket (because it is about to end), counts as
 one that does not know the connection: the request is dealt with where it came.
@@ -16,14 +17,16 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
 import trio
 
+from conductor.endpoint import background
 from conductor.log import get_logger
 from conductor.server.directory import Directory
+from conductor.server.relaying import BROKEN, Messages, copy_bytes, copy_messages
 from conductor.server.requests import CONNECTION
 
 if TYPE_CHECKING:
@@ -39,14 +42,14 @@ _US: Final = "acp-conductor"
 _CHUNK: Final = 65536
 _END: Final = b"\r\n\r\n"
 _PROBE: Final = 1.0
-_PARTING: Final = 2.0
-"""Seconds that a client has for the end of its side, after the other node's."""
 _OF_ONE_HOP: Final = {
     *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"),
     b"upgrade",
 }
 """Headers that speak of one TCP connection (RFC 9110 §7.6.1)."""
-_BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+_Connected: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
 log = get_logger(component="server")
 
@@ -95,15 +98,56 @@ class Forwarding:
             return False
         stream, answer = found
         try:
-            with suppress(*_BROKEN):
+            with suppress(*BROKEN):
                 # What was peeked: the head, which the owner has, and what the client said too soon.
                 early = (await client.receive_some()).partition(_END)[2]
                 await client.send_all(answer)
                 await stream.send_all(early)
-                await _copy_both(client, stream)
+                await copy_bytes(client, stream)
         finally:
             await trio.aclose_forcefully(stream)
         return True
+
+    async def relay_messages(
+        self,
+        owner: str,
+        scope: Mapping[str, Any],
+        accept: Callable[[Headers], Awaitable[None]],
+        client: Messages,
+        most: int,
+    ) -> bool:
+        """As `relay_socket`, for a WebSocket that comes as messages, `most` bytes each."""
+        import trio_websocket
+
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        headers = [*_beyond_handshake(scope["headers"]), (b"via", f"1.1 {_US}".encode())]
+        stream: _Connected | None = None
+        socket: trio_websocket.WebSocketConnection | None = None
+        try:
+            async with background() as nursery:
+                with trio.move_on_after(self.patience):
+                    stream = await self._connect(owner)
+                    socket = await trio_websocket.wrap_client_stream(
+                        nursery,
+                        stream,
+                        host.decode("latin-1"),
+                        scope["path"],
+                        extra_headers=headers,
+                        message_queue_size=1,
+                        max_message_size=most,
+                        receive_buffer_size=_CHUNK,
+                    )
+                if socket is not None:
+                    await accept(list(_beyond_handshake(socket.handshake_headers)))
+                    await copy_messages(client, socket)
+        except* trio_websocket.HandshakeError:
+            pass  # the owner does not take it
+        except* BROKEN as group:
+            _unreached(owner, group.exceptions[0])
+        finally:
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+        return socket is not None
 
     async def relay_exchange(
         self,
@@ -145,11 +189,11 @@ class Forwarding:
                 await response.aclose()
         return True
 
-    async def _hand_over(self, owner: str, head: bytes) -> tuple[trio.abc.Stream, bytes] | None:
+    async def _hand_over(self, owner: str, head: bytes) -> tuple[_Connected, bytes] | None:
         """A stream to the owner, on which it agreed to the upgrade, and how it said so."""
         request, _, rest = head.partition(b"\r\n")
         asked = b"\r\n".join([request, f"Via: 1.1 {_US}".encode(), rest]) + _END
-        stream: trio.abc.Stream | None = None
+        stream: _Connected | None = None
         answer = b""
         with trio.move_on_after(self.patience):
             try:
@@ -157,7 +201,7 @@ class Forwarding:
                 await stream.send_all(asked)
                 while _END not in answer and (more := await stream.receive_some(_CHUNK)):
                     answer += more
-            except _BROKEN as exc:
+            except BROKEN as exc:
                 _unreached(owner, exc)
         if stream is not None and answer.startswith(b"HTTP/1.1 101 ") and _END in answer:
             return stream, answer
@@ -165,7 +209,7 @@ class Forwarding:
             await trio.aclose_forcefully(stream)
         return None
 
-    async def _connect(self, owner: str) -> trio.abc.Stream:
+    async def _connect(self, owner: str) -> _Connected:
         stream = await trio.open_tcp_stream(*_address(owner))
         for level, name, value in _watched(self.silence):
             stream.setsockopt(level, name, value)
@@ -187,37 +231,6 @@ async def is_gone(owner: str) -> bool:
     return False
 
 
-async def _copy_both(client: Peeked, owner: trio.abc.Stream) -> None:
-    """Until both have said their last, or one is lost, which the other then is, too."""
-    client_said_all = trio.Event()
-    async with trio.open_nursery() as nursery:
-
-        async def toward_owner() -> None:
-            # TLS has no half of a connection to close.
-            if await _copy(client, owner) and isinstance(owner, trio.SocketStream):
-                await owner.send_eof()
-                client_said_all.set()
-            else:
-                nursery.cancel_scope.cancel()
-
-        nursery.start_soon(toward_owner)
-        if await _copy(owner, client):
-            with trio.move_on_after(_PARTING), suppress(*_BROKEN):
-                await client.send_eof()
-                await client_said_all.wait()
-        nursery.cancel_scope.cancel()
-
-
-async def _copy(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream) -> bool:
-    """To the end; False: one of the two is lost."""
-    try:
-        while chunk := await source.receive_some(_CHUNK):
-            await sink.send_all(chunk)
-    except _BROKEN:
-        return False
-    return True
-
-
 def _address(owner: str) -> tuple[str, int]:
     parts = urlsplit(owner)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -232,8 +245,16 @@ def cookie_of(header: str) -> str | None:
     return None if morsel is None else morsel.value
 
 
-def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+def _end_to_end(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
     return (pair for pair in headers if pair[0].lower() not in _OF_ONE_HOP)
+
+
+def _beyond_handshake(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    """Without what each of the two handshakes has of its own."""
+    for name, value in _end_to_end(headers):
+        low = name.lower()
+        if low not in (b"host", b"date") and not low.startswith(b"sec-websocket-"):
+            yield low, value
 
 
 def _unreached(owner: str, error: Exception) -> None:

@@ -8,9 +8,9 @@ in it, however shielded (hypercorn shields what it sends).
 
 from __future__ import annotations
 
-import errno
 import socket as stdlib_socket
 import ssl
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -29,7 +29,9 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from conductor.log import get_logger
 from conductor.remote.carrying import MORE
+from conductor.remote.parting import Parting
 from conductor.server.access import Peer, Refusal, join_headers
+from conductor.server.addresses import accept
 from conductor.server.app import App
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.peeking import Peeked, asks_for_websocket
@@ -38,15 +40,14 @@ from conductor.server.sockets import TrioSocket, carry
 __all__ = ["Doorman", "tls_context"]
 
 _CHUNK: Final = 65536
-_BUSY: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 _GONE: Final = (
     OSError,  # ssl.SSLError is one
     trio.BrokenResourceError,
     trio.ClosedResourceError,
+    trio_websocket.ConnectionClosed,  # even while it is being refused
     h2.exceptions.H2Error,
     h11.ProtocolError,
-    KeyError,  # hypercorn's, for what still comes on a stream that was answered
 )
 
 log = get_logger(component="server")
@@ -73,14 +74,7 @@ class Doorman:
         """Take in who comes, until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                try:
-                    stream = await listener.accept()
-                except OSError as exc:
-                    if exc.errno not in _BUSY:
-                        raise
-                    log.warning("no connection can be accepted", error=exc.strerror)
-                    await trio.sleep(0.1)
-                    continue
+                stream = await accept(listener)
                 address = _address(stream.socket.getpeername)
                 if (
                     len(self._open) >= self.bounds.sockets
@@ -136,7 +130,7 @@ class Doorman:
                 await self._websocket(peeked, peer, stream)
         else:
             app = ASGIWrapper(partial(self._answer, peer))
-            await TCPServer(app, self._config, self._context, {}, peeked).run()  # type: ignore[arg-type]
+            await _HttpServer(app, self._config, self._context, {}, peeked).run()  # type: ignore[arg-type]
 
     async def _answer(self, peer: Peer, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -146,17 +140,19 @@ class Doorman:
             raise
 
     async def _websocket(self, peeked: Peeked, peer: Peer, stream: trio.SocketStream) -> None:
+        parting = Parting(peeked)
         async with trio.open_nursery() as nursery:
             request = None
             with trio.move_on_after(self.patience.headers):
                 request = await trio_websocket.wrap_server_stream(
                     nursery,
-                    peeked,
+                    parting,
                     max_message_size=self.bounds.message_bytes + _more(peeked.head),
                     receive_buffer_size=_CHUNK,
                 )
             if request is not None:
-                await self._upgrade(request, peeked, peer, partial(trio.aclose_forcefully, stream))
+                cut = partial(trio.aclose_forcefully, stream)
+                await self._upgrade(request, peeked, parting, peer, cut)
             await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel()
 
@@ -164,6 +160,7 @@ class Doorman:
         self,
         request: trio_websocket.WebSocketRequest,
         peeked: Peeked,
+        parting: Parting,
         peer: Peer,
         cut: Callable[[], Awaitable[None]],
     ) -> None:
@@ -182,6 +179,7 @@ class Doorman:
         with trio.move_on_after(self.patience.headers) as patience:
             connection = await request.accept(extra_headers=_encoded(identity))
         if not patience.cancelled_caught:
+            parting.connection = connection
             socket = TrioSocket(connection, peeked, cut)
             await carry(socket, arrival, self.patience)
 
@@ -189,6 +187,15 @@ class Doorman:
 def _more(head: bytes) -> int:
     """What a message of one of our own ends may be longer than a message of the protocol."""
     return MORE if b"\r\nacp-conductor-re" in head.lower() else 0
+
+
+class _HttpServer(TCPServer):
+    """hypercorn's, which would keep a connection that the peer has closed until it was idle for as
+    long as one may be."""
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
 
 
 def tls_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
@@ -250,6 +257,9 @@ def _is_gone(exc: BaseException) -> bool:
     """Whether this only says that the peer is gone, or never spoke the protocol."""
     if isinstance(exc, BaseExceptionGroup):
         return all(map(_is_gone, exc.exceptions))
+    if isinstance(exc, KeyError):  # hypercorn's, for what still comes for an answered request
+        frames = traceback.extract_tb(exc.__traceback__)
+        return bool(frames) and "hypercorn" in frames[-1].filename
     return isinstance(exc, _GONE)
 
 

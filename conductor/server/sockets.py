@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 import trio
 import trio_websocket
+from wsproto.utilities import LocalProtocolError
 
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
@@ -72,7 +73,7 @@ class TrioSocket(ServedSocket):
     async def send(self, text: str) -> None:
         try:
             await self.connection.send_message(text)
-        except trio_websocket.ConnectionClosed:
+        except (trio_websocket.ConnectionClosed, LocalProtocolError):
             raise SocketClosed(self.close_code) from None
 
     async def send_each(self, texts: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ import trio
 
 from conductor.errors import ConnectionClosed
 from conductor.server.access import Refusal
+from conductor.server.addresses import accept
 from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
 from conductor.transport.lines import LineSplitter, OverlongLine
 
@@ -50,7 +51,7 @@ async def serve_unix(listener: trio.SocketListener, clients: RemoteClients) -> N
     """Take in who comes, until cancelled."""
     async with trio.open_nursery() as nursery:
         while True:
-            stream = await listener.accept()
+            stream = await accept(listener)
             nursery.start_soon(_serve, stream, clients)
 
 
@@ -60,19 +61,24 @@ async def _serve(stream: trio.SocketStream, clients: RemoteClients) -> None:
         if isinstance(client, Refusal):
             return
         limit = clients.bounds.message_bytes
-        with client.carried(), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        with client.carried():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_inward, stream, client, limit)
-                while lines := await client.lines.receive():
-                    client.heard()
-                    await stream.send_all(b"".join([line + b"\n" for line in lines]))
+                await _outward(stream, client)
                 nursery.cancel_scope.cancel()
         client.end()
 
 
+async def _outward(stream: trio.SocketStream, client: RemoteClient) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while lines := await client.lines.receive():
+            client.heard()
+            await stream.send_all(b"".join([line + b"\n" for line in lines]))
+
+
 async def _inward(stream: trio.SocketStream, client: RemoteClient, limit: int) -> None:
     splitter = LineSplitter(limit)
-    with suppress(ConnectionClosed, trio.BrokenResourceError):
+    with suppress(ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError):
         while chunk := await stream.receive_some(_CHUNK):
             client.heard()
             lines = splitter.feed(bytes(chunk))

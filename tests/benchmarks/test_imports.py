@@ -32,10 +32,12 @@ TAKES_LONG = {
     "asyncio",
     "email",
     "inspect",
+    "json",
     "logging",
     "multiprocessing",
     "socket",
     "ssl",
+    "typing",
     "urllib",
 }
 """Of the standard library. What of it takes short may be imported at any time."""
@@ -43,30 +45,40 @@ TAKES_LONG = {
 THIRD_PARTY_BEFORE_THE_ANSWER = {
     # What routes, and what that imports.
     *("attr", "attrs", "msgspec", "trio"),
-    *("idna", "outcome", "sniffio", "sortedcontainers", "typing_extensions"),
-    # To make the bridge for MCP servers out of its options: 10 ms that it could do without.
-    "cattrs",
+    *("outcome", "sniffio", "sortedcontainers"),
 }
 TAKES_LONG_AND_IS_NOT_NEEDED = {
     "asyncio",
+    "conductor.chainfile.loader",
     "conductor.cli.commands",
     "conductor.client",
+    "conductor.components.loading",
+    "conductor.components.watching",
+    "conductor.proxy",
+    "conductor.remote",
+    "conductor.routing.parking",
     "conductor.schema.v1",
     "conductor.schema.v2",
     "conductor.server",
     "conductor.testing",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "shutil",
+    "ssl",
 }
 
 PROGRAM = '''
 """Runs `python -m conductor`, and writes down who imported what."""
 
-import json, os, runpy, sys
+import os, runpy, sys
 
 folder = sys.argv.pop(1)
 before, importers = set(sys.modules), {}
 
 def write(name):
     found = {m: importers.get(m, "importlib") for m in [*sys.modules] if m not in before}
+    import json
     with open(f"{folder}/{name}", "w") as file:
         json.dump(found, file)
 

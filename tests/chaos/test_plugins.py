@@ -157,4 +157,3 @@ def test_a_plugin_fails(run_chain, tmp_path, how, fault, point):
 
     assert sorted(answered) == sorted(asked)  # each once, and nothing else
     assert editor.wait() == (0 if initialized else 3)
-

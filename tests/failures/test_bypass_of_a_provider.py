@@ -56,13 +56,19 @@ class Server:
             stdout=subprocess.PIPE,
             bufsize=0,
         )
+        self.pieces = [b""]
 
     def send(self, id, method, **params):
         self.process.stdin.write(encoded({"id": id, "method": method, "params": params}))
 
     def receive(self):
-        assert select.select([self.process.stdout], [], [], PATIENCE)[0], "the server is silent"
-        return json.loads(self.process.stdout.readline())
+        while b"\n" not in self.pieces[-1]:
+            assert select.select([self.process.stdout], [], [], PATIENCE)[0], "the server is silent"
+            self.pieces.append(self.process.stdout.read(1_000_000))
+            assert self.pieces[-1], "the server ended"
+        line, _, rest = b"".join(self.pieces).partition(b"\n")
+        self.pieces = [rest]
+        return json.loads(line)
 
     def ask(self, id, method, **params):
         self.send(id, method, **params)

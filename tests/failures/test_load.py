@@ -128,12 +128,16 @@ def test_both_directions_at_once_through_proxies_with_one_thread(run_chain, tota
 
 
 @pytest.mark.parametrize("floods", [4, pytest.param(32, marks=pytest.mark.long)])
-@pytest.mark.parametrize("who", ["proxy", "agent"])
+@pytest.mark.parametrize("who", ["proxy", "proxy behind another", "agent"])
 def test_a_component_that_floods_the_client(run_chain, who, floods):
-    """A proxy is read until the budget is used up: its pipe carries both directions."""
+    """A proxy is read until its share is used up: its pipe carries both directions.
+
+    One that reads and writes on one thread is read on, however much waits for it.
+    """
     flags = ["--fault", "flood", "--at", "_flood"]
-    floody = {"run": agent(*(["--proxy"] * (who == "proxy")), *flags), "name": "floody"}
-    editor = run_chain(*([agent(), floody] if who == "proxy" else [floody]))
+    floody = {"run": agent(*(["--proxy"] * (who != "agent")), *flags), "name": "floody"}
+    before = [proxy("p")] * (who == "proxy behind another")
+    editor = run_chain(*([floody] if who == "agent" else [agent(), *before, floody]))
     editor.open()
     base = peak(editor.pid)
     for _ in range(floods):

@@ -50,6 +50,36 @@ if __name__ == "__main__":
     run(Counter)
 '''
 
+FRAGILE = """
+from contextlib import asynccontextmanager
+
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Fragile(Proxy):
+    @asynccontextmanager
+    async def lifespan(self):
+        self.broken = trio.Event()
+
+        async def watch():
+            await self.broken.wait()
+            raise RuntimeError("worn out")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def on_restart(self, sessions):
+        await self.client.say(sessions[0], f"back in {sessions[0]}")
+
+    @on("_break", source="client")
+    async def break_(self, params: dict):
+        self.broken.set()
+"""
+
 
 @pytest.fixture
 def counter(tmp_path):
@@ -107,6 +137,19 @@ def test_its_successor_sees_nothing_of_that(run_chain, counter):
 
     assert said(editor, "seen initialize")
     assert editor.others[-1]["params"]["update"]["content"]["text"].endswith("1")
+    assert editor.leave() == 0
+
+
+def test_a_new_instance_in_our_process_is_told_too(run_chain, tmp_path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    use = {"use": f"{tmp_path}/fragile.py:Fragile", "name": "f", "on_failure": "restart"}
+    editor = run_chain(agent(), use)
+    editor.open()
+
+    editor.send({"method": "_break", "params": {}})
+
+    told(editor, "f failed, was restarted")
+    assert [chunk(message) for message in editor.others] == ["back in s1"]
     assert editor.leave() == 0
 
 

@@ -1,6 +1,7 @@
 """Invariant 9: what a component is given in its environment is in no log, error or argument."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,36 @@ def test_the_options_of_a_plugin_are_in_no_process_argument(run_chain, tmp_path)
     for pid in (editor.pid, *(process.pid for process in editor.components)):
         assert SECRET not in Path(f"/proc/{pid}/cmdline").read_text()
     assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_line_of_a_chain_file_is_shown_without_what_the_environment_keeps_secret(
+    start, tmp_path, command
+):
+    """Somebody wrote the value there instead of `${API_KEY}`, and made a mistake beside it."""
+    path = tmp_path / "chain.yaml"
+    path.write_text(
+        f"version: 1\nagent: {{run: [x], env: {{API_KEY: {SECRET}}}, on_failure: no}}\n"
+    )
+
+    editor = start(command, str(path), env={**os.environ, "API_KEY": SECRET})
+
+    assert editor.wait() == 2
+    editor.wait_log("1 problem")
+    assert "env: {API_KEY: ***}, on_failure: no" in "\n".join(editor.log)
+    assert SECRET not in "\n".join(editor.log)
+
+
+def test_a_secret_of_our_environment_that_a_component_prints_is_masked_in_the_log(
+    run_chain, monkeypatch
+):
+    """The chain file does not name it: every process inherits it."""
+    monkeypatch.setenv("SOME_TOKEN", SECRET)
+    editor = run_chain(probe(), log="info")
+    editor.open()
+
+    editor.ask(f"errors the token is {SECRET}\\n")
+
+    editor.wait_log("the token is ***")
+    assert editor.leave() == 0
+    assert SECRET not in "\n".join(editor.log)

@@ -8,7 +8,7 @@ import { setImmediate } from "node:timers/promises";
  * peer is done before the next message is read. The SDK alone lets a response overtake
  * notifications that came before it in the same chunk, or be overtaken by later ones.
  */
-function paced(stream) {
+export function paced(stream) {
   const transform = async (message, controller) => {
     await setImmediate();
     controller.enqueue(message);

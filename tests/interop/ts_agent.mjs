@@ -1,6 +1,7 @@
 // An agent written on the official TypeScript SDK; py_agent.py is its twin and explains the prompts.
 //
-// Here `wait` also ends when the prompt is cancelled by `$/cancel_request`.
+// Here `wait` also ends when the prompt is cancelled by `$/cancel_request`. Run as a program it is
+// served on stdin and stdout; ts_server.mjs imports it.
 
 import * as acp from "@agentclientprotocol/sdk/unstable";
 import { stream } from "./stdio.mjs";
@@ -74,11 +75,12 @@ async function prompt({ params, client, signal }) {
   return { stopReason: "end_turn", _meta };
 }
 
-acp
+export const app = acp
   .agent({ name: "ts-agent" })
   .onRequest(acp.methods.agent.initialize, initialize)
   .onRequest(acp.methods.agent.session.new, newSession)
   .onRequest(acp.methods.agent.session.prompt, prompt)
   .onRequest("_vendor/echo", (params) => params, ({ params }) => ({ echo: params }))
-  .onNotification(acp.methods.agent.session.cancel, ({ params }) => cancels.get(params.sessionId)())
-  .connect(stream(acp.ndJsonStream));
+  .onNotification(acp.methods.agent.session.cancel, ({ params }) => cancels.get(params.sessionId)());
+
+if (process.argv[1].endsWith("ts_agent.mjs")) app.connect(stream(acp.ndJsonStream));

@@ -1,13 +1,11 @@
 // A client written on the official TypeScript SDK; py_client.py is its twin and explains the output.
 //
-//     node ts_client.mjs [--request-cancel] AGENT ARG…
+//     node ts_client.mjs [--request-cancel] AGENT ARG… | URL
 //
 // With --request-cancel the prompt `wait` is cancelled by `$/cancel_request`.
 
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import * as acp from "@agentclientprotocol/sdk/unstable";
-import { stream } from "./stdio.mjs";
+import { reach } from "./reach.mjs";
 
 const _meta = { traceparent: "00-80e1afed08e019fc1110464cfa66635c-7a085853722dc6d2-01" };
 const cwd = process.cwd();
@@ -65,15 +63,12 @@ async function conversation(agent) {
   });
 }
 
-const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-const exited = once(child, "exit");
+const { stream, ended } = await reach(acp, command, args);
 await acp
   .client({ name: "ts-client" })
   .onNotification(acp.methods.client.session.update, sessionUpdate)
   .onRequest(acp.methods.client.session.requestPermission, requestPermission)
   .onRequest(acp.methods.client.fs.readTextFile, readTextFile)
   .onRequest("_vendor/ask", (params) => params, ask)
-  .connectWith(stream(acp.ndJsonStream, child.stdin, child.stdout), conversation);
-child.stdin.end();
-const [status, signal] = await exited;
-console.log(JSON.stringify({ ...summary, events, exit: status ?? signal }));
+  .connectWith(stream, conversation);
+console.log(JSON.stringify({ ...summary, events, exit: await ended() }));

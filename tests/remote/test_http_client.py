@@ -11,9 +11,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trustme
 from hypercorn.config import Config
 from hypercorn.trio import serve
 
+from conductor.chainfile.model import Tls
 from conductor.errors import RequestError
 
 from .reaching import reach
@@ -23,6 +25,7 @@ INITIALIZED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 
 @attrs.define
 class Request:
+    version: str
     method: str
     headers: dict[str, str]
     message: Any
@@ -98,7 +101,7 @@ class Script:
             await send({"type": "http.response.body", "body": body})
 
         message = json.loads(body) if body else None
-        request = Request(scope["method"], headers, message, answer)
+        request = Request(scope["http_version"], scope["method"], headers, message, answer)
         self.requests.append(request)
         match request.method:
             case "POST":
@@ -125,16 +128,16 @@ class Script:
 
 
 @asynccontextmanager
-async def served(script: Script) -> AsyncIterator[str]:
+async def served(script: Script, **settings: Any) -> AsyncIterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
-    config = Config()
+    config = Config.from_mapping(settings)
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = None
     end = trio.Event()
     async with trio.open_nursery() as nursery:
         run: Any = serve
         (bind,) = await nursery.start(_serve, run, script, config, end)
-        yield bind + "/acp"
+        yield f"{bind}/acp"
         end.set()
         nursery.cancel_scope.cancel()
 
@@ -156,6 +159,37 @@ async def test_the_id_of_the_connection_and_cookies_come_back_with_every_request
     assert {each.headers["acp-connection-id"] for each in others} == {"c1"}
     assert {each.headers["cookie"] for each in others} == {"stick=here"}
     assert {each.method for each in others} == {"GET", "POST", "DELETE"}
+
+
+async def test_on_plain_tcp_http2_is_spoken_with_a_server_that_knows_it():
+    script = Script()
+    async with served(script) as url, reach(connect=url) as client:
+        await client.initialize()
+        await client.new_session("/tmp")
+
+    assert {each.version for each in script.requests} == {"2"}
+
+
+@pytest.mark.parametrize(("offers", "spoken"), [(["h2", "http/1.1"], "2"), (["http/1.1"], "1.1")])
+async def test_with_tls_both_ends_agree_on_the_version_of_http(offers, spoken, tmp_path):
+    ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority = trustme.CA()
+    issued = authority.issue_cert("agents.internal")
+    authority.cert_pem.write_to_path(ca)
+    issued.cert_chain_pems[0].write_to_path(cert)
+    issued.private_key_pem.write_to_path(key)
+    script = Script()
+    tls = Tls(ca=ca, server_name="agents.internal")
+    async with (
+        served(script, certfile=cert, keyfile=key, alpn_protocols=offers) as url,
+        reach(connect=url, tls=tls) as client,
+    ):
+        await client.initialize()
+        session = await client.new_session("/tmp")
+        await client.prompt(session, "hello")
+
+    assert url.startswith("https://")
+    assert {each.version for each in script.requests} == {spoken}
 
 
 async def test_the_id_may_be_in_the_answer_alone():

@@ -52,7 +52,6 @@ class End:
 
     def resume(self, received: int) -> None:
         self.outgoing.acknowledge(received)
-        self.incoming.cut()
         self.line.clear()
         self.sent = received
 

@@ -70,11 +70,23 @@ async def websocket(
                 await socket._stream.aclose()
 
 
+async def connect(server: Server, *, receive_buffer: int | None = None) -> trio.SocketStream:
+    """A TCP connection, of which the kernel reads no more ahead than `receive_buffer`."""
+    socket = trio.socket.socket()
+    if receive_buffer is not None:
+        socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
+    await socket.connect(("127.0.0.1", port_of(server)))
+    return trio.SocketStream(socket)
+
+
+def port_of(server: Server) -> int:
+    return int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
+
+
 async def upgrade(
     server: Server, path: str = "/acp", *, receive_buffer: int | None = None, **headers: str
 ) -> trio.SocketStream:
     """A TCP connection on which an upgrade to a WebSocket was asked for."""
-    port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
     named = {
         "Host": "localhost",
         "Connection": "Upgrade",
@@ -84,11 +96,7 @@ async def upgrade(
         **headers,
     }
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
-    socket = trio.socket.socket()
-    if receive_buffer is not None:
-        socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
-    await socket.connect(("127.0.0.1", port))
-    stream = trio.SocketStream(socket)
+    stream = await connect(server, receive_buffer=receive_buffer)
     await stream.send_all("\r\n".join([*lines, "", ""]).encode())
     return stream
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
-from conductor.server.addresses import TcpAddress, UnixAddress, parse_address
+from conductor.server.addresses import TcpAddress, UnixAddress, accept, parse_address
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,25 @@ def test_what_is_no_address_is_refused(text):
 )
 def test_only_loopback_addresses_are_out_of_reach(host, loopback):
     assert TcpAddress(host, 1).is_loopback is loopback
+
+
+async def test_a_lack_of_descriptors_is_waited_out(autojump_clock):
+    class Listener:
+        tries = 0
+
+        async def accept(self):
+            self.tries += 1
+            if self.tries < 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return "stream"
+
+    assert await accept(Listener()) == "stream"
+
+
+async def test_a_listener_that_is_broken_is_told():
+    class Listener:
+        async def accept(self):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    with pytest.raises(OSError, match="Invalid"):
+        await accept(Listener())

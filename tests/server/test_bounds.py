@@ -12,6 +12,7 @@ import trio
 from server.peers import (
     Remote,
     ask,
+    connect,
     http,
     initialize,
     new_session,
@@ -76,8 +77,7 @@ async def test_one_address_cannot_open_any_number_of_sockets(tmp_path):
         http(server, 1) as client,
     ):
         assert (await client.get("/health")).status_code == 200
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
-        async with await trio.open_tcp_stream("127.0.0.1", port) as third:
+        async with await connect(server) as third:
             assert await third.receive_some() == b""
 
 
@@ -178,11 +178,10 @@ async def test_a_client_that_says_nothing_for_too_long_has_to_go(tmp_path):
 
 async def test_a_head_or_a_body_that_does_not_come_is_not_waited_for(tmp_path):
     async with serving(tmp_path, patience={"headers": 0.2}) as server:
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
-        async with await trio.open_tcp_stream("127.0.0.1", port) as head:
+        async with await connect(server) as head:
             await head.send_all(b"POST /acp HT")
             assert await head.receive_some() == b""
-        async with await trio.open_tcp_stream("127.0.0.1", port) as body:
+        async with await connect(server) as body:
             await body.send_all(
                 b"POST /acp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: 10\r\n\r\n{"
@@ -191,11 +190,12 @@ async def test_a_head_or_a_body_that_does_not_come_is_not_waited_for(tmp_path):
 
 
 async def test_a_head_that_is_too_long_is_refused(tmp_path):
-    async with serving(tmp_path, bounds={"header_bytes": 1000}) as server:
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2000)
-            assert (await stream.receive_some()).startswith(b"HTTP/1.1 431 ")
+    async with (
+        serving(tmp_path, bounds={"header_bytes": 1000}) as server,
+        await connect(server) as stream,
+    ):
+        await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2000)
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 431 ")
 
 
 async def test_bodies_that_are_too_much_together_are_refused_until_there_is_room(tmp_path):
@@ -225,21 +225,25 @@ async def _post_unasked(client: httpx2.AsyncClient) -> None:
 
 
 async def test_what_a_reader_left_behind_is_there_for_the_next(tmp_path):
-    """All but the part that was on its way, which nobody can know about."""
+    """All but what was on its way, which nobody can know about."""
     async with serving(tmp_path) as server, http(server) as client:
         remote = await Remote.open(server, client)
         session = await remote.new_session()
         await remote.post(prompt(2, session, "stream 3000 1000"), session)
         (ours,) = server.clients.by_id.values()
-        got: list[Any] = []
-        while not got or got[-1].get("id") != 2:
-            async with remote.stream(session) as messages:
-                got += [await messages.receive() for _ in range(2)]
-                while len(got) > 1500 and got[-1].get("id") != 2:
-                    got.append(await messages.receive())
-            await ours.detached.wait()
+        named = "".join(f"{name}: {value}\r\n" for name, value in remote.headers(session).items())
+        async with await connect(server, receive_buffer=4096) as first:
+            accept = "Host: localhost\r\nAccept: text/event-stream\r\n"
+            await first.send_all(f"GET /acp HTTP/1.1\r\n{accept}{named}\r\n".encode())
+            await first.receive_some(100)
+            await trio.sleep(0.1)
+        await ours.detached.wait()
+        async with remote.stream(session) as messages:
+            got: list[Any] = []
+            while not got or got[-1].get("id") != 2:
+                got.append(await messages.receive())
 
-    assert len(got) > 2000
+    assert len(list(texts(got))) > 2000
 
 
 async def test_a_client_that_gives_up_on_initialize_leaves_nothing(tmp_path):
@@ -261,9 +265,8 @@ async def test_garbage_hurts_nobody(tmp_path, beginning):
     chance = random.Random(7)
     async with serving(tmp_path, patience={"headers": 0.2}) as server, websocket(server) as other:
         await ask(other, initialize())
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
         for _ in range(20):
-            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            async with await connect(server) as stream:
                 with suppress(trio.BrokenResourceError):
                     await stream.send_all(beginning + chance.randbytes(chance.randrange(300)))
                     await stream.send_eof()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,7 @@ import attrs
 import pytest
 import trio
 import trio_websocket
+import trustme
 from server.peers import (
     Remote,
     ask,
@@ -26,9 +29,11 @@ from server.peers import (
 )
 from support.programs import Program, free_port, redis_server
 
+from conductor.endpoint import background
 from conductor.server.access import Access, read_tokens
 from conductor.server.addresses import TcpAddress
 from conductor.server.directory import Directory
+from conductor.server.listening import tls_context
 from conductor.server.serving import Server
 
 pytest.importorskip("coredis")
@@ -48,6 +53,7 @@ def redis(tmp_path: Path) -> Iterator[Program]:
     server.start()
     yield server
     server.end()
+    gc.collect()  # what coredis forgot is told of here, where it is known
 
 
 @attrs.define
@@ -186,6 +192,27 @@ async def test_credentials_are_checked_by_both(nodes):
     assert accepted.status_code == 202
 
 
+async def test_who_shows_a_certificate_is_sent_on_because_nobody_else_can_show_it(nodes, tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    ours, client_cert = authority.issue_cert("127.0.0.1"), authority.issue_cert(common_name="alice")
+    ours.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "ours.pem"))
+    both = str(tmp_path / "ours.pem")
+    settings = {
+        "tls": tls_context(both, both, str(tmp_path / "ca.pem")),
+        "access": Access(certificates=True),
+    }
+    tls = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    client_cert.configure_cert(tls)
+    async with nodes.two(**settings) as (a, b), http(a, verify=tls) as client:
+        at_a = await Remote.open(a, client)
+        async with http(b, verify=tls) as other:
+            response = await other.post("/acp", json=new_session(1), headers=at_a.headers())
+        owner = a.clients.directory.advertise
+
+    assert (response.status_code, response.headers["location"]) == (307, f"{owner}/acp")
+
+
 async def test_a_forwarded_request_is_not_forwarded_again(nodes):
     async with nodes.two() as (a, b), http(a) as client:
         at_a = await Remote.open(a, client)
@@ -224,6 +251,57 @@ async def test_a_websocket_that_returns_elsewhere_is_served_by_its_server(nodes,
             assert await say(second, session, "two") == "a: one two"
 
         assert b.clients.by_id == {}
+
+
+@asynccontextmanager
+async def used_before(
+    server: Server, *headers: tuple[str, str]
+) -> AsyncIterator[trio_websocket.WebSocketConnection]:
+    """A WebSocket over a connection that had an HTTP request first, as load balancers may have."""
+    port = int(server.addresses[0].split(":")[2].removesuffix("/acp"))
+    async with background() as nursery, await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"\r\n\r\nok"):
+            answer += await stream.receive_some()
+        extra = [(name.encode(), value.encode()) for name, value in headers]
+        socket = await trio_websocket.wrap_client_stream(
+            nursery, stream, "localhost", "/acp", extra_headers=extra
+        )
+        yield socket
+        await socket.aclose()
+
+
+async def test_a_websocket_that_hypercorn_has_is_forwarded_too(nodes):
+    async with nodes.two() as (a, b):
+        async with websocket(a) as first:
+            session = await open_session(first)
+            connection = ("acp-connection-id", id_of(first))
+            await lose(first)
+        async with used_before(b, connection) as second:
+            assert id_of(second) == connection[1]
+            await ask(second, initialize())
+            assert "result" in await ask(second, request(1, "session/load", **load(session)))
+            assert await say(second, session, "one") == "a: one"
+            await lose(second)
+        (client,) = a.clients.by_id.values()
+        while client.attached:
+            await trio.lowlevel.checkpoint()
+        assert not client.ended.is_set(), "it was lost, not closed"
+
+        async with used_before(b, connection) as third:
+            await ask(third, initialize())
+            assert "result" in await ask(third, request(1, "session/load", **load(session)))
+            assert await say(third, session, "two") == "a: one two"
+        assert b.clients.by_id == {}
+
+
+async def test_a_websocket_that_hypercorn_has_and_nobody_takes_is_served_where_it_is(nodes):
+    async with nodes.two() as (a, b), websocket(a) as first:
+        await open_session(first)
+        a.clients.draining = True
+        async with used_before(b, ("acp-connection-id", id_of(first))) as second:
+            assert await say(second, await open_session(second), "hi") == "b: hi"
 
 
 async def test_a_forwarded_websocket_ends_as_the_client_ends_it(nodes):

@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from http.cookiejar import CookieJar
 from itertools import chain
 from typing import Any
 
@@ -24,6 +25,9 @@ from server.relay import Relay, relaying
 from conductor.chain import Chain
 from conductor.components.base import Component
 from conductor.endpoint import background
+from conductor.remote.address import Address
+from conductor.remote.socket import SocketClosed
+from conductor.remote.websocket import open_socket
 from conductor.server.access import Access, read_tokens
 from conductor.server.addresses import TcpAddress
 from conductor.server.bounds import Patience
@@ -66,12 +70,17 @@ class World:
         await self.client.initialize()
         return await self.client.new_session("/")
 
-    async def talk(self, session: str, says: int, asks: int) -> None:
-        """A turn in which both say and ask so much; at its end, everything has arrived once."""
-        prompt = {"sessionId": session, "prompt": [], "says": says, "asks": asks}
+    async def talk(self, session: str, says: int, asks: int, tells: int | None = None) -> None:
+        """A turn in which both say and ask so much; at its end, everything has arrived once.
+
+        The client tells as much as the agent says, unless `tells` is given.
+        """
+        tells = says if tells is None else tells
+        numbers = {"says": says, "asks": asks, "tells": tells}
+        prompt = {"sessionId": session, "prompt": [], **numbers}
         answers: list[Any] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._count, says)
+            nursery.start_soon(self._count, tells)
 
             async def turn() -> None:
                 answers.append(await self.client.request("session/prompt", prompt))
@@ -83,7 +92,7 @@ class World:
         assert answers == [{"stopReason": "end_turn"}]
         assert self.heard_by_client == list(range(says))
         assert self.asked_of_client == list(range(asks))
-        assert self.heard_by_agent == list(range(says))
+        assert self.heard_by_agent == list(range(tells))
         assert len(self.agents) == 1, "the agent was started again"
 
     async def _count(self, upto: int) -> None:
@@ -99,6 +108,7 @@ async def world(
     budget: Callable[[], float] = lambda: float("inf"),
     ping_timeout: float = PATIENCE,
     access: Access | None = None,
+    scheme: str = "ws",
     **connect: Any,
 ) -> AsyncIterator[World]:
     agents: list[FakeComponent] = []
@@ -126,7 +136,7 @@ async def world(
             open_server(make_chain, settings) as server,
             relaying(server.addresses[0], budget=budget) as relay,
             reach(
-                connect=f"ws://127.0.0.1:{relay.port}",
+                connect=f"{scheme}://127.0.0.1:{relay.port}",
                 ping_timeout=ping_timeout,
                 seconds=6 * PATIENCE,
                 **connect,
@@ -165,7 +175,7 @@ def _agent(heard: Numbers) -> FakeComponent:
             for number in range(params["asks"]):
                 answer = await endpoint.request("_test/ask", {"sessionId": session, "n": number})
                 assert answer == {"n": number + 1}
-            await heard.wait(params["says"])
+            await heard.wait(params["tells"])
         return {"stopReason": "end_turn"}
 
     agent.handlers.update(
@@ -180,36 +190,43 @@ def _agent(heard: Numbers) -> FakeComponent:
     return agent
 
 
-async def test_nothing_is_lost_or_doubled_where_nothing_is_cut():
-    async with world() as it:
-        await it.talk(await it.open_session(), says=3000, asks=100)
+SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
-        assert it.relay.connections == 1
+
+@SCHEMES
+async def test_nothing_is_lost_or_doubled_where_nothing_is_cut(scheme):
+    async with world(scheme=scheme) as it:
+        await it.talk(await it.open_session(), says=3000, asks=100, tells=300)
+
+        assert scheme == "http" or it.relay.connections == 1
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(seed):
+@SCHEMES
+async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(scheme, seed):
     """Each connection is lost after so many bytes, in the middle of a frame or of a handshake."""
     rng = random.Random(seed)
 
     def some() -> int:
         return rng.randrange(rng.choice([3000, 60000]))
 
-    budgets = chain([5000], iter(some, None))
-    async with world(budget=lambda: next(budgets)) as it:
-        await it.talk(await it.open_session(), says=2000, asks=40)
+    budgets = chain([5000], [5000] * 3 if scheme == "http" else [], iter(some, None))
+    async with world(budget=lambda: next(budgets), scheme=scheme) as it:
+        session = await it.open_session()
+        await it.talk(session, says=2000, asks=40, tells=2000 if scheme == "ws" else 200)
 
-        assert it.relay.connections > 5
+        assert it.relay.connections > 8
 
 
-async def test_nothing_is_lost_or_doubled_where_a_cable_is_pulled():
+@SCHEMES
+async def test_nothing_is_lost_or_doubled_where_a_cable_is_pulled(scheme):
     """Nobody is told that the connection is gone: both ends find out by asking."""
     quick = {"ping_interval": 0.2, "ping_timeout": 0.2}
-    async with world(patience=quick, ping_timeout=0.4) as it:
+    async with world(patience=quick, ping_timeout=0.4, scheme=scheme) as it:
         session = await it.open_session()
         async with background() as nursery:
             nursery.start_soon(_pull_cables, it.relay, 3)
-            await it.talk(session, says=4000, asks=100)
+            await it.talk(session, says=4000, asks=100, tells=400)
 
         assert it.relay.connections >= 4
 
@@ -237,6 +254,28 @@ async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
 
         assert found - pulled < 1
         assert tried - pulled < 1
+
+
+async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
+    """The peer reads whatever it is sent: what does not move is lost."""
+    async with world() as it:
+        address = Address.of(f"ws://127.0.0.1:{it.relay.port}", {}, None)
+        async with open_socket(address, CookieJar(), 1.0, 2**30) as socket:
+            socket.always_read = True
+            it.relay.stop()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_expect_closed, socket.send, "x" * 2**24)
+                nursery.start_soon(socket.receive)
+                await trio.sleep(1)  # until the kernel takes no more
+                await _expect_closed(socket.ping, 0.3)
+
+        assert socket.closed is not None
+        assert socket.closed.reason == "it did not answer a ping within 0.3 s"
+
+
+async def _expect_closed(function: Callable[..., Any], *arguments: Any) -> None:
+    with pytest.raises(SocketClosed):
+        await function(*arguments)
 
 
 async def test_a_slow_network_cuts_nothing():

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain import Chain
 from conductor.components.base import Component
+from conductor.errors import RequestError
 from conductor.remote.lines import Lines
+from conductor.routing.unanswered import Unanswered
 from conductor.testing.fakes import FakeComponent
 from conductor.transport.memory import memory_pair
 
@@ -220,6 +224,81 @@ async def test_before_a_session_is_loaded_the_updates_that_waited_are_dropped():
         assert await it.hear() == [update(n=2)]
 
 
+async def test_where_a_session_cannot_be_loaded_its_updates_go_on_waiting():
+    async with world() as it:
+        await it.open_session()
+        it.agent.handlers["session/load"] = _refuse
+        await it.cut()
+        await it.tell(n=1)
+        await it.come_back()
+
+        refused = await it.ask(1, "session/load", sessionId="s1", cwd="/", mcpServers=[])
+        await it.tell(n=2)
+        heard = await it.ask(2, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert refused == [{"id": 1, "error": {"code": -32000, "message": "no"}}]
+        assert heard[1:] == [update(n=1), update(n=2)]
+
+
+def _refuse(params: Any) -> Any:
+    raise RequestError(-32000, "no")
+
+
+async def test_a_resumption_that_replays_history_is_like_loading():
+    """Version 2: `replayFrom`."""
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        await it.come_back()
+
+        heard = await it.ask(1, "session/resume", sessionId="s1", cwd="/", replayFrom={"a": 1})
+
+        assert heard == [{"id": 1, "result": {"from": "the agent"}}]
+
+
+async def test_what_the_conductor_says_waits_with_the_rest():
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        it.chain.tell("s1", "something happened")
+        await it.tell(n=2)
+        await it.come_back()
+
+        heard = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        texts = [each["params"]["update"].get("content", {}).get("text") for each in heard[1:]]
+        assert texts == [None, "[acp-conductor] something happened\n", None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_comes_in_between_updates_are_told_once_and_in_order(seed):
+    rng = random.Random(seed)
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        heard: list[Any] = []
+        told = 0
+        for _ in range(60):
+            match rng.choice(["tell", "tell", "tell", "hear", "cut", "resume"]):
+                case "tell":
+                    await it.tell(n=told)
+                    told += 1
+                case "hear":
+                    heard += await it.hear()
+                case "cut":
+                    await it.cut()
+                    heard += await it.come_back()
+                case "resume":
+                    params = {"sessionId": "s1", "cwd": "/", "mcpServers": []}
+                    heard += await it.ask(1, "session/resume", **params)
+        heard += await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        updates = [each for each in heard if each.get("method") == "session/update"]
+        assert updates == [update(n=number) for number in range(told)]
+
+
 async def test_a_question_without_an_answer_is_asked_again():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()
@@ -274,6 +353,27 @@ async def _ask_and_withdraw(it: World) -> None:
 
             nursery.start_soon(withdraw)
             await it.agent.endpoint.request("session/request_permission", {"sessionId": "s1"})
+
+
+async def test_a_question_that_was_too_large_to_be_kept_is_answered_with_an_error():
+    async with world() as it, trio.open_nursery() as nursery:
+        it.chain.client.observer = Unanswered(bound=400)
+        await it.open_session()
+        errors = []
+
+        async def ask() -> None:
+            try:
+                await it.agent.endpoint.request("fs/write_text_file", {"content": "a" * 400})
+            except RequestError as exc:
+                errors.append(exc.message)
+
+        nursery.start_soon(ask)
+        await it.hear()
+        await it.cut()
+
+        assert errors == [
+            "The client was cut off, and this request was too large to be asked again"
+        ]
 
 
 async def test_what_was_written_and_never_read_waits_too_in_its_order():
@@ -386,7 +486,7 @@ async def test_a_chain_that_is_stopped_while_its_client_is_away_answers_who_wait
         async def ask() -> None:
             try:
                 await it.agent.endpoint.request("session/request_permission", {"sessionId": "s1"})
-            except Exception as exc:
+            except RequestError as exc:
                 errors.append(str(exc))
 
         nursery.start_soon(ask)

@@ -8,10 +8,9 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 import trio_websocket
 import trustme
-from server.peers import PATIENCE, ask, initialize, serving
+from server.peers import PATIENCE, ask, connect, initialize, serving
 
 from conductor.server.access import Access
 from conductor.server.listening import tls_context
@@ -108,8 +107,7 @@ async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path):
 async def test_what_speaks_no_tls_is_let_go(tmp_path):
     certificates = Certificates.make(tmp_path)
     async with serving(tmp_path, tls=certificates.server()) as server:
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
-        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        async with await connect(server) as stream:
             await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert await stream.receive_some() in (b"", await stream.receive_some())
         async with http(server, certificates.client()) as client:

@@ -11,9 +11,11 @@ import trio_websocket
 from server.peers import (
     PATIENCE,
     ask,
+    connect,
     http,
     initialize,
     new_session,
+    port_of,
     prompt,
     refusal,
     request,
@@ -178,20 +180,22 @@ async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
     from wsproto.connection import Connection, ConnectionType
     from wsproto.events import TextMessage
 
-    async with serving(tmp_path, patience=QUICK) as server:
-        stream = await upgrade(server, receive_buffer=4096)
+    patience = {"ping_interval": 0.1, "ping_timeout": 1.0}
+    async with (
+        serving(tmp_path, patience=patience) as server,
+        await upgrade(server, receive_buffer=4096) as stream,
+    ):
         assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 101 ")
         wire = Connection(ConnectionType.CLIENT)
         for message in (initialize(), new_session(1), prompt(2, "session-1", "stream 9 900000")):
             await stream.send_all(wire.send(TextMessage(json.dumps(message))))
         (client,) = server.clients.by_id.values()
         began = trio.current_time()
-        while trio.current_time() - began < 5 * sum(QUICK.values()):
+        while trio.current_time() - began < 2 * sum(patience.values()):
             assert await stream.receive_some(65536)
             assert client.attached
             await trio.sleep(0.01)
         await client.detached.wait()  # now that nothing is read
-        await stream.aclose()
         server.clients.kill()
 
 
@@ -208,7 +212,7 @@ async def test_a_peer_that_answers_pings_is_left_alone(tmp_path):
 async def test_a_peer_that_reads_nothing_holds_up_neither_others_nor_the_end(tmp_path):
     """What hypercorn sends is shielded; closing the socket frees it."""
     async with serving(tmp_path) as server, websocket(server) as other:
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
+        port = port_of(server)
         deaf = stdlib_socket.create_connection(("127.0.0.1", port))
         async with http(server, 1) as client:
             response = await client.post("/acp", json=initialize())
@@ -236,8 +240,8 @@ async def test_a_websocket_comes_over_http_2_too(tmp_path):
     from wsproto.events import TextMessage
 
     async with serving(tmp_path) as server:
-        port = int(server.addresses[0].rpartition(":")[2].removesuffix("/acp"))
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        port = port_of(server)
+        stream = await connect(server)
         peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         peer.initiate_connection()
         await stream.send_all(peer.data_to_send())

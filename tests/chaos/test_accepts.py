@@ -1,0 +1,163 @@
+"""Fault injection: there is no descriptor for the next connection, or for what it leads to.
+
+Everything of ours that accepts connections, as a real process whose limit is lowered while it runs:
+to as many descriptors as it has open, and a few to spare, so that one after the other of what a
+connection takes fails. Who could not come in does when there is room again; nobody else notices.
+"""
+
+import json
+import os
+import re
+import resource
+import socket
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+from itertools import count, islice
+
+import pytest
+from failures import test_bypass_of_a_provider as provider
+from processes.editor import PATIENCE, agent, encoded, wait_until_idle
+
+SPARE = [0, 1, 2, *(pytest.param(number, marks=pytest.mark.long) for number in range(3, 24))]
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+given = provider.given
+
+
+@contextmanager
+def cramped(pid, spare):
+    """A process gets so many descriptors more, and then no other."""
+    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    limit = next(islice((number for number in count() if number not in taken), spare, None))
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("spare", SPARE)
+def test_a_shim(given, spare):
+    editor, entry = given
+    with cramped(editor.pid, spare):
+        server = provider.Server(entry)
+        server.send(0, "initialize", **HELLO)
+        if not spare:
+            editor.wait_log("a connection could not be accepted")
+        assert editor.answer(editor.prompt("x"))["result"] == {"stopReason": "end_turn"}
+
+    assert "result" in server.receive()
+    server.end()
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("spare", SPARE)
+def test_an_mcp_client_over_http(run_chain, tmp_path, spare):
+    (tmp_path / "waiting.py").write_text(provider.PROXY)
+    able = '"agentCapabilities": {"mcpCapabilities": {"http": True}}'
+    (tmp_path / "agent.py").write_text(provider.AGENT.replace('"agentCapabilities": {}', able))
+    spec = {"use": f"{tmp_path}/waiting.py:Waiting", "isolate": True}
+    editor = run_chain([sys.executable, str(tmp_path / "agent.py")], spec, mcp_bridge="http")
+    assert "result" in editor.initialize()
+    answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    (entry,) = answer["result"]["_meta"]["given"]
+    headers = {one["name"]: one["value"] for one in entry["headers"]}
+    headers |= {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    body = encoded({"id": 0, "method": "initialize", "params": HELLO})
+    request, statuses = urllib.request.Request(entry["url"], body, headers), []
+
+    def ask():
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            statuses.append(response.status)
+
+    asking = threading.Thread(target=ask)
+    with cramped(editor.pid, spare):
+        asking.start()
+        wait_until_idle(editor.pid)
+        assert editor.answer(editor.prompt("x"))["result"] == {"stopReason": "end_turn"}
+
+    asking.join()
+    assert statuses == [200]
+    assert editor.leave() == 0
+
+
+@pytest.fixture
+def serving(start, tmp_path):
+    """`serve` on a Unix socket and a port; the process and the port."""
+    component = {"run": agent(), "name": "agent", "stop_timeout": "300ms"}
+    (tmp_path / "chain.yaml").write_text(json.dumps({"version": 1, "agent": component}))
+    listen = ("--listen", f"unix:{tmp_path}/s", "--listen", "127.0.0.1:0")
+    server = start("--log", "warning", "serve", str(tmp_path / "chain.yaml"), *listen)
+    port = int(re.search(r":(\d+)/acp", server.wait_log("http://"))[1])
+    yield server, port
+    server.process.terminate()
+    server.wait()
+
+
+@pytest.mark.parametrize("spare", SPARE)
+def test_a_client_of_a_server(serving, tmp_path, spare):
+    """One that is there gets its chain, or an error that says what was missing."""
+    server, _ = serving
+    first = Line(tmp_path / "s")
+    assert "result" in first.ask(INITIALIZE)
+    with cramped(server.pid, spare):
+        second = Line(tmp_path / "s")
+        second.send(INITIALIZE)
+        if not spare:
+            server.wait_log("no connection can be accepted")
+        new = first.ask(
+            {"id": 1, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}}
+        )
+        assert new["result"] == {"sessionId": "s1"}
+        if spare:
+            answer = second.receive()
+            assert "result" in answer or answer["error"]["data"]["component"] == "agent"
+    if not spare:
+        assert "result" in second.receive()
+    third = Line(tmp_path / "s")
+    assert "result" in third.ask(INITIALIZE)
+    for line in (first, second, third):
+        line.end()
+
+
+@pytest.mark.parametrize("spare", SPARE)
+def test_a_web_client_of_a_server(serving, spare):
+    server, port = serving
+    with cramped(server.pid, spare):
+        line = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
+        if not spare:
+            server.wait_log("no connection can be accepted")
+    with line:
+        assert line.recv(100).startswith(b"HTTP/1.1 200")
+
+
+class Line:
+    """A client on a Unix socket."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(str(path))
+        self.file = self.socket.makefile("rb")
+
+    def send(self, message):
+        self.socket.sendall(encoded(message))
+
+    def receive(self):
+        return json.loads(self.file.readline())
+
+    def ask(self, message):
+        self.send(message)
+        return self.receive()
+
+    def end(self):
+        self.file.close()
+        self.socket.close()

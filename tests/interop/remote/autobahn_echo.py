@@ -1,0 +1,76 @@
+"""Our two ends of a WebSocket as Autobahn's test suite wants them: what they are told they say.
+
+    autobahn_echo.py              serves, and prints where
+    autobahn_echo.py ws://…       is the client of every case that there is, then asks for reports
+
+Behind the server's end is an echo instead of a chain, with all that carries lines to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from http.cookiejar import CookieJar
+
+import attrs
+import trio
+
+from conductor.chain import Chain, Ending
+from conductor.errors import ConnectionClosed
+from conductor.remote.address import Address
+from conductor.remote.lines import Lines
+from conductor.remote.socket import SocketClosed
+from conductor.remote.websocket import open_socket
+from conductor.server.access import Access
+from conductor.server.addresses import TcpAddress
+from conductor.server.bounds import Bounds
+from conductor.server.serving import Settings, open_server
+
+LIMIT = 64 * 1024 * 1024
+PATIENCE = 30.0
+
+
+@attrs.define(eq=False)
+class Echo(Chain):
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def run(self) -> Ending:
+        lines = Lines(self.transport)
+        with self._scope, suppress(ConnectionClosed):
+            while some := await lines.receive():
+                await lines.send(some)
+        return Ending("client")
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+
+async def serve() -> None:
+    settings = Settings((TcpAddress("127.0.0.1", 0),), Access(), bounds=Bounds(message_bytes=LIMIT))
+    async with open_server(lambda transport: Echo(transport, list), settings) as server:
+        print(server.addresses[0].replace("http", "ws"), flush=True)
+        await trio.sleep_forever()
+
+
+async def be_client(url: str) -> None:
+    (count,) = await talk(f"{url}/getCaseCount")
+    for case in range(1, int(count) + 1):
+        with trio.fail_after(PATIENCE):
+            await talk(f"{url}/runCase?case={case}&agent=ours", echo=True)
+    await talk(f"{url}/updateReports?agent=ours")
+
+
+async def talk(url: str, *, echo: bool = False) -> list[str]:
+    """Everything that is said at this address."""
+    heard = []
+    async with open_socket(Address.of(url, {}), CookieJar(), PATIENCE, LIMIT) as socket:
+        with suppress(SocketClosed):
+            while (text := await socket.receive()) is not None:
+                heard.append(text)
+                if echo:
+                    await socket.send(text)
+    return heard
+
+
+if __name__ == "__main__":
+    trio.run(be_client, sys.argv[1]) if sys.argv[1:] else trio.run(serve)

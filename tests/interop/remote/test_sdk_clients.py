@@ -1,0 +1,39 @@
+"""The SDKs' HTTP and WebSocket clients at `acp-conductor serve` see what they see at the agent."""
+
+from __future__ import annotations
+
+import pytest
+
+from .programs import served
+from .summaries import remote
+
+pytestmark = pytest.mark.parametrize(
+    ("client", "agent"),
+    [(["py_client", "--nothing-big"], "ts_agent"), (["ts_client"], "py_agent")],
+    ids=["py_client-ts_agent", "ts_client-py_agent"],
+)
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_a_served_agent_is_the_agent(
+    alone, check_same, converse, peer, tmp_path, scheme, client, agent
+):
+    with served(tmp_path, {"run": peer(agent)}) as address:
+        summary = converse(peer(*client), [f"{scheme}://{address}/acp"])
+
+    check_same(remote(summary), remote(alone(peer(*client), peer(agent))))
+
+
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+def test_so_it_is_over_tls(
+    alone, certificate, check_same, converse, monkeypatch, peer, tmp_path, scheme, client, agent
+):
+    """The Python SDK speaks HTTP/2 then."""
+    cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
+    tls = ["--tls-cert", cert, "--tls-key", key]
+    with served(tmp_path, {"run": peer(agent)}, *tls) as address:
+        monkeypatch.setenv("SSL_CERT_FILE", cert)
+        monkeypatch.setenv("NODE_EXTRA_CA_CERTS", cert)
+        summary = converse(peer(*client), [f"{scheme}://{address}/acp"])
+
+    check_same(remote(summary), remote(alone(peer(*client), peer(agent))))

@@ -1,0 +1,41 @@
+"""An agent behind an SDK's HTTP and WebSocket server is, by `acp-conductor connect`, the agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from .programs import HERE, program
+from .summaries import remote
+
+
+@pytest.fixture
+def server(peer) -> Callable[[str], AbstractContextManager[str]]:
+    """One of the servers, for as long as a block lasts: its host and port."""
+
+    @contextmanager
+    def server(name: str) -> Iterator[str]:
+        command = {
+            "py_agent": [sys.executable, str(HERE / "py_server.py")],  # HTTP/2 with prior knowledge
+            "ts_agent": peer("ts_server"),  # HTTP/1.1
+        }[name]
+        with program(*command) as port:
+            yield f"127.0.0.1:{port}"
+
+    return server
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+@pytest.mark.parametrize(
+    ("client", "agent"), [("py_client", "ts_agent"), ("ts_client", "py_agent")]
+)
+def test_a_connected_agent_is_the_agent(
+    alone, check_same, conductor, converse, peer, server, scheme, client, agent
+):
+    with server(agent) as address:
+        summary = converse(peer(client), [*conductor("connect"), f"{scheme}://{address}"])
+
+    check_same(remote(summary), remote(alone(peer(client), peer(agent))))

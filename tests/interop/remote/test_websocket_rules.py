@@ -1,0 +1,223 @@
+"""Cases of the Autobahn test suite, which they are named after, sent to our server by hand.
+
+`test_autobahn` runs the suite itself where it can be had; these are always run. The suite's peers
+echo, ours are agents: a message that arrived is answered by an error that has its id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from .frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    Raw,
+    close,
+    fragments,
+    frame,
+)
+from .programs import served
+
+LIMIT = 100_000
+GREEK = "κόσμε"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    chain = {"limits": {"max_message_bytes": LIMIT}}
+    with served(tmp_path_factory.mktemp("chain"), more=chain) as address:
+        yield address
+
+
+@pytest.fixture
+def raw(address) -> Iterator[Raw]:
+    raw = Raw.open(address)
+    yield raw
+    raw.end()
+
+
+def request(id: str) -> bytes:
+    """A message, of which the agent's answer has the id."""
+    message = {"jsonrpc": "2.0", "id": id, "method": "_no/such"}
+    return json.dumps(message, ensure_ascii=False).encode()
+
+
+def split(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def cut(id: str, at: bytes) -> tuple[bytes, bytes]:
+    """A message in two, in the middle of a character."""
+    data = request(id)
+    middle = data.index(at) + 1
+    return data[:middle], data[middle:]
+
+
+PING_5 = frame(PING, b"Hello")
+MESSAGES = {
+    "1.1.2 125 bytes": frame(TEXT, request(GREEK).ljust(125)),
+    "1.1.3 126 bytes": frame(TEXT, request(GREEK).ljust(126)),
+    "1.1.4 127 bytes": frame(TEXT, request(GREEK).ljust(127)),
+    "1.1.5 128 bytes": frame(TEXT, request(GREEK).ljust(128)),
+    "1.1.6 65535 bytes": frame(TEXT, request(GREEK).ljust(65535)),
+    "1.1.7 65536 bytes": frame(TEXT, request(GREEK).ljust(65536)),
+    "1.2.1 binary is ignored (RFD)": frame(BINARY, b"\x00\xff") + frame(TEXT, request(GREEK)),
+    "2.7 a pong nobody asked for": frame(PONG) + frame(TEXT, request(GREEK)),
+    "2.8 one with a payload": frame(PONG, b"unsolicited") + frame(TEXT, request(GREEK)),
+    "5.3 two fragments": fragments(*split(request(GREEK), 30)),
+    "6.1.2 empty fragments": fragments(b"", request(GREEK), b""),
+    "6.2.2 cut within a character": fragments(*cut(GREEK, "κ".encode())),
+    "6.2.3 a fragment per byte": fragments(*split(request(GREEK), 1)),
+    "6.2.4 characters of four bytes": fragments(*split(request("\U0001f600"), 1)),
+    "9.3.1 fragments of 64 bytes": fragments(*split(request(GREEK).ljust(60000), 64)),
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+@pytest.mark.parametrize("chop", [0, 1], ids=["", "chopped"])
+def test_a_message_arrives_whole(raw, case, chop):
+    data = MESSAGES[case]
+
+    raw.send(data, chop=997 if chop and len(data) > 1000 else chop)
+    opcode, payload = raw.receive()
+
+    assert opcode == TEXT
+    assert json.loads(payload)["id"] in (GREEK, "\U0001f600")
+
+
+PINGS = {
+    "2.1 empty": [b""],
+    "2.2 with text": [b"Hello, world!"],
+    "2.3 binary": [b"\x00\xff\xfe\xfd\xfc\xfb\x00\xff"],
+    "2.4 125 bytes": [b"\xfe" * 125],
+    "2.10 ten at once": [b"payload-%d" % number for number in range(10)],
+}
+
+
+@pytest.mark.parametrize("case", PINGS)
+@pytest.mark.parametrize("chop", [0, 1], ids=["", "2.6 chopped"])
+def test_pings_are_answered_in_order(raw, case, chop):
+    raw.send(b"".join([frame(PING, payload) for payload in PINGS[case]]), chop=chop)
+
+    assert [raw.receive() for _ in PINGS[case]] == [(PONG, payload) for payload in PINGS[case]]
+
+
+@pytest.mark.parametrize("chop", [0, 1], ids=["5.6", "5.8 chopped"])
+def test_a_ping_between_fragments_is_answered_before_the_message(raw, chop):
+    raw.send(fragments(*split(request(GREEK), 20), between=PING_5), chop=chop)
+
+    answers = [raw.receive() for _ in split(request(GREEK), 20)]
+    assert answers[:-1] == [(PONG, b"Hello")] * (len(answers) - 1)
+    assert json.loads(answers[-1][1])["id"] == GREEK
+
+
+LATE = frame(TEXT, request("late"))
+BROKEN = {
+    "2.5 a ping of 126 bytes": (1002, frame(PING, b"\xfe" * 126)),
+    **{
+        f"3.{rsv} reserved bits {rsv:03b}": (1002, frame(TEXT, b"x", rsv=rsv))
+        for rsv in range(1, 8)
+    },
+    "3.5 on a ping": (1002, frame(PING, b"x", rsv=5)),
+    "3.6 on a close": (1002, frame(CLOSE, b"\x03\xe8", rsv=6)),
+    **{f"4.1 reserved opcode {code}": (1002, frame(code)) for code in range(3, 8)},
+    **{f"4.2 reserved opcode {code}": (1002, frame(code, b"x")) for code in range(11, 16)},
+    "5.1 a ping in fragments": (1002, frame(PING, b"x", fin=False) + frame(CONTINUATION, b"y")),
+    "5.2 a pong in fragments": (1002, frame(PONG, b"x", fin=False) + frame(CONTINUATION, b"y")),
+    "5.9 a continuation of nothing": (1002, frame(CONTINUATION, b"x")),
+    "5.12 one that goes on": (1002, frame(CONTINUATION, b"x", fin=False)),
+    "5.15 one after a message": (
+        1002,
+        fragments(*split(request("x"), 30)) + frame(CONTINUATION, b"x"),
+    ),
+    "5.18 a text within a text": (1002, frame(TEXT, b"x", fin=False) + LATE),
+    "6.3.1 not UTF-8": (1007, frame(TEXT, b"\xce\xba\xed\xa0\x80edited")),
+    "6.3.2 not UTF-8, by bytes": (1007, fragments(*split(b"\xce\xba\xed\xa0\x80edited", 1))),
+    "6.4.1 not UTF-8, before the end": (1007, frame(TEXT, b"\xf4\x90", fin=False)),
+    "6.6.1 half of a character": (1007, frame(TEXT, b"\xce")),
+    "6.21.1 a surrogate": (1007, frame(TEXT, b"\xed\xa0\x80")),
+    "7.3.2 a close of one byte": (1002, frame(CLOSE, b"\x03")),
+    "7.3.6 a close of 126 bytes": (1002, close(1000, b"*" * 124)),
+    "7.5.1 a reason that is not UTF-8": (1007, close(1000, b"\xce\xba\xed\xa0\x80")),
+    **{
+        f"7.9 close code {code}": (1002, close(code))
+        for code in (0, 999, 1004, 1005, 1006, 1016, 1100, 2000, 2999)
+    },
+    "7.13.2 close code 65535": (1002, close(65535)),
+    "RFC 6455 5.1 not masked": (1002, frame(TEXT, request("x"), masked=False)),
+    "RFC 6455 5.2 a length of 64 bits, the first set": (1002, b"\x81\xff" + b"\xff" * 12),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_who_breaks_a_rule_is_told_so_and_cut(raw, case):
+    code, data = BROKEN[case]
+
+    raw.send(data)
+    *before, (opcode, payload) = raw.receive_all()
+
+    assert (opcode, int.from_bytes(payload[:2])) == (CLOSE, code)
+    assert [json.loads(text)["id"] for _, text in before] in ([], ["x"])
+
+
+def test_a_message_over_the_limit_is_told_so_and_cut(raw):
+    """Autobahn's 10.1.1 asks for the opposite: no limit is known to it."""
+    raw.send(frame(TEXT, request("x").ljust(LIMIT + 10_000)))
+
+    ((opcode, payload),) = raw.receive_all()
+    assert (opcode, int.from_bytes(payload[:2])) == (CLOSE, 1009)
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 4999])
+def test_a_close_is_answered_by_its_code(raw, code):
+    """7.7.1 to 7.7.13."""
+    raw.send(close(code))
+
+    assert raw.receive_all() == [(CLOSE, code.to_bytes(2))]
+
+
+CLOSES = {
+    "7.3.1 without a code": (close(), b""),
+    "7.3.4 with a reason": (close(1000, b"Hello World!"), b"\x03\xe8Hello World!"),
+    "7.3.5 with a long one": (close(1000, b"*" * 123), b"\x03\xe8" + b"*" * 123),
+    "7.1.2 twice": (close(1000) * 2, b"\x03\xe8"),
+    "7.1.3 before a ping": (close(1000) + PING_5, b"\x03\xe8"),
+    "7.1.4 before a message": (close(1000) + LATE, b"\x03\xe8"),
+}
+
+
+@pytest.mark.parametrize("case", CLOSES)
+def test_after_a_close_nothing_is_answered(raw, case):
+    data, answer = CLOSES[case]
+
+    raw.send(data)
+
+    assert raw.receive_all() == [(CLOSE, answer)]
+
+
+def test_a_peer_that_hangs_up_without_a_word_is_let_go(raw):
+    raw.send(frame(TEXT, request("x")))
+    raw.receive()
+    raw.half_close()
+
+    assert raw.receive() is None
+
+
+def test_a_peer_that_hangs_up_in_the_middle_of_a_frame_is_let_go(raw):
+    raw.send(frame(TEXT, request("x"))[:10])
+    raw.half_close()
+
+    assert raw.receive() is None
+
+
+def test_who_hangs_up_while_being_refused_is_no_news(address):
+    """Chromium does; the server of this module must have nothing to say about it."""
+    for _ in range(20):
+        Raw.ask(address, "Origin: http://evil.example").abort()

@@ -1,0 +1,58 @@
+"""Clients on a Unix socket. (Its mode, and what becomes of the file: test_serve_process.py.)"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from server.peers import initialize, new_session, prompt, serving
+
+from conductor.server.addresses import UnixAddress
+
+
+async def line(stream: trio.SocketStream, message: object) -> None:
+    await stream.send_all(json.dumps(message).encode() + b"\n")
+
+
+async def test_one_that_goes_while_it_is_told_much_hurts_nobody(tmp_path):
+    path = str(tmp_path / "acp.sock")
+    async with serving(tmp_path, listen=(UnixAddress(path),)) as server:
+        for _ in range(3):
+            async with await trio.open_unix_socket(path) as stream:
+                await line(stream, initialize())
+                await line(stream, new_session(1))
+                await line(stream, prompt(2, "session-1", "stream 3000 10000"))
+                assert await stream.receive_some()
+        async with await trio.open_unix_socket(path) as stream:
+            await line(stream, initialize(7))
+            assert json.loads(await stream.receive_some())["id"] == 7
+        server.clients.kill()
+
+
+async def test_one_that_ends_its_stream_still_gets_its_answers(tmp_path):
+    path = str(tmp_path / "acp.sock")
+    async with (
+        serving(tmp_path, listen=(UnixAddress(path),)),
+        await trio.open_unix_socket(path) as stream,
+    ):
+        await line(stream, initialize())
+        await line(stream, new_session(1))
+        await stream.send_eof()
+        answers = [json.loads(each) for each in b"".join([c async for c in stream]).splitlines()]
+
+    assert [each["id"] for each in answers if "id" in each] == [0, 1]
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, size):
+    path = str(tmp_path / "acp.sock")
+    bounds = {"message_bytes": 500}
+    async with (
+        serving(tmp_path, listen=(UnixAddress(path),), bounds=bounds),
+        await trio.open_unix_socket(path) as stream,
+    ):
+        await line(stream, "x" * size)
+        assert "error" in json.loads(await stream.receive_some())
+        await line(stream, initialize())
+        assert json.loads(await stream.receive_some())["id"] == 0

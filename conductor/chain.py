@@ -28,7 +28,6 @@ from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.routing.capabilities import with_acp
 from conductor.routing.door import FrontDoor
 from conductor.routing.sides import Side, link
-from conductor.routing.unanswered import Unanswered, undelivered
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
 
@@ -133,7 +132,7 @@ class Chain(Host):
         Not a conductor above us: to that one we are a component, and started again.
         """
         if self.mode == "agent":
-            from conductor.routing.parking import Unanswered
+            from conductor.routing.unanswered import Unanswered
 
             self.client.observer = Unanswered()
 
@@ -144,6 +143,7 @@ class Chain(Host):
         transport afterwards. False where there is nothing to go on with, or no return is expected.
         """
         from conductor.routing.parking import Parking
+        from conductor.routing.unanswered import Unanswered, undelivered
 
         unanswered = self.client.observer
         if self._door.state != "open" or self._ending or not isinstance(unanswered, Unanswered):

@@ -52,6 +52,7 @@ PURE = [
     "conductor.routing.envelope",
     "conductor.routing.handshake",
     "conductor.routing.recollection",
+    "conductor.routing.restarting",
     "conductor.routing.sides",
     "conductor.routing.wire",
     "conductor.components.stderr",

@@ -215,11 +215,12 @@ class _Exchange:
             self._fail(exc)
             return
         status, body = response.status_code, response.content
+        forgotten = status == 404 and (session is None or _CONNECTION.encode() in body)
         if status == 200 and body:
             await self._deliver([body])
         elif response.is_success:
             return
-        elif status in (401, 403, 407, 429) or status >= 500 or (status == 404 and session is None):
+        elif status in (401, 403, 407, 429) or status >= 500 or forgotten:
             self.link.lost(f"it answered {status}{server_words(body)}")
         else:
             await self._refuse(letter, f"{self.link.where} answered {status}", body)

@@ -90,10 +90,17 @@ def serve(file: ChainFile, settings: Settings) -> NoReturn:
 
 
 async def _serve(file: ChainFile, settings: Settings, signals: list[int]) -> None:
-    async with open_server(chain_maker(file), settings) as server:
-        for address in server.addresses:
-            _say(address)
-        await _until_drained(server.clients, signals)
+    with trio.open_signal_receiver(
+        *_SIGNALS
+    ) as received:  # before anybody is told that we are here
+        async with open_server(chain_maker(file), settings) as server:
+            for address in server.addresses:
+                _say(address)
+            signals.append(await anext(received))
+            log.info("draining", clients=len(server.clients.by_id))
+            async with background() as nursery:
+                nursery.start_soon(_kill_at_next, received, server.clients)
+                await server.clients.drain()
 
 
 @attrs.frozen
@@ -153,16 +160,6 @@ async def _joined(directory: Directory | None) -> AsyncIterator[Forwarding | Non
         forwarding = Forwarding(directory)
         async with forwarding.open():
             yield forwarding
-
-
-async def _until_drained(clients: RemoteClients, received: list[int]) -> None:
-    """Until a signal came, and what follows from it is done."""
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
-        received.append(await anext(signals))
-        log.info("draining", clients=len(clients.by_id))
-        async with background() as nursery:
-            nursery.start_soon(_kill_at_next, signals, clients)
-            await clients.drain()
 
 
 async def _kill_at_next(signals: AsyncIterator[int], clients: RemoteClients) -> None:

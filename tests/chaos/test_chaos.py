@@ -147,7 +147,7 @@ def check_that_it_works_again(editor):
             assert attempt or len(numbers) == 5  # of a turn that was cut, some may come late
             return
         assert answer["error"]["code"] == -32603
-        assert answer["error"]["data"]["component"]
+        assert answer["error"]["data"]["component"], answer
     raise AssertionError(f"no prompt works any more: {answer}")
 
 

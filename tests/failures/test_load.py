@@ -272,6 +272,7 @@ def test_as_many_open_requests_as_may_be_by_default(run_chain, tmp_path):
 
     refused = editor.answer(editor.request("_hang"))
     assert refused["error"]["message"] == f"more than {limit} open requests"
+    wait_until_idle(*everyone(editor))
     assert peak(editor.pid) - base < BUDGET
     editor.close_stdin()
     assert len([m for m in editor.rest() if str(m.get("id")).startswith("h")]) == limit

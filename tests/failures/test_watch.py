@@ -52,6 +52,15 @@ def test_a_request_that_takes_too_long_is_reported_once():
     assert (watch.due(99.0), watch.next_deadline()) == ([], NEVER)
 
 
+def test_a_prompt_that_takes_too_long_names_its_session():
+    watch = Watch({"session/prompt": 5.0})
+    late = call("session/prompt")
+
+    watch.asked(late, "session/prompt", b'{"sessionId":"s1"}', 0.0)
+
+    assert watch.due(5.0) == [TimedOut(late, 5.0, "s1")]
+
+
 def test_methods_without_a_timeout_may_take_for_ever():
     watch = Watch({"session/new": 5.0})
 

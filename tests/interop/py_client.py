@@ -6,8 +6,8 @@ It starts the agent as the SDK does (a nearly empty environment, stdin closed at
 session with it and prints what came of it as one line of JSON: the answers to `initialize` and
 `session/new`, the events in the order in which the SDK delivered them, and the exit status.
 
---nothing-big is for HTTP: `acp._sse` decodes what the network brings piece by piece, and fails where
-a piece ends within a character.
+--nothing-big is for HTTP: `acp._sse` decodes each piece that the network brings by itself, and
+fails where one ends within a character.
 """
 
 import asyncio

@@ -1,25 +1,52 @@
 """Third-party programs that speak HTTP and WebSocket, at both ends of ours.
 
-What they need beside the peers of the directory above: the extra `http` of the Python SDK; curl and
-openssl; Chromium. Where one is missing its tests are skipped with the reason, in CI they fail.
+What they need beside the peers of the directory above: the extra `http` of the Python SDK, curl,
+and Chromium. Where one is missing its tests are skipped with the reason, in CI they fail.
 """
 
+import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
+import trustme
 from interop.conftest import unavailable
 
 HERE = Path(__file__).parent
+
+
+@attrs.frozen
+class Certificate:
+    """Files of a server, and of the authority that has signed it."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> str:
+        return str(self.directory / "ca.pem")
+
+    @property
+    def cert(self) -> str:
+        return str(self.directory / "cert.pem")
+
+    @property
+    def key(self) -> str:
+        return str(self.directory / "key.pem")
+
+    @property
+    def options(self) -> list[str]:
+        """Of `acp-conductor serve`."""
+        return ["--tls-cert", self.cert, "--tls-key", self.key]
 
 
 @pytest.fixture(scope="session")
 def node_peers(node_peers: Path) -> Path:
     """With the peers of this directory, too."""
     for source in HERE.glob("*.mjs"):
-        shutil.copy(source, node_peers / source.name)
+        shutil.copy(source, node_peers / f"{source.name}.new")
+        os.replace(node_peers / f"{source.name}.new", node_peers / source.name)
     return node_peers
 
 
@@ -37,12 +64,13 @@ def needs() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory, needs: Callable[..., str]) -> Path:
-    """The directory of `cert.pem` and `key.pem`, for 127.0.0.1 and localhost."""
-    directory = tmp_path_factory.mktemp("certificate")
-    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-    made = [needs("openssl"), "req", "-x509", "-newkey", "ec", "-subj", "/CN=localhost"]
-    made += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-addext", names]
-    made += ["-keyout", "key.pem", "-out", "cert.pem", "-days", "2"]
-    subprocess.run(made, cwd=directory, check=True, capture_output=True)
-    return directory
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """For 127.0.0.1 and localhost."""
+    made = Certificate(tmp_path_factory.mktemp("certificate"))
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    authority.cert_pem.write_to_path(made.authority)
+    issued.private_key_pem.write_to_path(made.key)
+    for number, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(made.cert, append=number > 0)
+    return made

@@ -58,7 +58,7 @@ def pages() -> Iterator[tuple[int, Queue[Any]]]:
 def urls(tmp_path, certificate, pages) -> Iterator[list[str]]:
     """Where ACP is served, to pages from 127.0.0.1 and not to those from localhost."""
     allowed = ["--allow-origin", f"http://127.0.0.1:{pages[0]}"]
-    tls = ["--tls-cert", str(certificate / "cert.pem"), "--tls-key", str(certificate / "key.pem")]
+    tls = certificate.options
     with ExitStack() as stack:
         plain = stack.enter_context(served(tmp_path, None, *allowed))
         secure = stack.enter_context(served(tmp_path, None, *allowed, *tls))

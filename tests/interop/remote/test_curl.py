@@ -72,9 +72,8 @@ def curl(request, tmp_path_factory, needs) -> Iterator[Curl]:
     path, options, flags = needs("curl"), [], [flag]
     if tls:
         certificate = request.getfixturevalue("certificate")
-        cert = str(certificate / "cert.pem")
-        options = ["--tls-cert", cert, "--tls-key", str(certificate / "key.pem")]
-        flags += ["--cacert", cert]
+        options = certificate.options
+        flags += ["--cacert", certificate.authority]
     with served(tmp_path_factory.mktemp("chain"), None, *options) as address:
         yield Curl(path, f"http{'s' if tls else ''}://{address}/acp", tuple(flags))
 

@@ -27,9 +27,7 @@ BOTH_ON_ONE_PORT = ["http2/3.5 Sends invalid connection preface"]
 def test_the_server_is_one_of_http2(request, tmp_path, tls):
     options, flags = [], []
     if tls:
-        certificate = request.getfixturevalue("certificate")
-        options = ["--tls-cert", str(certificate / "cert.pem")]
-        options += ["--tls-key", str(certificate / "key.pem")]
+        options = request.getfixturevalue("certificate").options
         flags = ["--tls", "--insecure"]
     report = tmp_path / "report.xml"
     with served(tmp_path, None, *options) as address:

@@ -29,11 +29,9 @@ def test_so_it_is_over_tls(
     alone, certificate, check_same, converse, monkeypatch, peer, tmp_path, scheme, client, agent
 ):
     """The Python SDK speaks HTTP/2 then."""
-    cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
-    tls = ["--tls-cert", cert, "--tls-key", key]
-    with served(tmp_path, {"run": peer(agent)}, *tls) as address:
-        monkeypatch.setenv("SSL_CERT_FILE", cert)
-        monkeypatch.setenv("NODE_EXTRA_CA_CERTS", cert)
+    with served(tmp_path, {"run": peer(agent)}, *certificate.options) as address:
+        monkeypatch.setenv("SSL_CERT_FILE", certificate.authority)
+        monkeypatch.setenv("NODE_EXTRA_CA_CERTS", certificate.authority)
         summary = converse(peer(*client), [f"{scheme}://{address}/acp"])
 
     check_same(remote(summary), remote(alone(peer(*client), peer(agent))))

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
+import trio
+from remote.reaching import reach
+
+from conductor.testing import FakeClient
 
 from .programs import HERE, program
 from .summaries import remote
@@ -39,3 +43,27 @@ def test_a_connected_agent_is_the_agent(
         summary = converse(peer(client), [*conductor("connect"), f"{scheme}://{address}"])
 
     check_same(remote(summary), remote(alone(peer(client), peer(agent))))
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+@pytest.mark.parametrize("agent", ["py_agent", "ts_agent"])
+async def test_one_session_is_cancelled_while_others_go_on(server, scheme, agent):
+    stopped = []
+
+    async def wait(client: FakeClient, session: str) -> None:
+        stopped.append((await client.prompt(session, "wait"))["stopReason"])
+
+    with server(agent) as address:
+        async with reach(connect=f"{scheme}://{address}") as client, trio.open_nursery() as nursery:
+            await client.initialize()
+            first, *others = [await client.new_session("/tmp") for _ in range(3)]
+            nursery.start_soon(wait, client, first)
+            while "you said: wait" not in client.transcript.text(first):
+                await trio.lowlevel.checkpoint()
+            for session in others:
+                answer = await client.prompt(session, "hello")
+                stopped.append(answer["stopReason"])
+            client.cancel(first)
+
+    assert stopped == ["end_turn", "end_turn", "cancelled"]
+    assert [client.transcript.text(each) for each in others] == ["you said: helloHello!"] * 2

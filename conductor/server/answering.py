@@ -1,0 +1,236 @@
+"""What is answered to each HTTP request (RFD "Unified Endpoint Routing").
+
+POST    /acp    a message; `initialize` makes a connection
+GET     /acp    an event stream; of a session, or of the connection
+DELETE  /acp    the end of a connection
+GET     /health whether the process lives; /ready: whether it takes new clients; /accepting: the
+                same, as HAProxy wants to be told that those who are here may stay
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from conductor.remote.carrying import RECEIVED, RESUME, SEQUENCE
+from conductor.remote.numbering import OutOfStep
+from conductor.server.access import Peer, Refusal
+from conductor.server.events import tell, tell_numbered
+from conductor.server.exchange import PLAIN, Exchange, Headers
+from conductor.server.remote_clients import Owner
+from conductor.server.requests import CONNECTION, SESSION, is_json, read_post, wants_events
+from conductor.server.streamable import Streamable, is_error
+
+if TYPE_CHECKING:
+    from conductor.server.app import App
+
+__all__ = ["PATH", "Answering"]
+
+PATH: Final = "/acp"
+_METHODS: Final = "GET, POST, DELETE, OPTIONS"
+_NO_STORE: Final = ("cache-control", "no-store")
+_LAST_EVENT: Final = "last-event-id"
+
+
+@attrs.define(eq=False)
+class Answering(Exchange):
+    """One request of the Streamable HTTP profile, or about the server's state."""
+
+    app: App
+    peer: Peer
+    principal: str = attrs.field(default="", init=False)
+
+    async def answer(self) -> None:
+        with suppress(trio.BrokenResourceError):  # it does not want to know any more
+            await self._answer()
+
+    async def _answer(self) -> None:
+        path, method = self.scope["path"], self.scope["method"]
+        if path in ("/health", "/ready", "/accepting"):
+            await self._state(path, method)
+            return
+        if path != PATH:
+            await self.refuse(Refusal(404, f"there is only {PATH}"))
+            return
+        if method == "OPTIONS":
+            allowed = self.access.preflight(self.headers, self.peer)
+            if isinstance(allowed, Refusal):
+                await self.refuse(allowed)
+            else:
+                await self.respond(204, b"", allowed)
+            return
+        principal = self.access.principal(self.headers, self.peer)
+        if isinstance(principal, Refusal):
+            await self.refuse(principal)
+            return
+        self.principal = principal
+        handler = {"POST": self._post, "GET": self._get, "DELETE": self._delete}.get(method)
+        if handler is None:
+            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", _METHODS),)))
+        else:
+            await handler()
+
+    async def _state(self, path: str, method: str) -> None:
+        if method not in ("GET", "HEAD"):
+            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", "GET, HEAD"),)))
+        elif path != "/health" and not self.app.clients.ready:
+            await self.refuse(Refusal(503 if path == "/ready" else 404, "not ready"))
+        elif path != "/health":
+            directory = self.app.clients.directory
+            away = directory is not None and directory.away
+            await self.respond(200, b"ready; no sessions of others" if away else b"ready", PLAIN)
+        else:
+            await self.respond(200, b"ok", PLAIN)
+
+    # -- POST --------------------------------------------------------------------------------------
+
+    async def _post(self) -> None:
+        if RECEIVED in self.headers:
+            await self._acknowledge()
+            return
+        if not is_json(self.headers.get("content-type", "")):
+            await self.refuse(Refusal(415, "Content-Type must be application/json"))
+            return
+        body = await self.body()
+        if isinstance(body, Refusal):
+            await self.refuse(body)
+            return
+        posted = read_post(self.headers, body)
+        if isinstance(posted, Refusal):
+            await self.refuse(posted)
+        elif posted.is_initialize:
+            await self._initialize(posted)
+        elif not await self._forward(body):
+            streamable = self._find()
+            number = self.number(SEQUENCE)
+            refusal = (
+                streamable
+                if isinstance(streamable, Refusal)
+                else await streamable.post(posted, number)
+            )
+            if refusal is not None:
+                await self.refuse(refusal)
+            else:
+                await self.respond(202, b"", [])
+
+    async def _initialize(self, posted: Any) -> None:
+        """Always a new connection, whatever the headers name."""
+        streamable = self.app.connect(Owner(self.principal, self.peer.address))
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return
+        client = streamable.client
+        streamable.numbered = RESUME in self.headers
+        # A proxy asks its successor, which is the client, before it can answer: whoever initializes
+        # one must know the connection first, to open its stream.
+        early = posted.method != "initialize"
+        if early:
+            identity = self._identity(streamable)
+            await self.start(200, [("content-type", "application/json"), *identity])
+            await self.write(b"\n")
+        answer: bytes | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.until_gone, nursery.cancel_scope)
+                answer = await streamable.initialize(posted)
+                nursery.cancel_scope.cancel()
+        finally:
+            if answer is None or is_error(answer):
+                client.end()
+        if early:
+            await self.write(answer or b"", last=True)
+            return
+        if answer is None:
+            await self.refuse(Refusal(500, "agent closed before initialize response"))
+            return
+        if self.app.clients.directory is not None:
+            await self.app.clients.directory.wait_published()
+        identity = [] if is_error(answer) else self._identity(streamable)
+        await self.respond(200, answer, [("content-type", "application/json"), *identity])
+
+    def _identity(self, streamable: Streamable) -> Headers:
+        keep = [(RESUME, f"{self.patience.keep:g}")] if streamable.numbered else []
+        return [*self.app.identity(streamable.client, self.peer), *keep]
+
+    async def _acknowledge(self) -> None:
+        """One of ours says how much of a stream it has."""
+        if await self._forward():
+            return
+        streamable, number = self._find(), self.number(RECEIVED)
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return
+        try:
+            streamable.mailboxes.of(self.headers.get(SESSION)).acknowledge(number or 0)
+        except OutOfStep as exc:
+            await self.refuse(Refusal(400, str(exc)))
+        else:
+            await self.respond(202, b"", [])
+
+    # -- GET ---------------------------------------------------------------------------------------
+
+    async def _get(self) -> None:
+        if not wants_events(self.headers.get("accept", "")):
+            await self.refuse(Refusal(406, "client must accept text/event-stream"))
+            return
+        if await self._forward():
+            return
+        streamable = self._find()
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return
+        mailbox = streamable.mailbox(self.headers.get(SESSION))
+        if isinstance(mailbox, Refusal):
+            await self.refuse(mailbox)
+            return
+        if streamable.numbered:
+            try:
+                mailbox.acknowledge(self.number(_LAST_EVENT) or 0)
+            except OutOfStep as exc:
+                await self.refuse(Refusal(400, str(exc)))
+                return
+        async with streamable.reading(mailbox), trio.open_nursery() as nursery:
+            nursery.start_soon(self.until_gone, nursery.cancel_scope)
+            await self.start(200, [("content-type", "text/event-stream"), _NO_STORE])
+            if streamable.numbered:
+                await tell_numbered(self, mailbox)
+            else:
+                await tell(self, mailbox)
+            nursery.cancel_scope.cancel()
+
+    # -- DELETE ------------------------------------------------------------------------------------
+
+    async def _delete(self) -> None:
+        if await self._forward():
+            return
+        streamable = self._find()
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return
+        streamable.client.end()
+        await self.respond(202, b"", [])
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _forward(self, body: bytes = b"") -> bool:
+        """Whether the connection is another node's, which has answered."""
+        forwarding = self.app.forwarding
+        owner = await forwarding.owner(self.headers) if forwarding is not None else None
+        if forwarding is None or owner is None:
+            return False
+        if self.peer.certificate is not None:  # which cannot be shown for somebody else
+            location = ("location", f"{owner}{PATH}")
+            await self.refuse(Refusal(307, "the connection is on another server", (location,)))
+            return True
+        done = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.until_gone, nursery.cancel_scope)
+            done = await forwarding.relay_exchange(owner, self.scope, body, self.send)
+            nursery.cancel_scope.cancel()
+        return done
+
+    def _find(self) -> Streamable | Refusal:
+        return self.app.find(self.headers.get(CONNECTION), self.principal)

@@ -1,0 +1,50 @@
+"""The mark by which a proxy learns that it is not the first (`conductor.routing.restarting`)."""
+
+import json
+
+import pytest
+
+from conductor.routing.restarting import RESTART, announced_sessions, marked, members_of
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"protocolVersion":1}',
+        b'{"protocolVersion":1,"_meta":{"x":1e400,"y":"\\ud800"}}',
+        b'{"_meta":null}',
+        b"{}",
+        marked(b"{}", ["of an earlier restart"]),
+    ],
+)
+def test_a_mark_tells_the_sessions_and_leaves_the_rest_as_it_was(params):
+    before, after = members_of(params), members_of(marked(params, ["s1", "s2"]))
+
+    assert announced_sessions(marked(params, ["s1", "s2"])) == ["s1", "s2"]
+    assert {name: bytes(value) for name, value in after.items() if name != "_meta"} == {
+        name: bytes(value) for name, value in before.items() if name != "_meta"
+    }
+    kept, meta = (members_of(bytes(each.get("_meta", b"{}"))) for each in (before, after))
+    del meta[RESTART]
+    kept.pop(RESTART, None)
+    assert {k: bytes(v) for k, v in meta.items()} == {k: bytes(v) for k, v in kept.items()}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        b"{}",
+        b'{"_meta":{}}',
+        b'{"_meta":null}',
+        json.dumps({"title": RESTART}).encode(),
+        json.dumps({"_meta": {RESTART: "once"}}).encode(),
+        json.dumps({"_meta": {RESTART: {"sessions": [1]}}}).encode(),
+    ],
+)
+def test_what_is_no_mark_is_none(params):
+    assert announced_sessions(params) is None
+
+
+def test_a_restart_without_sessions_is_one():
+    assert announced_sessions(marked(b"{}", [])) == []

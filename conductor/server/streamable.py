@@ -16,7 +16,7 @@ import trio
 from msgspec import UNSET
 
 from conductor.errors import ConnectionClosed
-from conductor.messages import Id, Message
+from conductor.messages import INVALID_PARAMS, Id, Message, encode_error, error_pieces
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds
 from conductor.server.mailboxes import Mailbox, Mailboxes
@@ -85,9 +85,10 @@ class Streamable:
 
     async def post(self, posted: Posted, number: int | None = None) -> Refusal | None:
         """Pass a message on, or say why not. One that has a number is passed on once."""
-        if posted.session is not None and posted.needs_session and not self._has(posted.session):
-            return Refusal(404, "Unknown Acp-Session-Id")
         self.client.heard()
+        if posted.session is not None and posted.needs_session and not self._has(posted.session):
+            await self._refuse_session(posted)
+            return None
         streaming = posted.session is not None and self.mailboxes.streaming(posted.session)
         with self.client.carried():
             async with self._posting:
@@ -125,6 +126,14 @@ class Streamable:
             finally:
                 mailbox.taken = False
                 mailbox.left.set()
+
+    async def _refuse_session(self, posted: Posted) -> None:
+        """Say that this connection does not have the session: on its stream, since to a client a
+        404 means that it has no connection any more (TypeScript SDK)."""
+        if posted.is_request and posted.message is not None and posted.message.id is not UNSET:
+            await self.mailboxes.room()
+            error = encode_error(INVALID_PARAMS, "Unknown session", {"sessionId": posted.session})
+            self.mailboxes.connection.put(b"".join(error_pieces(posted.message.id, error))[:-1])
 
     def _is_new(self, number: int) -> bool:
         """Whether a POST with this number has not been taken; from now on, it has."""

@@ -129,9 +129,11 @@ async def test_the_session_of_anothers_connection_is_worth_nothing(tmp_path):
     async with serving(tmp_path) as server, http(server) as client:
         ann, bob = await Remote.open(server, client), await Remote.open(server, client)
         session = await ann.new_session()
-        stolen = await bob.post(prompt(2, session, "say hello"), session)
+        async with bob.stream() as connection:
+            await bob.post(prompt(2, session, "say hello"), session)
+            answer = await connection.receive()
 
-    assert (stolen.status_code, stolen.text) == (404, "Unknown Acp-Session-Id")
+    assert answer["error"]["message"] == "Unknown session"
 
 
 @pytest.mark.parametrize("authorization", [{}, bearer("c" * 32)])

@@ -188,10 +188,28 @@ async def test_what_is_wrong_with_a_request_is_told(tmp_path, version):
             (404, "Unknown Acp-Connection-Id"),
             (400, "Acp-Session-Id header required"),
             (400, "Acp-Session-Id header does not match params.sessionId"),
-            (404, "Unknown Acp-Session-Id"),
+            (202, ""),
             (400, "params.sessionId must be a string"),
             (400, "Acp-Session-Id header requires object params"),
         ]
+
+
+async def test_a_session_that_the_connection_does_not_have_is_an_error_on_its_stream(
+    tmp_path, version
+):
+    """To the TypeScript SDK's client a 404 would be the end of the connection."""
+    async with serving(tmp_path) as server, http(server, version) as client:
+        remote = await Remote.open(server, client, version)
+        await remote.new_session()
+        async with remote.stream() as connection:
+            cancel = {"method": "session/cancel", "params": {"sessionId": "gone"}}
+            await remote.post({"jsonrpc": "2.0", **cancel}, "gone")
+            await remote.post(prompt(7, "gone", "say hello"), "gone")
+            answer = await connection.receive()
+
+    data = {"sessionId": "gone"}
+    error = {"code": -32602, "message": "Unknown session", "data": data}
+    assert answer == {"jsonrpc": "2.0", "id": 7, "error": error}
 
 
 async def test_what_is_wrong_with_a_stream_is_told(tmp_path, version):

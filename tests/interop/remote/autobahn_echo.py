@@ -64,10 +64,10 @@ async def talk(url: str, *, echo: bool = False) -> list[str]:
     """Everything that is said at this address."""
     heard = []
     async with open_socket(Address.of(url, {}), CookieJar(), PATIENCE, LIMIT) as socket:
-        with suppress(SocketClosed):
-            while (text := await socket.receive()) is not None:
-                heard.append(text)
-                if echo:
+        while (text := await socket.receive()) is not None:
+            heard.append(text)
+            if echo:
+                with suppress(SocketClosed):  # whoever receives knows
                     await socket.send(text)
     return heard
 

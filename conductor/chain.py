@@ -168,18 +168,20 @@ class Chain(Host):
         """An agent is not read while the client, or any proxy, has too much to read.
 
         A proxy is read even then, because its one pipe carries both directions, and one that cannot
-        write may not read: until its share of what we may hold waits for those whom it writes to.
-        What waits for the proxy itself does not count: that gets less only if it is read.
+        write may not read: until the one before it, or an outside reader, has its share of what we
+        may hold waiting. So each waits only for somebody nearer to the client, which waits for
+        nobody: there is no circle. What floods toward the agent meets the end of our memory.
         """
         agent_side = component.agent_side
         if agent_side is None:
             return self.edge_gate()
+        share, most = self._share(), self.limits.max_buffered_bytes * 5 // 4
 
         def backlog() -> int:
-            neighbours = component.client_side.neighbour, agent_side.neighbour
-            return max(self._client_backlog(), *(side.backlog() for side in neighbours))
+            before = max(self._client_backlog(), component.client_side.neighbour.backlog())
+            return max(before, agent_side.neighbour.unread(), self._all_backlog() - most + share)
 
-        return Gate(self.flusher, backlog, self._share())
+        return Gate(self.flusher, backlog, share)
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
@@ -323,7 +325,7 @@ class Chain(Host):
         def backlog() -> int:
             most = max((component.backlog() for component in self.components), default=0)
             # A reader outside, whom a plugin sends to, may be slower before the client is stopped.
-            outside = self.client.plain.neighbour.backlog() - self._share() + HIGH_WATER
+            outside = self.client.plain.neighbour.unread() - self._share() + HIGH_WATER
             return max(most, outside) + self._door.size
 
         gate = Gate(self.flusher, backlog, hung_up=self.transport.hung_up)
@@ -332,6 +334,9 @@ class Chain(Host):
     async def _write_client(self, connection: Connection) -> None:
         with trio.CancelScope() as self._writing:
             await write_backlog(connection, self.flusher)
+
+    def _all_backlog(self) -> int:
+        return self._client_backlog() + sum(component.backlog() for component in self.components)
 
     def _share(self) -> int:
         """Of what may wait in all, the part of each who is waited for."""

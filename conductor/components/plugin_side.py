@@ -130,8 +130,10 @@ class PluginSide(Side):
 
     def backlog(self) -> int:
         """A plugin that is in no one's way passes on at once: what waits is behind it."""
-        outside = self._owner.unread_bytes(self)
-        return max(self.lane.size, outside, self.other.neighbour.backlog())
+        return max(self.lane.size, self.other.neighbour.backlog())
+
+    def unread(self) -> int:
+        return max(self._owner.unread_bytes(self), self.other.neighbour.unread())
 
     def pass_on(self, item: Item) -> None:
         """Send a message on as it came."""

@@ -34,6 +34,7 @@ from conductor.remote.carrying import RECEIVED, RESUME, SEQUENCE
 from conductor.remote.http_client import Clients
 from conductor.remote.letters import SET_UPS, Letter, Sessions, body_with_connection, read_letter
 from conductor.remote.link import RemoteLink
+from conductor.remote.network import nobody_listens
 from conductor.remote.numbering import Incoming, Numbered, OutOfStep
 from conductor.remote.perseverance import Perseverance
 from conductor.remote.refusals import refusal, server_words
@@ -251,7 +252,8 @@ class _Exchange:
             if response is not None and response.status_code not in _TRY_AGAIN:
                 self._persevering.reached()
                 return response
-            if not await self._persevering.try_again():
+            nobody = response is None and nobody_listens(error)
+            if not await self._persevering.try_again(nobody=nobody):
                 if response is None:
                     raise error
                 return response
@@ -323,7 +325,8 @@ class _Exchange:
                 self._streams.discard(session)  # it is opened when the session is set up
                 return
             may_go_on = self._is_ours and status in _TRY_AGAIN | {200, _CUT}
-            if may_go_on and await self._persevering.try_again():
+            nobody = status == _CUT and nobody_listens(error)
+            if may_go_on and await self._persevering.try_again(nobody=nobody):
                 continue
             if status == _CUT:
                 self._fail(error)

@@ -18,7 +18,14 @@ from conductor.remote.address import Address
 from conductor.remote.proxies import ProxyFailed, proxy_for, shown, tunnel
 from conductor.remote.tls import TlsFilesError, client_context, what_tls_says
 
-__all__ = ["Unreachable", "keep_alive", "network_errors", "open_stream", "what_the_os_says"]
+__all__ = [
+    "Unreachable",
+    "keep_alive",
+    "network_errors",
+    "nobody_listens",
+    "open_stream",
+    "what_the_os_says",
+]
 
 _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 
@@ -26,12 +33,13 @@ _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 class Unreachable(Exception):
     """There is no way to the address; the text is for people.
 
-    `status` is that of HTTP, where it was refused so.
+    `status` is that of HTTP, where it was refused so; `nobody` says that nothing listens there.
     """
 
-    def __init__(self, reason: str, status: int | None = None) -> None:
+    def __init__(self, reason: str, status: int | None = None, *, nobody: bool = False) -> None:
         super().__init__(reason)
         self.status = status
+        self.nobody = nobody
 
 
 async def open_stream(
@@ -66,7 +74,8 @@ def network_errors(address: Address) -> Iterator[None]:
     except ssl.SSLError as exc:
         raise Unreachable(_reason(address, what_tls_says(exc))) from exc
     except OSError as exc:
-        raise Unreachable(_reason(address, what_the_os_says(exc))) from exc
+        reason = _reason(address, what_the_os_says(exc))
+        raise Unreachable(reason, nobody=nobody_listens(exc)) from exc
 
 
 def keep_alive(seconds: float) -> list[tuple[int, int, int]]:
@@ -92,6 +101,13 @@ def what_the_os_says(error: OSError) -> str:
             return _NOTHING_LISTENS
     first = next((cause for cause in causes if getattr(cause, "strerror", None)), error)
     return str(getattr(first, "strerror", None) or first).lower()
+
+
+def nobody_listens(error: BaseException) -> bool:
+    """Whether the connection was refused at every address that was tried."""
+    attempts = [each for each in (error, *_causes(error)) if isinstance(each, OSError)]
+    refused = [each for each in attempts if isinstance(each, ConnectionRefusedError)]
+    return bool(refused) and all(each in refused or each.errno is None for each in attempts)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -20,7 +20,16 @@ from typing import Final
 
 import attrs
 
-__all__ = ["WINDOW", "Acknowledged", "Incoming", "Numbered", "OutOfStep", "Outgoing", "parse"]
+__all__ = [
+    "WINDOW",
+    "Acknowledged",
+    "Incoming",
+    "Numbered",
+    "OutOfStep",
+    "Outgoing",
+    "Repeated",
+    "parse",
+]
 
 WINDOW: Final = 1024 * 1024
 """Bytes that may be sent and not acknowledged before a sender waits; one text may go beyond it."""
@@ -30,6 +39,8 @@ _ACK_SECONDS: Final = 0.2
 """An acknowledgement is sent after so many texts, or bytes, or seconds, whatever comes first, and
 at once for an empty text, which is the last."""
 _LONGEST_NUMBER: Final = 18
+_WINDOW_OF_NUMBERS: Final = 1000
+"""POSTs that may be under way at a time."""
 
 
 class OutOfStep(Exception):
@@ -147,3 +158,22 @@ class Incoming:
             return None
         self._acknowledged, self._unacknowledged_bytes, self.ack_at = self.taken, 0, math.inf
         return Acknowledged(self.taken)
+
+
+@attrs.define(eq=False)
+class Repeated:
+    """Numbers that may come several times, and in any order within `_WINDOW_OF_NUMBERS`."""
+
+    _taken: set[int] = attrs.field(factory=set, init=False)
+    _highest: int = attrs.field(default=0, init=False)
+
+    def is_new(self, number: int) -> bool:
+        """Whether it comes for the first time. What is older than the window has come."""
+        if number in self._taken or number <= self._highest - _WINDOW_OF_NUMBERS:
+            return False
+        self._taken.add(number)
+        self._highest = max(self._highest, number)
+        if len(self._taken) > 2 * _WINDOW_OF_NUMBERS:
+            oldest = self._highest - _WINDOW_OF_NUMBERS
+            self._taken = {each for each in self._taken if each > oldest}
+        return True

@@ -2,7 +2,8 @@
 
 Each failure is followed by a wait that gets longer and differs from client to client; what is asked
 for next over any connection counts as the next attempt. When nothing has been answered for as long
-as the server keeps what is ours, it is given up.
+as the server keeps what is ours, it is given up; much sooner where nobody listens: the server is
+gone, with everything of ours, unless what listens for it (a load balancer) is being restarted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Final
 import attrs
 import trio
 
-__all__ = ["Perseverance"]
+__all__ = ["NOBODY", "Perseverance"]
 
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 10.0
+NOBODY: Final = 5.0
+"""Seconds that a server is tried again where nobody listens."""
 
 
 @attrs.define(eq=False)
@@ -25,17 +28,24 @@ class Perseverance:
 
     keep: float = 0.0
     _failing_since: float | None = attrs.field(default=None, init=False)
+    _nobody_since: float | None = attrs.field(default=None, init=False)
     _delay: float = attrs.field(default=_FIRST_DELAY, init=False)
 
     def reached(self) -> None:
         """The server has answered."""
-        self._failing_since, self._delay = None, _FIRST_DELAY
+        self._failing_since, self._nobody_since, self._delay = None, None, _FIRST_DELAY
 
-    async def try_again(self) -> bool:
-        """After a failure: wait, and say whether to try again."""
+    async def try_again(self, *, nobody: bool = False) -> bool:
+        """After a failure: wait, and say whether to try again. `nobody` listened there."""
         now = trio.current_time()
         if self._failing_since is None:
             self._failing_since = now
+        if not nobody:
+            self._nobody_since = None
+        elif self._nobody_since is None:
+            self._nobody_since = now
+        elif now - self._nobody_since >= NOBODY:
+            return False
         if now - self._failing_since >= self.keep:
             return False
         delay, self._delay = self._delay, min(2 * self._delay, _LONGEST_DELAY)

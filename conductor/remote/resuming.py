@@ -16,10 +16,12 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from conductor.log import get_logger
 from conductor.remote.carrying import RECEIVED, RESUME, Carrier
 from conductor.remote.link import RemoteLink
 from conductor.remote.network import Unreachable
 from conductor.remote.numbering import OutOfStep
+from conductor.remote.perseverance import NOBODY
 from conductor.remote.websocket import WebSocket, keep_asking
 
 __all__ = ["OFFER", "Agreement", "go_on"]
@@ -31,6 +33,8 @@ _TRY_AGAIN: Final = frozenset({408, 425, 429})
 """Refusals of 4xx that are not for good."""
 _FOR_GOOD: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1010, 4400})
 """Codes of close frames that say that we did something wrong (RFC 6455 §7.4.1)."""
+
+log = get_logger(component="conductor")
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 Connect: TypeAlias = Callable[[Headers], AbstractAsyncContextManager[WebSocket]]
@@ -80,7 +84,8 @@ async def _return(
 ) -> None:
     """Reach the server again, and carry over the socket to its end."""
     until = trio.current_time() + agreement.keep
-    reason = "it was cut"
+    reason, nobody_since = "it was cut", math.inf
+    log.warning("the connection was cut: it is tried again", where=link.where, s=agreement.keep)
     for delay in _delays():
         await trio.sleep(delay)
         if trio.current_time() > until:
@@ -96,6 +101,16 @@ async def _return(
                     return
             except Unreachable as exc:
                 reason = str(exc)
+                now = trio.current_time()
+                nobody_since = min(nobody_since, now) if exc.nobody else math.inf
+                if now - nobody_since >= NOBODY:
+                    link.lost(f"{reason} (for {NOBODY:g} s)")
+                    return
+                if exc.status == 404:
+                    link.lost(
+                        "it has forgotten the connection: it was away for too long, or began anew"
+                    )
+                    return
                 if exc.status is not None and _is_final(exc.status):
                     link.end(reason)
                     return

@@ -53,6 +53,10 @@ class Side:
         """Bytes that wait for whoever takes what is put here."""
         return 0
 
+    def unread(self) -> int:
+        """Bytes that left the chain through plugins, and wait outside of it to be read."""
+        return 0
+
 
 class Nowhere(Side):
     """What a side faces that is linked to nothing: requests are refused, the rest is dropped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -16,6 +17,7 @@ import attrs
 __all__ = ["Access", "Peer", "Refusal", "address_of", "join_headers", "read_tokens"]
 
 METHODS = "GET, POST, DELETE, OPTIONS"
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*))(?::[0-9]*)?")
 _HEADERS = "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
 _EXPOSED = "Acp-Connection-Id, Acp-Session-Id"
 
@@ -107,7 +109,7 @@ class Access:
         ours = {peer.local, *self.hosts}
         if _is_loopback(peer.local):
             ours |= {"localhost", "127.0.0.1", "::1"}
-        if host in ours:
+        if host and host in ours:
             return None
         return Refusal(421, "the Host header names no host of this server (see --host)")
 
@@ -162,10 +164,10 @@ def join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def address_of(host: str) -> str:
-    """The name or address of a `Host` header, without port and brackets, in lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].rstrip(".").lower()
+    """The name or address of a `Host` header, without port and brackets, in lower case; empty where
+    it is none."""
+    match = _HOST.fullmatch(host)
+    return "" if match is None else (match["v6"] or match["name"]).removesuffix(".").lower()
 
 
 def _is_loopback(address: str) -> bool:

@@ -55,6 +55,11 @@ class Answering(Exchange):
         if path != PATH:
             await self.refuse(Refusal(404, f"there is only {PATH}"))
             return
+        if "transfer-encoding" in self.headers and "content-length" in self.headers:
+            # RFC 9112 §6.1: somebody between may have read another body than we would.
+            close = (("connection", "close"),)
+            await self.refuse(Refusal(400, "the body has two lengths", close))
+            return
         if method == "OPTIONS":
             allowed = self.access.preflight(self.headers, self.peer)
             if isinstance(allowed, Refusal):
@@ -163,8 +168,12 @@ class Answering(Exchange):
         if isinstance(streamable, Refusal):
             await self.refuse(streamable)
             return
+        mailbox = streamable.mailboxes.known(self.headers.get(SESSION))
+        if mailbox is None:
+            await self.refuse(Refusal(404, "Unknown Acp-Session-Id"))
+            return
         try:
-            streamable.mailboxes.of(self.headers.get(SESSION)).acknowledge(number or 0)
+            mailbox.acknowledge(number or 0)
         except OutOfStep as exc:
             await self.refuse(Refusal(400, str(exc)))
         else:

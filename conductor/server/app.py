@@ -94,7 +94,7 @@ class App:
         await receive()
         headers = join_headers(scope["headers"])
         socket = AsgiSocket(receive, send)
-        owner = await self._elsewhere(headers, peer)
+        owner = await self._elsewhere(headers, peer) if scope["path"] == PATH else None
         if self.forwarding is not None and owner is not None:
             accept, most = partial(_accept, send), self.clients.bounds.message_bytes
             if await self.forwarding.relay_messages(owner, scope, accept, socket, most):

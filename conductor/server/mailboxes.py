@@ -116,6 +116,10 @@ class Mailboxes:
             mailbox = self.sessions[session] = Mailbox(self)
         return mailbox
 
+    def known(self, session: str | None) -> Mailbox | None:
+        """The same, but none is made."""
+        return self.connection if session is None else self.sessions.get(session)
+
     def streaming(self, session: str) -> bool:
         """Whether somebody reads the session's stream."""
         return session in self.sessions and self.sessions[session].taken

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from conductor.errors import ConnectionClosed
 from conductor.messages import INVALID_PARAMS, Id, Message, encode_error, error_pieces
+from conductor.remote.numbering import Repeated
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds
 from conductor.server.mailboxes import Mailbox, Mailboxes
@@ -26,8 +27,6 @@ from conductor.server.streams import Router
 
 __all__ = ["Streamable"]
 
-_POSTS: Final = 1000
-"""POSTs that may be under way at a time."""
 _decode_result: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -41,8 +40,7 @@ class Streamable:
     router: Router = attrs.field(factory=Router)
     numbered: bool = False
     """It is one of ours: what both say is numbered, so that it may be said again."""
-    _posts: set[int] = attrs.field(factory=set, init=False)
-    """Numbers of the POSTs that were taken; of old ones nobody asks."""
+    _posts: Repeated = attrs.field(factory=Repeated, init=False)
     _initialize: Id = attrs.field(default=None, init=False)
     _answer: bytes | None = attrs.field(default=None, init=False)
     _can_attach: bool = attrs.field(default=False, init=False)
@@ -92,7 +90,7 @@ class Streamable:
         streaming = posted.session is not None and self.mailboxes.streaming(posted.session)
         with self.client.carried():
             async with self._posting:
-                is_new = number is None or self._is_new(number)
+                is_new = number is None or self._posts.is_new(number)
                 if is_new:
                     self.router.asked(posted, streaming=streaming)
                 try:
@@ -134,15 +132,6 @@ class Streamable:
             await self.mailboxes.room()
             error = encode_error(INVALID_PARAMS, "Unknown session", {"sessionId": posted.session})
             self.mailboxes.connection.put(b"".join(error_pieces(posted.message.id, error))[:-1])
-
-    def _is_new(self, number: int) -> bool:
-        """Whether a POST with this number has not been taken; from now on, it has."""
-        if number in self._posts:
-            return False
-        self._posts.add(number)
-        if len(self._posts) > 2 * _POSTS:
-            self._posts = {each for each in self._posts if each > number - _POSTS}
-        return True
 
     def _has(self, session: str) -> bool:
         return self.client.has_session(session) or session in self.mailboxes.sessions

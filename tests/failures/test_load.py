@@ -128,7 +128,7 @@ def test_both_directions_at_once_through_proxies_with_one_thread(run_chain, tota
 
 
 @pytest.mark.parametrize("floods", [4, pytest.param(32, marks=pytest.mark.long)])
-@pytest.mark.parametrize("who", ["proxy", "proxy behind another", "agent"])
+@pytest.mark.parametrize("who", ["proxy", "proxy behind others", "agent"])
 def test_a_component_that_floods_the_client(run_chain, who, floods):
     """A proxy is read until its share is used up: its pipe carries both directions.
 
@@ -136,7 +136,7 @@ def test_a_component_that_floods_the_client(run_chain, who, floods):
     """
     flags = ["--fault", "flood", "--at", "_flood"]
     floody = {"run": agent(*(["--proxy"] * (who != "agent")), *flags), "name": "floody"}
-    before = [proxy("p")] * (who == "proxy behind another")
+    before = [proxy(name) for name in "pqr" if who == "proxy behind others"]
     editor = run_chain(*([floody] if who == "agent" else [agent(), *before, floody]))
     editor.open()
     base = peak(editor.pid)

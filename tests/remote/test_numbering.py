@@ -16,6 +16,7 @@ from conductor.remote.numbering import (
     Numbered,
     Outgoing,
     OutOfStep,
+    Repeated,
     parse,
 )
 
@@ -180,3 +181,16 @@ def test_few_are_acknowledged_after_a_moment_and_once():
 
     assert acks == [None, Acknowledged(1), None]
     assert incoming.ack_at == math.inf
+
+
+def test_what_may_be_repeated_is_new_once_in_whatever_order_it_comes():
+    posts = Repeated()
+
+    assert [posts.is_new(number) for number in (2, 1, 2, 3, 1)] == [True, True, False, True, False]
+
+
+def test_numbers_that_run_backwards_are_not_remembered_for_ever():
+    posts = Repeated()
+
+    assert sum(posts.is_new(number) for number in range(10_000, 0, -1)) == 1000
+    assert sum(posts.is_new(number) for number in range(9000, 20_000)) == 10_000 - 0

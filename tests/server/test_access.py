@@ -23,7 +23,11 @@ def test_every_name_of_this_machine_is_ours_on_loopback(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost, evil"]
+    "host",
+    [
+        *("", "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost, evil"),
+        *("[::1]evil.example", "localhost:1@evil.example", "localhost:evil", "[localhost", "[]"),
+    ],
 )
 def test_a_host_that_is_not_ours_is_refused(host):
     refusal = Access().principal({"host": host}, LOCAL)

@@ -136,6 +136,15 @@ async def test_the_session_of_anothers_connection_is_worth_nothing(tmp_path):
     assert answer["error"]["message"] == "Unknown session"
 
 
+async def test_what_was_told_of_anothers_session_cannot_be_acknowledged(tmp_path):
+    async with serving(tmp_path) as server, http(server) as client:
+        remote = await Remote.open(server, client)
+        headers = remote.headers("another's", **{"acp-conductor-received": "0"})
+        acknowledged = await client.post("/acp", headers=headers)
+
+    assert acknowledged.status_code == 404
+
+
 @pytest.mark.parametrize("authorization", [{}, bearer("c" * 32)])
 async def test_nothing_but_health_is_to_be_had_without_a_token(tmp_path, authorization):
     async with serving(tmp_path, access=TOKENS) as server, http(server) as client:
@@ -198,6 +207,19 @@ async def test_a_head_that_is_too_long_is_refused(tmp_path):
     ):
         await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2000)
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(tmp_path):
+    head = (
+        b"POST /acp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    async with serving(tmp_path) as server, await connect(server) as stream:
+        await stream.send_all(head + b"0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b"".join([chunk async for chunk in stream])
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 async def test_bodies_that_are_too_much_together_are_refused_until_there_is_room(tmp_path):

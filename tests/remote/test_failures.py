@@ -77,9 +77,20 @@ async def test_the_server_wants_to_know_who_asks(scheme):
 
     assert error.data["reason"] == (
         f"it was refused at {scheme}://{where}/acp: 401 Unauthorized (who is ***?); "
-        "it wants to know who asks: `headers: {Authorization: …}`"
+        "it does not know the token, or the user, that it was told"
     )
     assert "hidden2" not in str(error.data)
+
+
+@SCHEMES
+async def test_the_server_wants_a_token_where_there_is_none(scheme):
+    answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+    async with listener(answering(answer)) as where:
+        error = await why_it_does_not_start(connect=f"{scheme}://{where}")
+
+    assert error.data["reason"].endswith(
+        "it wants to know who asks: `headers: {Authorization: …}`, or `--token-file`"
+    )
 
 
 @SCHEMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from conductor.remote.perseverance import Perseverance
+from conductor.remote.perseverance import NOBODY, Perseverance
 
 
 async def failures(persevering: Perseverance) -> list[float]:
@@ -35,3 +35,20 @@ async def test_an_answer_makes_it_new(autojump_clock):
     persevering.reached()
 
     assert await persevering.try_again()
+
+
+async def test_where_nobody_listens_it_is_given_up_much_sooner(autojump_clock):
+    persevering, began = Perseverance(keep=60), trio.current_time()
+    while await persevering.try_again(nobody=True):
+        pass
+
+    assert NOBODY <= trio.current_time() - began < 3 * NOBODY
+
+
+async def test_somebody_who_does_not_answer_is_not_nobody(autojump_clock):
+    persevering, began = Perseverance(keep=60), trio.current_time()
+    attempts = 0
+    while await persevering.try_again(nobody=attempts % 2 == 0):
+        attempts += 1
+
+    assert trio.current_time() - began >= 60

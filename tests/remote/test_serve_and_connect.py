@@ -95,6 +95,27 @@ async def test_after_the_server_was_killed_its_sessions_are_loaded_again(scheme,
 
 
 @SCHEMES
+async def test_where_nobody_listens_any_more_a_prompt_is_answered_soon(
+    scheme, tmp_path, monkeypatch
+):
+    """Long before the time is over for which the server would have kept its chain."""
+    monkeypatch.setattr("conductor.remote.perseverance.NOBODY", 0.3)
+    monkeypatch.setattr("conductor.remote.resuming.NOBODY", 0.3)
+    with serve(tmp_path, echo_agent()) as (process, line):
+        async with reach(connect=where(line, scheme), restarts=Restarts(0, 1.0)) as client:
+            client.handlers["session/request_permission"] = lambda _: _kill(process)
+            await client.initialize()
+            session = await client.new_session("/tmp")
+            with trio.fail_after(10), pytest.raises(RequestError, match="connection refused"):
+                await client.prompt(session, "perm")
+
+
+async def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    await trio.sleep_forever()
+
+
+@SCHEMES
 async def test_a_server_lets_in_who_has_its_token(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):

@@ -87,7 +87,7 @@ async def test_a_certificate_of_nobody_that_we_know_is_refused_with_what_to_do(a
         error = await why_it_does_not_start(connect=url)
 
     assert f"could not be reached at {url}: its certificate is not trusted (" in error.message
-    assert "`tls: {ca: …}` names the authority" in error.message
+    assert "`tls: {ca: …}`, or `--ca`, names the authority" in error.message
 
 
 async def test_a_certificate_for_another_name_is_refused_unless_that_name_is_expected(authority):

@@ -9,13 +9,17 @@ def remote(summary: dict[str, Any]) -> dict[str, Any]:
     """A summary without that.
 
     Over HTTP, `initialize` tells the connection's id (RFD, "Streamable HTTP Message Flow"), and a
-    session has a stream of its own: what belongs to no session is ordered by another stream.
+    session has a stream of its own: what belongs to no session is ordered by another stream. What
+    is announced of a session waits for its stream, and comes together with what is asked for first;
+    the Python SDK hands over an answer at once, and an update in a task.
     """
     summary["initialize"].pop("connectionId", None)
-    kinds = ("asked", "told")
-    events = summary["events"]
-    summary["events"] = [
-        *(event for event in events if event[0] not in kinds),
-        *(event for event in events if event[0] in kinds),
-    ]
+    summary["events"].sort(key=_apart)
     return summary
+
+
+def _apart(event: list[Any]) -> int:
+    if event[0] in ("asked", "told"):
+        return 2
+    announced = event[0] == "update" and event[2]["sessionUpdate"] == "available_commands_update"
+    return 0 if announced else 1

@@ -93,6 +93,11 @@ def _connection(
         usable = False
     if not usable:
         raise click.BadParameter("expected a URL such as wss://example.org/acp", param_hint="URL")
+    if parts.password is not None:
+        raise click.UsageError(
+            "everybody on this machine can read a password on the command line: --header-file "
+            "may hold `Authorization: Basic …`"
+        )
     if tls is not None and parts.scheme in ("ws", "http"):
         raise click.UsageError(f"{parts.scheme}:// is not encrypted: write {parts.scheme}s://")
     name = parts.hostname or "agent"

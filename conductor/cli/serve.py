@@ -105,7 +105,7 @@ def command(file: str, **options: Any) -> None:
 def _settings(message_bytes: int, **options: Any) -> Settings:
     import os
 
-    from conductor.server.access import Access, read_tokens
+    from conductor.server.access import Access, address_of, read_tokens
     from conductor.server.addresses import TcpAddress, parse_address
     from conductor.server.bounds import Bounds, Patience
     from conductor.server.listening import tls_context
@@ -129,7 +129,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
     access = Access(
         tokens=tokens,
         certificates=client_ca is not None,
-        hosts=frozenset(host.lower() for host in options["hosts"]),
+        hosts=frozenset(map(address_of, options["hosts"])),
         origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
     )
     exposed = [a for a in listen if isinstance(a, TcpAddress) and not a.is_loopback]

@@ -123,6 +123,7 @@ def _is_one_run(block: bytes, count: int) -> bool:
     return (
         1 < count > len(block) // _SHORT
         and block.startswith(_FIRST)
+        and block.startswith(_FIRST, block.rfind(b"\n", 0, -1) + 1)  # mostly an answer, if any
         and block.endswith(_LAST)
         and block.count(_SEAM) == count - 1
         and _are_updates(block, count)

@@ -112,7 +112,7 @@ def nobody_listens(error: BaseException) -> bool:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """The errors of the single attempts, where several addresses were tried."""
-    for cause in (error.__cause__, *getattr(error, "exceptions", ())):
+    for cause in (error.__cause__ or error.__context__, *getattr(error, "exceptions", ())):
         if cause is not None:
             yield cause
             yield from _causes(cause)

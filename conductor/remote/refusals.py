@@ -10,19 +10,22 @@ from conductor.remote.address import Address
 __all__ = ["refusal", "server_words"]
 
 _HELP: Final = {
-    401: "; it wants to know who asks: `headers: {Authorization: …}`",
+    401: "; it wants to know who asks: `headers: {Authorization: …}`, or `--token-file`",
     403: "; who asks may not do this: look at `headers`, or at `tls` for a certificate",
     404: "; is this the path of its endpoint?",
     405: "; is this the path of its endpoint?",
     407: "; the proxy of the environment wants to know who asks: `http://user:password@…`",
     426: "; it wants another protocol: try `ws://` for `http://`, or the other way round",
 }
+_UNKNOWN: Final = "; it does not know the token, or the user, that it was told"
 _LONGEST: Final = 200
 
 
 def refusal(address: Address, status: int, body: bytes) -> str:
     """For a server that does not let us in."""
-    return f"was refused at {address.shown}: {_status(status)}{server_words(body)}{_help(status)}"
+    knows_us = any(name.lower() == "authorization" for name in address.headers)
+    help = _UNKNOWN if status == 401 and knows_us else _HELP.get(status, "")
+    return f"was refused at {address.shown}: {_status(status)}{server_words(body)}{help}"
 
 
 def server_words(body: bytes) -> str:
@@ -39,7 +42,3 @@ def _status(status: int) -> str:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         return str(status)
-
-
-def _help(status: int) -> str:
-    return _HELP.get(status, "")

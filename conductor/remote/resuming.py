@@ -108,7 +108,7 @@ async def _return(
                     return
                 if exc.status == 404:
                     link.lost(
-                        "it has forgotten the connection: it was away for too long, or began anew"
+                        "it has forgotten us (404): it was cut for too long, or has begun anew"
                     )
                     return
                 if exc.status is not None and _is_final(exc.status):

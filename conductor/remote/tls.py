@@ -38,12 +38,13 @@ def what_tls_says(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); "
-            "`tls: {ca: …}` names the authority that signed it"
+            "`tls: {ca: …}`, or `--ca`, names the authority that signed it"
         )
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "alert" in reason and "certificate" in reason:
         return f"it did not take our certificate ({reason}); `tls: {{cert: …, key: …}}` names one"
-    return f"TLS failed ({reason})"
+    hint = "; does it speak TLS at all?" if "eof" in reason or "wrong version" in reason else ""
+    return f"TLS failed ({reason}){hint}"
 
 
 class _Encrypted(Exception):

@@ -120,7 +120,8 @@ async def open_socket(
                     receive_buffer_size=_RECEIVE,
                 )
             if stream.at_end.cancelled_caught:
-                raise Unreachable(f"did not answer at {address.shown} as a WebSocket")
+                hint = "" if address.is_secure else "; does it want wss://?"
+                raise Unreachable(f"did not answer at {address.shown} as a WebSocket{hint}")
             keep_cookies(address, connection.handshake_headers, cookies)
             parting.connection = connection
             yield WebSocket(connection, stream, parting)

@@ -25,6 +25,7 @@ from conductor.remote.lines import Lines
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.directory import Directory
+from conductor.server.owning import Owners, guarding
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 
@@ -148,6 +149,7 @@ class RemoteClients:
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    _owners: Owners = attrs.field(factory=Owners, init=False)
     _last_number: int = attrs.field(default=0, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
 
@@ -193,6 +195,8 @@ class RemoteClients:
             self.directory.connection_opened(client.id)
             make, principal = client.chain.make, owner.principal
             client.chain.make = registering(make, self.directory, principal)
+        if owner.principal:
+            client.chain.make = guarding(client.chain.make, self._owners, owner.principal)
         self.by_id[client.id] = client
         self._counts[owner.counted_as] += 1
         self._nursery.start_soon(self._run, client)

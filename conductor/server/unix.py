@@ -34,7 +34,10 @@ def listen_unix(path: str) -> Iterator[trio.SocketListener]:
     sock = stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM)
     try:
         os.fchmod(sock.fileno(), _MODE)  # before it has a name: nobody gets in between
-        sock.bind(path)
+        try:
+            sock.bind(path)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror or str(exc), path) from None
         try:
             os.chmod(path, _MODE)
             sock.listen(128)

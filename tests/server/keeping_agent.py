@@ -36,6 +36,11 @@ class KeepingAgent(Agent):
         self._file(session).touch()
         return {"sessionId": session}
 
+    @on("session/list")
+    async def list(self, params: dict[str, Any]) -> dict[str, Any]:
+        names = sorted(file.name for file in Path(self.directory).iterdir())
+        return {"sessions": [{"sessionId": name, "cwd": "/"} for name in names]}
+
     @on("session/load")
     @on("session/resume")
     async def load(self, params: dict[str, Any]) -> dict[str, Any]:

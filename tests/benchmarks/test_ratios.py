@@ -17,14 +17,14 @@ from .measures import MEASURES
 from .subjects import RELAY, SUBJECTS
 
 BOUNDS = {
-    "round-trip": {0: 20, 1: 56},
-    "question": {0: 18, 1: 44},
-    "small": {0: 35, 1: 75},
-    "single": {0: 9, 1: 18},
-    "medium": {0: 30, 1: 64},
-    "large": {0: 26, 1: 52},
-    "upload": {0: 26, 1: 62},
-    "sessions": {0: 19, 1: 34},
+    "round-trip": {0: 8, 1: 18},
+    "question": {0: 8, 1: 16},
+    "small": {0: 18, 1: 45},
+    "single": {0: 4, 1: 6},
+    "medium": {0: 16, 1: 36},
+    "large": {0: 16, 1: 32},
+    "upload": {0: 20, 1: 46},
+    "sessions": {0: 11, 1: 21},
 }
 """By measure, and by number of proxies."""
 TRIES = 4

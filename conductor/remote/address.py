@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +20,7 @@ __all__ = ["Address"]
 
 _PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
 _DEFAULT_PATH: Final = "/acp"
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 
 
 @attrs.frozen(repr=False)
@@ -58,6 +60,12 @@ class Address:
         return self.scheme in ("ws", "wss")
 
     @property
+    def shows_credentials(self) -> bool:
+        """Whether others on the way can read who we are: beyond this machine, and not encrypted."""
+        known = any(name.lower() in _CREDENTIALS for name in self.headers)
+        return known and not self.is_secure and not _is_this_machine(self.host)
+
+    @property
     def authority(self) -> str:
         """Host and port, as the header `Host` has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -72,6 +80,13 @@ class Address:
     def shown(self) -> str:
         """For people: without the query either."""
         return self.url.partition("?")[0]
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def basic(user: str, password: str | None) -> str:

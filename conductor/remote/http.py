@@ -17,6 +17,7 @@ is sent again under its number, by which it is taken once.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from conductor.remote.carrying import RECEIVED, RESUME, SEQUENCE
 from conductor.remote.http_client import Clients
 from conductor.remote.letters import SET_UPS, Letter, Sessions, body_with_connection, read_letter
 from conductor.remote.link import RemoteLink
-from conductor.remote.network import nobody_listens
+from conductor.remote.network import nobody_listens, warn_of_plain_credentials
 from conductor.remote.numbering import Incoming, Numbered, OutOfStep
 from conductor.remote.perseverance import Perseverance
 from conductor.remote.refusals import refusal, server_words
@@ -45,6 +46,8 @@ __all__ = ["carry"]
 _CONNECTION: Final = "Acp-Connection-Id"
 _SESSION: Final = "Acp-Session-Id"
 _LAST_EVENT: Final = "Last-Event-ID"
+_IN_A_HEADER: Final = re.compile(r"[!-~]([ -~]*[!-~])?").fullmatch
+_NO_HEADER: Final = "the id of this session cannot be in a header, where HTTP wants it: use ws://"
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 _WAITING: Final = 1024 * 1024
@@ -64,6 +67,7 @@ async def carry(
     link: RemoteLink, address: Address, cookies: CookieJar, ping_timeout: float
 ) -> None:
     """Be the connection with the endpoint at this address."""
+    warn_of_plain_credentials(address)
     clients = Clients(address, cookies, ping_timeout)
     await clients.open()
     exchange = _Exchange(link, address, clients, ping_timeout)
@@ -93,7 +97,10 @@ class _Exchange:
     sessions: Sessions = attrs.field(factory=Sessions, init=False)
     heard: float = attrs.field(factory=trio.current_time, init=False)
     """When the server last said anything."""
-    _persevering: Perseverance = attrs.field(factory=Perseverance, init=False)
+    _persevering: Perseverance = attrs.field(
+        default=attrs.Factory(lambda self: Perseverance(where=self.link.where), takes_self=True),
+        init=False,
+    )
     _posts: int = attrs.field(default=0, init=False)
     """Messages that were posted, to a server of ours."""
     _events: dict[str | None, Incoming] = attrs.field(factory=dict, init=False)
@@ -199,6 +206,9 @@ class _Exchange:
 
     async def _post(self, letter: Letter) -> None:
         session = self.sessions.posts(letter)
+        if session is not None and not _IN_A_HEADER(session):
+            await self._refuse(letter, _NO_HEADER, b"")
+            return
         if session is not None and letter.kind != "response":
             self._open_stream(session)
         number = {}
@@ -383,7 +393,7 @@ class _Exchange:
     async def _deliver(self, lines: list[bytes]) -> None:
         for line in lines:
             session = self.sessions.arrives(read_letter(line))
-            if session is not None:
+            if session is not None and _IN_A_HEADER(session):
                 self._open_stream(session)
         self._unread += 1
         try:

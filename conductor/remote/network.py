@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import trio
 
+from conductor.log import get_logger
 from conductor.remote.address import Address
 from conductor.remote.proxies import ProxyFailed, proxy_for, shown, tunnel
 from conductor.remote.tls import TlsFilesError, client_context, what_tls_says
@@ -24,8 +25,11 @@ __all__ = [
     "network_errors",
     "nobody_listens",
     "open_stream",
+    "warn_of_plain_credentials",
     "what_the_os_says",
 ]
+
+log = get_logger(component="conductor")
 
 _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 
@@ -57,6 +61,13 @@ async def open_stream(
         if context is None:
             return stream
         return await _encrypted(stream, context, address.tls.server_name or address.host)
+
+
+def warn_of_plain_credentials(address: Address) -> None:
+    """Tell the person that others may read what should be secret."""
+    if address.shows_credentials:
+        safe = f"{address.scheme}s://"
+        log.warning("the token goes over the network as plain text", to=address.shown, safe=safe)
 
 
 @contextmanager

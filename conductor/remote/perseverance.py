@@ -14,6 +14,8 @@ from typing import Final
 import attrs
 import trio
 
+from conductor.log import get_logger
+
 __all__ = ["NOBODY", "Perseverance"]
 
 _FIRST_DELAY: Final = 0.1
@@ -21,12 +23,16 @@ _LONGEST_DELAY: Final = 10.0
 NOBODY: Final = 5.0
 """Seconds that a server is tried again where nobody listens."""
 
+log = get_logger(component="conductor")
+
 
 @attrs.define(eq=False)
 class Perseverance:
     """`keep` is in seconds; at 0, the first failure is the last."""
 
     keep: float = 0.0
+    where: str = ""
+    """For people."""
     _failing_since: float | None = attrs.field(default=None, init=False)
     _nobody_since: float | None = attrs.field(default=None, init=False)
     _delay: float = attrs.field(default=_FIRST_DELAY, init=False)
@@ -40,6 +46,8 @@ class Perseverance:
         now = trio.current_time()
         if self._failing_since is None:
             self._failing_since = now
+            if self.keep:
+                log.warning("the connection was cut, and is tried again", where=self.where)
         if not nobody:
             self._nobody_since = None
         elif self._nobody_since is None:

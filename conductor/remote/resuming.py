@@ -85,7 +85,7 @@ async def _return(
     """Reach the server again, and carry over the socket to its end."""
     until = trio.current_time() + agreement.keep
     reason, nobody_since = "it was cut", math.inf
-    log.warning("the connection was cut: it is tried again", where=link.where, s=agreement.keep)
+    told = False
     for delay in _delays():
         await trio.sleep(delay)
         if trio.current_time() > until:
@@ -101,6 +101,9 @@ async def _return(
                     return
             except Unreachable as exc:
                 reason = str(exc)
+                if not told and exc.status is None:
+                    log.warning("the connection was cut, and is tried again", reason=reason)
+                    told = True
                 now = trio.current_time()
                 nobody_since = min(nobody_since, now) if exc.nobody else math.inf
                 if now - nobody_since >= NOBODY:

@@ -22,7 +22,7 @@ from conductor.remote.address import Address
 from conductor.remote.carrying import MORE
 from conductor.remote.cookies import cookies_for, keep_cookies
 from conductor.remote.link import RemoteLink
-from conductor.remote.network import Unreachable, open_stream
+from conductor.remote.network import Unreachable, open_stream, warn_of_plain_credentials
 from conductor.remote.parting import Parting
 from conductor.remote.refusals import refusal
 from conductor.remote.socket import Socket, SocketClosed
@@ -41,6 +41,7 @@ async def carry(
     """Be the connection with the WebSocket at this address."""
     from conductor.remote.resuming import OFFER, Agreement, go_on
 
+    warn_of_plain_credentials(address)
     limit = link.max_message_bytes
     connect = partial(open_socket, address, cookies, ping_timeout, limit)
     async with connect(OFFER) as socket:

@@ -99,7 +99,7 @@ class Answering(Exchange):
         if not is_json(self.headers.get("content-type", "")):
             await self.refuse(Refusal(415, "Content-Type must be application/json"))
             return
-        body = await self.body()
+        body = await self.body(Owner(self.principal, self.peer.address).counted_as)
         if isinstance(body, Refusal):
             await self.refuse(body)
             return

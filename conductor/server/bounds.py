@@ -27,6 +27,8 @@ class Bounds:
     """The longest message."""
     body_bytes: int = 512 * 1024 * 1024
     """Of all bodies together that are being received."""
+    body_bytes_each: int = 384 * 1024 * 1024
+    """Of those of one principal; of one address, where there is no authentication."""
     header_bytes: int = 64 * 1024
 
 

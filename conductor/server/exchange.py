@@ -6,6 +6,7 @@ was answered would end the whole TCP connection, which may be shared (hypercorn,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
@@ -29,9 +30,16 @@ _EXCESS: Final = 1024 * 1024
 
 @attrs.define(eq=False)
 class Load:
-    """Bytes of bodies that are not complete yet, of all requests together."""
+    """Bytes of bodies that are not complete yet: of all requests together, and of one's own."""
 
     bytes: int = 0
+    of: Counter[str] = attrs.field(factory=Counter)
+
+    def add(self, whose: str, count: int) -> None:
+        self.bytes += count
+        self.of[whose] += count
+        if not self.of[whose]:
+            del self.of[whose]
 
 
 @attrs.define(eq=False)
@@ -57,9 +65,9 @@ class Exchange:
         value = self.headers.get(header, "")
         return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
 
-    async def body(self) -> bytes | Refusal:
-        """The body, read to its end: what still comes for a request that was answered would end the
-        whole TCP connection, which may be shared (hypercorn, HTTP/2)."""
+    async def body(self, whose: str) -> bytes | Refusal:
+        """The body, which counts as theirs. It is read to its end: what still comes for a request
+        that was answered would end the whole TCP connection (hypercorn, HTTP/2)."""
         bounds, load = self.bounds, self.load
         body = bytearray()
         refusal: Refusal | None = None
@@ -67,19 +75,19 @@ class Exchange:
             async for chunk in self._chunks(bounds.message_bytes):
                 if refusal is None:
                     body += chunk
-                    load.bytes += len(chunk)
+                    load.add(whose, len(chunk))
                 if len(body) > bounds.message_bytes:
                     refusal = Refusal(413, "POST body too large")
-                elif load.bytes > bounds.body_bytes:
+                elif load.bytes > bounds.body_bytes or load.of[whose] > bounds.body_bytes_each:
                     refusal = Refusal(503, "too much at a time", (("retry-after", "1"),))
                 if refusal is not None:
-                    load.bytes -= len(body)
+                    load.add(whose, -len(body))
                     body.clear()
             return refusal or bytes(body)
         except trio.TooSlowError:
             return Refusal(408, "the rest of the body did not come")
         finally:
-            load.bytes -= len(body)
+            load.add(whose, -len(body))
 
     async def refuse(self, refusal: Refusal) -> None:
         """Say no, after what is left of the body."""

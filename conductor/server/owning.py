@@ -1,4 +1,4 @@
-"""Whose a session is: what an agent keeps for one principal, nobody else takes up, deletes or lists.
+"""Whose a session is: what an agent keeps for one principal nobody else takes up, deletes or sees.
 
 The agents of all chains run as one user, most keep their sessions in one place, and load whatever
 they are asked to. A proxy nearest each client that showed credentials remembers who set up which

@@ -21,11 +21,11 @@ from conductor.chain import Chain, Ending
 from conductor.endpoint import background
 from conductor.log import get_logger
 from conductor.remote.carrying import Carrier
-from conductor.remote.lines import Lines
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.directory import Directory
 from conductor.server.owning import Owners, guarding
+from conductor.server.turns import WatchedLines
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 
@@ -62,7 +62,7 @@ class RemoteClient:
     id: str = attrs.field(repr=False)
     owner: Owner
     profile: Literal["websocket", "http", "unix"]
-    lines: Lines
+    lines: WatchedLines
     chain: Chain
     carriers: int = attrs.field(default=0, init=False)
     cut_since: float | None = attrs.field(factory=trio.current_time, init=False)
@@ -87,9 +87,10 @@ class RemoteClient:
 
     @property
     def busy(self) -> bool:
-        """Whether a request of the client is open: a turn, above all."""
+        """Whether a turn runs, or any request of the client is open."""
         connection = self.chain.client.connection
-        return connection is not None and bool(connection.unanswered())
+        is_asked = connection is not None and bool(connection.unanswered())
+        return is_asked or (self.attached and bool(self.lines.running))
 
     def has_session(self, session: str) -> bool:
         """Whether this session was set up over this connection, and not closed since."""
@@ -123,7 +124,7 @@ class RemoteClient:
     def come_back(self) -> None:
         """It is there again: its chain goes on with it."""
         theirs, ours = memory_pair()
-        self.lines, self.parked = Lines(ours), False
+        self.lines, self.parked = WatchedLines(ours, running=self.lines.running), False
         self.chain.take_back(theirs)
 
     def heard(self) -> None:
@@ -186,7 +187,7 @@ class RemoteClients:
             id=secrets.token_urlsafe(24),
             owner=owner,
             profile=profile,
-            lines=Lines(ours),
+            lines=WatchedLines(ours),
             chain=self.make_chain(theirs),
         )
         if self.directory is not None:

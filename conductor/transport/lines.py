@@ -16,6 +16,7 @@ import msgspec
 __all__ = ["BlockSplitter", "LineSplitter", "OverlongLine"]
 
 _END: Final = 4096
+_LONG: Final = 4 * 1024 * 1024
 _NEWLINE: Final = ord("\n")
 
 
@@ -32,7 +33,9 @@ class BlockSplitter:
     """Cuts a byte stream behind newlines. `limit` is the longest line, in bytes."""
 
     limit: int
-    _pieces: list[bytes] = attrs.field(factory=list, init=False)
+    _pieces: list[bytes | bytearray] = attrs.field(factory=list, init=False)
+    """What there is of a line without its end; of a long one in one piece, which malloc gives back
+    to the system, as it may not with a thousand small ones."""
     _size: int = attrs.field(default=0, init=False)
     _overlong: OverlongLine | None = attrs.field(default=None, init=False)
 
@@ -73,7 +76,12 @@ class BlockSplitter:
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._overlong is None:
-            self._pieces.append(piece)
+            if self._size <= _LONG:
+                self._pieces.append(piece)
+            elif len(self._pieces) == 1 and isinstance(self._pieces[0], bytearray):
+                self._pieces[0] += piece
+            else:
+                self._pieces = [bytearray().join((*self._pieces, piece))]
             if self._size <= self.limit:
                 return
             whole = b"".join(self._pieces)

@@ -34,3 +34,20 @@ def test_a_header_that_is_given_counts_more_than_the_user_of_a_url():
     address = Address.of("wss://me:pass@example.org", {"authorization": "Bearer t"})
 
     assert address.headers == {"authorization": "Bearer t"}
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "shown"),
+    [
+        ("ws://example.org", {"authorization": "Bearer x"}, True),
+        ("http://10.0.0.7:8765", {"Authorization": "Bearer x"}, True),
+        ("http://me:secret@example.org", {}, True),
+        ("ws://example.org", {"X-Trace": "1"}, False),
+        ("wss://example.org", {"Authorization": "Bearer x"}, False),
+        ("ws://127.0.0.2", {"Authorization": "Bearer x"}, False),
+        ("http://[::1]:8765", {"Authorization": "Bearer x"}, False),
+        ("ws://localhost:8765", {"Authorization": "Bearer x"}, False),
+    ],
+)
+def test_credentials_can_be_read_by_others_beyond_this_machine_without_tls(url, headers, shown):
+    assert Address.of(url, headers).shows_credentials is shown

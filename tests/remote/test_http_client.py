@@ -284,6 +284,22 @@ async def test_a_message_that_the_server_does_not_take_is_answered_and_the_conne
         assert await client.new_session("/tmp") == "s1"
 
 
+@pytest.mark.parametrize("session", ["é", "a\r\nX-Evil: 1", "", " blank"])
+async def test_a_session_that_no_header_can_name_is_refused_and_the_connection_goes_on(session):
+    script = Script()
+    script.results["session/new"] = {"sessionId": session}
+    async with served(script) as url, reach(connect=url) as client:
+        await client.initialize()
+        assert await client.new_session("/tmp") == session
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, "hi")
+        script.results["session/new"] = {"sessionId": "s1"}
+
+        assert "the id of this session cannot be in a header" in caught.value.data
+        assert await client.new_session("/tmp") == "s1"
+        assert (await client.prompt("s1", "hi"))["stopReason"] == "end_turn"
+
+
 async def test_a_session_may_be_loaded_from_a_server_that_does_not_know_it_before():
     class Strict(Script):
         known: bool = False

@@ -168,6 +168,23 @@ def test_connect_says_what_is_wrong_when_nobody_is_there():
     )
 
 
+def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
+    request = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
+    token = "a-token-that-is-secret"
+
+    result = subprocess.run(
+        [*CLI, "connect", "ws://host.invalid"],
+        input=request,
+        capture_output=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "ACP_CONDUCTOR_TOKEN": token, "ACP_CONDUCTOR_LOG": "debug"},
+    )
+
+    assert b"the token goes over the network as plain text" in result.stderr
+    assert token.encode() not in result.stdout + result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -6,6 +6,7 @@ with much of nothing, `wait` once it is cancelled.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,7 +39,7 @@ class KeepingAgent(Agent):
 
     @on("session/list")
     async def list(self, params: dict[str, Any]) -> dict[str, Any]:
-        names = sorted(file.name for file in Path(self.directory).iterdir())
+        names = sorted(os.listdir(self.directory))
         return {"sessions": [{"sessionId": name, "cwd": "/"} for name in names]}
 
     @on("session/load")

@@ -231,6 +231,29 @@ async def test_bodies_that_are_too_much_together_are_refused_until_there_is_room
     assert accepted.status_code == 200
 
 
+async def test_bodies_of_one_principal_leave_room_for_those_of_others(tmp_path):
+    bounds = {"body_bytes": 10_000, "body_bytes_each": 5000}
+    async with (
+        serving(tmp_path, access=TOKENS, bounds=bounds) as server,
+        await connect(server) as stream,
+        http(server) as client,
+    ):
+        head = (
+            f"POST /acp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ANN}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 9000\r\n"
+            "Expect: 100-continue\r\n\r\n"
+        )
+        await stream.send_all(head.encode())
+        assert b" 100 " in await stream.receive_some()  # its body is waited for
+        await stream.send_all(b"x" * 4900)
+        body = prompt(1, "s", "x" * 4000)
+        while (ann := await client.post("/acp", json=body, headers=bearer(ANN))).status_code != 503:
+            assert ann.status_code == 400
+        bob = await client.post("/acp", json=initialize(), headers=bearer(BOB))
+
+    assert bob.status_code == 200
+
+
 async def test_a_refused_body_does_not_end_a_connection_that_others_share(tmp_path):
     """Over HTTP/2, where hypercorn gives up on data for a request that was answered."""
     async with serving(tmp_path, access=TOKENS) as server, http(server) as client:

@@ -154,12 +154,12 @@ async def test_an_http_connection_works_from_every_server(nodes, version):
 async def test_what_the_right_server_refuses_is_refused(nodes):
     async with nodes.two() as (a, b), http(a) as client:
         at_a = await Remote.open(a, client)
-        async with moved(at_a, b) as at_b:
-            unknown = await at_b.post(prompt(1, "no-such-session", "x"), "no-such-session")
-            async with at_b.stream():
-                second = await at_b.get()
+        async with moved(at_a, b) as at_b, at_b.stream() as messages:
+            posted = await at_b.post(prompt(1, "no-such-session", "x"), "no-such-session")
+            unknown = await anext(messages)
+            second = await at_b.get()
 
-    assert (unknown.status_code, unknown.text) == (404, "Unknown Acp-Session-Id")
+    assert (posted.status_code, unknown["error"]["message"]) == (202, "Unknown session")
     assert second == 409
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor.transport.lines import LineSplitter, OverlongLine
+from conductor.transport.lines import BlockSplitter, LineSplitter, OverlongLine
 
 
 def split(chunks, limit=1000):
@@ -76,3 +76,18 @@ def test_any_split_of_the_bytes_gives_the_same_lines(stream, limit):
         expected.pop()
     shown = [line if isinstance(line, bytes) else line.size for line in whole]
     assert shown == [line if len(line) <= limit else len(line) for line in expected]
+
+
+def test_a_long_line_is_kept_in_one_piece():
+    line = bytes(range(11, 256)) * 50_000  # 12 MB
+    chunks = [line[start : start + 65536] for start in range(0, len(line), 65536)]
+    splitter = BlockSplitter(10**9)
+
+    before = [splitter.feed(chunk) for chunk in chunks]
+    pieces = len(splitter._pieces)
+    blocks = splitter.feed(b"end\nnext\nrest")
+
+    assert before == [[]] * len(chunks)
+    assert pieces == 1
+    assert blocks == [line + b"end\nnext\n"]
+    assert splitter.end() == b"rest"

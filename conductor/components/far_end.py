@@ -112,7 +112,7 @@ def _connected(spec: Spec, cookies: CookieJar, limit: int) -> FarEnd:
     address = Address.of(spec.connect, spec.headers, spec.tls)
     seconds = spec.ping_timeout
     if address.is_websocket:
-        from conductor.remote.websocket import carry
+        from conductor.remote.websocket_link import carry
     else:
         from conductor.remote.http import carry
     return RemoteLink(address.shown, limit, lambda link: carry(link, address, cookies, seconds))

@@ -1,4 +1,4 @@
-"""Carries a component's messages over a WebSocket: one message per text frame, both ways.
+"""A WebSocket to a server: opened, watched, and closed with a word.
 
 A peer that is silent is asked by a ping whether it is there, and counts as gone when it does not
 answer in time: a connection that is cut without a word would be waited for for ever. The time does
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from http.cookiejar import CookieJar
 from typing import Final, TypeVar
 
@@ -17,66 +16,20 @@ import attrs
 import trio
 import trio_websocket
 
-from conductor.errors import ConnectionClosed
 from conductor.remote.address import Address
 from conductor.remote.carrying import MORE
 from conductor.remote.cookies import cookies_for, keep_cookies
-from conductor.remote.link import RemoteLink
-from conductor.remote.network import Unreachable, open_stream, warn_of_plain_credentials
+from conductor.remote.network import Unreachable, open_stream
 from conductor.remote.parting import Parting
 from conductor.remote.refusals import refusal
 from conductor.remote.socket import Socket, SocketClosed
 
-__all__ = ["WebSocket", "carry", "keep_asking", "open_socket", "relay"]
+__all__ = ["WebSocket", "keep_asking", "open_socket"]
 
 _RECEIVE: Final = 65536
 _ABNORMAL: Final = 1006
 _GOODBYE: Final = 2.0
 """Seconds that the peer has to answer our goodbye."""
-
-
-async def carry(
-    link: RemoteLink, address: Address, cookies: CookieJar, ping_timeout: float
-) -> None:
-    """Be the connection with the WebSocket at this address."""
-    from conductor.remote.resuming import OFFER, Agreement, go_on
-
-    warn_of_plain_credentials(address)
-    limit = link.max_message_bytes
-    connect = partial(open_socket, address, cookies, ping_timeout, limit)
-    async with connect(OFFER) as socket:
-        link.reached = True
-        agreement = Agreement.of(socket.headers)
-        if agreement is not None:
-            await go_on(socket, agreement, link, connect, ping_timeout)
-            return
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(keep_asking, socket, ping_timeout)
-            await relay(socket, link)
-            nursery.cancel_scope.cancel()
-        link.end(socket.how_it_ended(link.where))
-
-
-async def relay(socket: Socket, link: RemoteLink) -> None:
-    """Move messages both ways until the socket is closed."""
-
-    async def send() -> None:
-        try:
-            while lines := await link.lines.receive():
-                for line in lines:
-                    await socket.send(line.decode(errors="replace"))
-            await socket.close()
-        except SocketClosed:
-            return  # whoever receives knows
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        while (text := await socket.receive()) is not None:
-            try:
-                await link.lines.send([text.encode()])
-            except ConnectionClosed:
-                break
-        nursery.cancel_scope.cancel()
 
 
 async def keep_asking(socket: WebSocket, ping_timeout: float) -> None:

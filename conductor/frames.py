@@ -34,6 +34,7 @@ __all__ = [
     "decode_notification",
     "members",
     "oversized",
+    "utf8_problem",
     "without_ansi",
 ]
 
@@ -100,7 +101,7 @@ def decode(line: bytes) -> Frame:
         message = decode_envelope(line)
     except UNUSUAL as exc:
         return _decode_unusual(line, exc)
-    if not line.isascii() and (problem := _utf8_problem(line)):
+    if not line.isascii() and (problem := utf8_problem(line)):  # spares a call
         return Malformed(PARSE_ERROR, problem, _excerpt(line), *_salvage(message))
     return check(message, line)
 
@@ -176,7 +177,7 @@ def _decode_unusual(line: bytes, exc: Exception) -> Frame:
     text = line.lstrip(b" \t\r")
     if text[:1] == b"[":
         return _decode_batch(line)
-    if _utf8_problem(line) is None and _surrogate.search(line):
+    if utf8_problem(line) is None and _surrogate.search(line):
         return _decode_with_surrogates(line)
     return _explain(line, exc)
 
@@ -185,7 +186,7 @@ def _decode_batch(line: bytes) -> Frame:
     try:
         members = _decode_members(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        if _utf8_problem(line) is None and _surrogate.search(line):
+        if utf8_problem(line) is None and _surrogate.search(line):
             return _decode_with_surrogates(line)
         return _explain(line, exc)
     if not members:
@@ -206,7 +207,7 @@ def _member(raw: bytes) -> Message | Malformed:
 def _explain(line: bytes, exc: Exception) -> Malformed:
     """Why a line is no message, with what it was meant to be as far as that can be read."""
     excerpt = _excerpt(line)
-    problem = _utf8_problem(line)
+    problem = utf8_problem(line)
     if problem is None and isinstance(exc, RecursionError):
         return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, *_loose_fields(line))
     if problem is None and isinstance(exc, msgspec.ValidationError):
@@ -386,7 +387,10 @@ def _scalar(text: bytes) -> Id | UnsetType:
         return UNSET
 
 
-def _utf8_problem(line: bytes) -> str | None:
+def utf8_problem(line: bytes) -> str | None:
+    """What is wrong with the encoding, and where; `None` if it is UTF-8."""
+    if line.isascii():
+        return None
     at = 0
     try:
         if len(line) <= _SLICE:

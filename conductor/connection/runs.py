@@ -14,7 +14,6 @@ run is where these hold together, and whatever fails one of them goes line by li
 
 from __future__ import annotations
 
-from codecs import utf_8_decode
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -23,7 +22,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from conductor.frames import UNUSUAL, Notification, decode_notification
+from conductor.frames import UNUSUAL, Notification, decode_notification, utf8_problem
 from conductor.messages import Payload
 
 __all__ = ["UPDATE", "Run", "cut"]
@@ -37,7 +36,6 @@ _SEAM: Final = _LAST + _FIRST
 _WITH_ID: Final = b'{"jsonrpc":"2.0","id"'
 """How most requests and answers begin: not worth an exception."""
 _SHORT: Final = 512
-_SLICE: Final = 32768
 
 
 class _Params(msgspec.Struct, gc=False):
@@ -133,19 +131,9 @@ def _is_one_run(block: bytes, count: int) -> bool:
 def _are_updates(block: bytes, count: int) -> bool:
     """Whether so many lines that look like updates are that."""
     try:
-        return len(_decode_updates(block)) == count and _is_utf8(block)
+        return len(_decode_updates(block)) == count and utf8_problem(block) is None
     except UNUSUAL:
         return False
-
-
-def _is_utf8(block: bytes) -> bool:
-    if block.isascii():
-        return True
-    view, size = memoryview(block), len(block)
-    at = 0
-    while at < size:  # a fresh string of 64 KiB would be mapped and unmapped each time
-        at += utf_8_decode(view[at : at + _SLICE], "strict", at + _SLICE >= size)[1]
-    return True
 
 
 def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
@@ -161,7 +149,7 @@ def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
             found.extend(map(decode_notification, islice(lines, done, None)))
         for length, method, params in _same_method(found):
             some = lines[done : done + length]
-            if length > 1 and _all_utf8(some) and _only_objects(params):
+            if length > 1 and utf8_problem(b"".join(some)) is None and _only_objects(params):
                 yield Run(method, params)
             else:
                 yield from some
@@ -182,12 +170,6 @@ def _same_method(found: list[Notification]) -> Iterator[tuple[int, str, list[Pay
             same += 1
         yield same, method, [each.params for each in found[start : start + same]]
         start += same
-
-
-def _all_utf8(lines: list[bytes]) -> bool:
-    with suppress(UnicodeDecodeError):
-        return _is_utf8(b"".join(lines))
-    return False
 
 
 def _only_objects(params: list[Payload]) -> bool:

@@ -162,11 +162,8 @@ class Answering(Exchange):
 
     async def _acknowledge(self) -> None:
         """One of ours says how much of a stream it has."""
-        if await self._forward():
-            return
-        streamable, number = self._find(), self.number(RECEIVED)
-        if isinstance(streamable, Refusal):
-            await self.refuse(streamable)
+        streamable, number = await self._found(), self.number(RECEIVED)
+        if streamable is None:
             return
         mailbox = streamable.mailboxes.known(self.headers.get(SESSION))
         if mailbox is None:
@@ -185,11 +182,8 @@ class Answering(Exchange):
         if not wants_events(self.headers.get("accept", "")):
             await self.refuse(Refusal(406, "client must accept text/event-stream"))
             return
-        if await self._forward():
-            return
-        streamable = self._find()
-        if isinstance(streamable, Refusal):
-            await self.refuse(streamable)
+        streamable = await self._found()
+        if streamable is None:
             return
         mailbox = streamable.mailbox(self.headers.get(SESSION))
         if isinstance(mailbox, Refusal):
@@ -213,11 +207,8 @@ class Answering(Exchange):
     # -- DELETE ------------------------------------------------------------------------------------
 
     async def _delete(self) -> None:
-        if await self._forward():
-            return
-        streamable = self._find()
-        if isinstance(streamable, Refusal):
-            await self.refuse(streamable)
+        streamable = await self._found()
+        if streamable is None:
             return
         streamable.client.end()
         await self.respond(202, b"", [])
@@ -240,6 +231,16 @@ class Answering(Exchange):
             done = await forwarding.relay_exchange(owner, self.scope, body, self.send)
             nursery.cancel_scope.cancel()
         return done
+
+    async def _found(self) -> Streamable | None:
+        """The connection; None: the request was answered, by another node or with a refusal."""
+        if await self._forward():
+            return None
+        streamable = self._find()
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return None
+        return streamable
 
     def _find(self) -> Streamable | Refusal:
         return self.app.find(self.headers.get(CONNECTION), self.principal)

@@ -34,6 +34,7 @@ from conductor.server.access import Peer, Refusal, join_headers
 from conductor.server.addresses import accept
 from conductor.server.app import App
 from conductor.server.bounds import Bounds, Patience
+from conductor.server.exchange import encoded
 from conductor.server.peeking import Peeked, asks_for_websocket
 from conductor.server.sockets import TrioSocket, carry
 
@@ -171,13 +172,13 @@ class Doorman:
             extra = [*opened.headers, ("content-type", "text/plain; charset=utf-8")]
             with trio.move_on_after(self.patience.headers):
                 await request.reject(
-                    opened.status, extra_headers=_encoded(extra), body=opened.reason.encode()
+                    opened.status, extra_headers=encoded(extra), body=opened.reason.encode()
                 )
             return
         arrival, identity = opened
         peeked.head = b""
         with trio.move_on_after(self.patience.headers) as patience:
-            connection = await request.accept(extra_headers=_encoded(identity))
+            connection = await request.accept(extra_headers=encoded(identity))
         if not patience.cancelled_caught:
             parting.connection = connection
             socket = TrioSocket(connection, peeked, cut)
@@ -275,7 +276,3 @@ def _host_of(head: bytes) -> list[tuple[bytes, bytes]]:
     lines = head.split(b"\r\n")
     pairs = (line.partition(b":") for line in lines[1:])
     return [(name, value.strip()) for name, _, value in pairs if name.lower() == b"host"]
-
-
-def _encoded(headers: Any) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode("latin-1")) for name, value in headers]

@@ -8,6 +8,7 @@ the request that it names.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
@@ -42,6 +43,10 @@ from conductor.transport.lines import BlockSplitter, OverlongLine
 __all__ = ["Connection", "Flusher", "Receiver"]
 
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 class Receiver(Protocol):
@@ -91,6 +96,8 @@ class Connection:
     """Nothing can be written any more."""
     closing: bool = attrs.field(default=False, init=False)
     """Writing ends as soon as what waits is written."""
+    on_blocked: Callable[[], object] = attrs.field(default=_nobody_waits, init=False)
+    """Called when the peer did not take everything, or takes nothing any more."""
     noise: int = attrs.field(default=0, init=False)
     """Lines that were no message."""
     _splitter: BlockSplitter = attrs.field(init=False)

@@ -36,7 +36,6 @@ class Flusher:
     _work: trio.Event = attrs.field(factory=trio.Event, init=False)
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _flushed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-    _blocked: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def mark(self, connection: Connection) -> None:
         self._dirty.append(connection)
@@ -59,7 +58,7 @@ class Flusher:
             dirty, self._dirty = self._dirty, []
             for connection in dirty:
                 if not connection.flush():
-                    self._blocked.unpark_all()
+                    connection.on_blocked()
 
     async def run(self) -> None:
         """Flush whatever is written while nothing is being read."""
@@ -71,9 +70,6 @@ class Flusher:
     async def wait_flushed(self) -> None:
         """Return when something has been written, or tried to."""
         await self._flushed.park()
-
-    async def wait_blocked(self) -> None:
-        await self._blocked.park()
 
     def made_room(self) -> None:
         self._room.unpark_all()
@@ -133,18 +129,38 @@ async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> N
 
 async def write_backlog(connection: Connection, flusher: Flusher) -> None:
     """Write what the peer did not take at once, whenever it takes more."""
+    transport = connection.transport
 
-    def write() -> bool:
-        """Write; true if nothing is left."""
+    def write() -> None:
         connection.flush()
         flusher.made_room()
-        return connection.closed or not connection.outbox.size
 
+    if isinstance(transport, FdTransport) and transport.has_plane:
+        await _write_in_plane(connection, transport, write)
+        return
+    blocked = trio.lowlevel.ParkingLot()
+    connection.on_blocked = blocked.unpark_all
     while not connection.closed:
         if connection.outbox.size:
-            await _write_each(connection.transport, write)
+            await transport.wait_writable()
+            write()
         else:
-            await flusher.wait_blocked()
+            await blocked.park()
+
+
+async def _write_in_plane(
+    connection: Connection, transport: FdTransport, write: Callable[[], None]
+) -> None:
+    """The same, without waking the task for each backlog (1 MiB messages: 60 µs of 1,000)."""
+
+    def step() -> bool:
+        write()
+        if not connection.outbox.size and not connection.closed:
+            transport.rest()
+        return connection.closed
+
+    connection.on_blocked = transport.resume
+    await transport.write_each(step)
 
 
 async def _receive_each(transport: Transport, take: Callable[[bytes], bool]) -> bool:
@@ -155,14 +171,3 @@ async def _receive_each(transport: Transport, take: Callable[[bytes], bool]) -> 
         if take(chunk):
             return True
     return False
-
-
-async def _write_each(transport: Transport, step: Callable[[], bool]) -> None:
-    """Call `step` whenever the transport may take more, until it returns true."""
-    if isinstance(transport, FdTransport):
-        await transport.write_each(step)
-        return
-    while True:
-        await transport.wait_writable()
-        if step():
-            return

@@ -13,14 +13,14 @@ from typing import Final, Protocol
 __all__ = ["CHUNK", "Transport"]
 
 CHUNK: Final = 65536
-"""Bytes asked for at a time. More passes malloc's mmap threshold and doubles the time per read."""
+"""Bytes asked for at a time, but of a descriptor."""
 
 
 class Transport(Protocol):
     """A byte stream in each direction. Sides close independently."""
 
     async def receive(self) -> bytes:
-        """The next bytes, at most `CHUNK`; `b""` at the end of the stream."""
+        """The next bytes; `b""` at the end of the stream."""
 
     def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write what fits without waiting; returns how many bytes were taken.

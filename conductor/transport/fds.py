@@ -19,7 +19,6 @@ import attrs
 import trio
 
 from conductor.errors import ConnectionClosed
-from conductor.transport.base import CHUNK
 from conductor.transport.plane import current_plane
 
 __all__ = ["FdTransport"]
@@ -27,6 +26,13 @@ __all__ = ["FdTransport"]
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)
 _IOV_MAX = 64
 _PIPE = 262144
+"""Bytes that a pipe is to hold, and that are read at a time (4 KiB messages: three quarters of the
+CPU of reads of 64 KiB)."""
+
+# glibc's malloc maps anew, page by page, whatever is larger than 128 KiB, and gives the end of its
+# heap back as soon as it is twice that: half a millisecond for each message of a megabyte. Having
+# given back something large once, it keeps so much, and twice that of the heap.
+bytes(2 * 1024 * 1024)
 
 
 @attrs.define(eq=False, repr=False)
@@ -37,6 +43,7 @@ class FdTransport:
     _write_fd: int
     _first: list[bytes] = attrs.field(factory=list)
     """What was read already."""
+    _resting: bool = attrs.field(default=False, init=False)
     _wait_to_read: bool = attrs.field(init=False)
     _wait_to_write: bool = attrs.field(init=False)
 
@@ -102,10 +109,16 @@ class FdTransport:
         except trio.ClosedResourceError:
             return
 
+    @property
+    def has_plane(self) -> bool:
+        """Whether a plane serves what is written."""
+        return self._wait_to_write and self._write_fd >= 0 and current_plane() is not None
+
     async def write_each(self, step: Callable[[], bool]) -> None:
         """Call `step` whenever `write_now` may take more, until it returns true.
 
-        Where a plane serves the descriptor, `step` is called from there.
+        Where a plane serves the descriptor, `step` is called from there. So as not to be called
+        while there is nothing to write, it may `rest`.
         """
         plane = current_plane() if self._wait_to_write else None
         if plane is not None and self._write_fd >= 0:
@@ -116,10 +129,21 @@ class FdTransport:
             if step():
                 return
 
+    def rest(self) -> None:
+        """Have the step of `write_each` not called until `resume`. Only with a plane."""
+        if not self._resting and (plane := current_plane()) is not None:
+            self._resting = plane.pause(self._write_fd)
+
+    def resume(self) -> None:
+        """Have the step of `write_each` called again."""
+        if self._resting and (plane := current_plane()) is not None:
+            self._resting = False
+            plane.resume(self._write_fd, select.EPOLLOUT)
+
     def _read_now(self) -> bytes | None:
         """What there is; `b""` at the end of the stream, `None` while there is nothing."""
         try:
-            return os.read(self._read_fd, CHUNK) if self._read_fd >= 0 else b""
+            return os.read(self._read_fd, _PIPE) if self._read_fd >= 0 else b""
         except BlockingIOError:
             return None
         except OSError:

@@ -104,6 +104,19 @@ class Plane(trio.abc.Instrument):
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    def pause(self, fd: int) -> bool:
+        """Let the task that sleeps for a descriptor sleep on, whatever happens to that; whether
+        there is one."""
+        if fd not in self._sleepers:
+            return False
+        self._epoll.unregister(fd)
+        return True
+
+    def resume(self, fd: int, events: int) -> None:
+        """Look for these events again."""
+        if fd in self._sleepers:
+            self._epoll.register(fd, events)
+
     def closing(self, fd: int) -> None:
         """A descriptor is about to be closed: whoever sleeps for it goes on."""
         sleeper = self._sleepers.get(fd)

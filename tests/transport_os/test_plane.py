@@ -20,8 +20,11 @@ from time import monotonic
 import attrs
 import pytest
 import trio
+from support.desk import Desk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from conductor.connection.connection import Connection
+from conductor.connection.pump import Flusher, write_backlog
 from conductor.errors import ConnectionClosed
 from conductor.transport.fds import FdTransport
 from conductor.transport.plane import Plane, current_plane
@@ -56,6 +59,16 @@ def pipes():
 def close(*descriptors):
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+class Counting(Flusher):
+    """Knows how often something was written, or could have been."""
+
+    attempts = 0
+
+    def made_room(self):
+        self.attempts += 1
+        super().made_room()
 
 
 @attrs.define
@@ -320,6 +333,62 @@ async def test_everything_is_written_to_a_peer_that_reads_by_and_by(served):
     assert got == b"0123456789" * 200_000
     end.close()
     close(ours, other)
+
+
+async def test_a_connection_writes_its_backlog_rests_and_writes_the_next_one(served, nursery):
+    end, ours, other = pipes()
+    connection = Connection(end, Desk(), Counting())
+    nursery.start_soon(write_backlog, connection, connection.flusher)
+    nursery.start_soon(connection.flusher.run)
+    await wait_all_tasks_blocked()
+
+    for digit in b"01", b"23", b"45":
+        connection.write((digit * 500_000, b"\n"))
+        got = await trio.to_thread.run_sync(read_exactly, other, 1_000_001)
+        assert got == digit * 500_000 + b"\n"
+    attempts = connection.flusher.attempts
+    ball = Ball()
+    nursery.start_soon(ball.roll)
+    await ball.wait_rounds(20)  # there is room in the pipe all the time
+
+    assert connection.flusher.attempts <= attempts + 1
+    for transport in (ball.transport, end):
+        transport.close()
+    close(ours, other)
+
+
+async def test_a_writer_that_rests_ends_when_its_descriptor_is_closed(served):
+    end, ours, other = pipes()
+    connection = Connection(end, Desk(), Flusher())
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write_backlog, connection, connection.flusher)
+            await wait_all_tasks_blocked()
+            connection.lose_writing()
+            connection.on_blocked()
+
+    end.close()
+    close(ours, other)
+
+
+async def test_a_backlog_that_nobody_reads_any_more_is_lost_and_its_writer_ends(served):
+    end, ours, other = pipes()
+    connection = Connection(end, Desk(), Flusher())
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write_backlog, connection, connection.flusher)
+            await wait_all_tasks_blocked()
+            connection.write((b"x" * 1_000_000,))
+            connection.flusher.flush()
+            assert not connection.closed
+            await wait_all_tasks_blocked()
+            os.close(other)
+
+    assert connection.closed
+    end.close()
+    os.close(ours)
 
 
 async def test_a_step_runs_in_the_context_of_its_task(served):

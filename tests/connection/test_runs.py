@@ -10,7 +10,7 @@ from msgspec import UNSET
 from conductor.connection.runs import Run, cut
 from conductor.frames import Malformed, decode
 from conductor.messages import Message
-from conductor.routing.envelope import notification_frame
+from conductor.routing.envelope import notification_frame, unwrap
 
 HEAD = b'{"jsonrpc":"2.0","method":"session/update","params":'
 UPDATES = [
@@ -36,6 +36,19 @@ ATTACKS = [
     HEAD + b'{"a":{"b":1}}',
     HEAD + b'{"a":"x',
     HEAD + b"{}} ",
+    HEAD + b"{}}\r",
+    HEAD + b"{} }",
+    HEAD + b'{},"method":"session/update"}',
+    HEAD + b'{},"method":"_x"}',
+    HEAD + b'{"a":1},"params":{"a":2}}',
+    HEAD + b'{"a":1},"params":{"a":2} }',
+    HEAD + b"{}}{}",
+    b'{"jsonrpc":"2.0","method":"session\\/update","params":{}}',
+    b'{"jsonrpc":"2.0","method":"session/update"}',
+    b'{"jsonrpc":"2.0","method":"session/update","params":[]}',
+    b'{"jsonrpc":"2.0","method" : "session/update","params":{"b":{}}}',
+    b'{"jsonrpc":"2.0","metho":1,"method":"session/update","params":{}}',
+    b'{"jsonrpc":"2.0","params":{},"method":"session/update"}',
     HEAD + b"{}} " + HEAD + b'{"n":2}}',
     HEAD + b"{}}" + HEAD + b'{"n":2}}',
     HEAD + b'{"a":[{}}},' + HEAD + b"{}}]}}",
@@ -69,9 +82,12 @@ def taken_apart(block: bytes) -> list[Message | Malformed]:
             wrapped = part.framed(wrapped_head, wrapped_tail).split(b"\n")[:-1]
             params = [bytes(each) for each in part.params]
             assert len(params) > 1
-            assert lines == [(head + each + tail)[:-1] for each in params]
-            assert wrapped == [(wrapped_head + each + wrapped_tail)[:-1] for each in params]
             messages = [decode(line) for line in lines]
+            assert [bytes(each.params) for each in messages] == params
+            inner = [unwrap(decode(line).params) for line in wrapped]
+            assert [(each.method, bytes(each.params)) for each in inner] == [
+                (part.method, each) for each in params
+            ]
             assert {(type(each), each.method, each.id) for each in messages} == {
                 (Message, part.method, UNSET)
             }

@@ -117,10 +117,12 @@ class Connection:
                 self._take(decode(block), block)
             else:
                 for part in cut(block):
-                    if isinstance(part, bytes):
-                        self._take(decode(part), part)
-                    else:
+                    if isinstance(part, Run):
                         self.receiver.on_run(part)
+                    elif type(frame := decode(part)) is Message:
+                        self._dispatch(frame)
+                    else:
+                        self._take(frame, part)
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""

@@ -50,17 +50,12 @@ _decode_all: Final = msgspec.json.Decoder(Notification).decode_lines
 _BRACE: Final = ord("{")
 
 
-class Run:
+class Run(msgspec.Struct, eq=False, gc=False):
     """Consecutive notifications of one method, all with objects as params."""
 
-    __slots__ = ("_lines", "_params", "method")
-
-    def __init__(
-        self, method: str, params: list[Payload] | None = None, lines: bytes | None = None
-    ) -> None:
-        self.method = method
-        self._params = params
-        self._lines = lines
+    method: str
+    _params: list[Payload] | None = None
+    _lines: bytes | None = None
 
     @property
     def params(self) -> list[Payload]:
@@ -112,7 +107,7 @@ def cut(block: bytes) -> Iterator[Part]:
         elif end == done + 1:
             yield lines[done]
         else:
-            yield Run(UPDATE, lines=block if end - done == count else b"".join(lines[done:end]))
+            yield Run(UPDATE, None, block if end - done == count else b"".join(lines[done:end]))
         done = end
 
 

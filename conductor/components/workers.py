@@ -161,7 +161,7 @@ class Workers:
         if type(item) is Answer:
             if item.call.source is not side:
                 side.pass_on(item)
-        elif item.method not in side.handlers:  # type: ignore[union-attr]
+        elif item.method not in side.handlers:
             side.pass_on(item)
         elif type(item) is Request and not item.settled:
             self._cut_short(side, item, False)
@@ -247,8 +247,7 @@ class Workers:
     async def _work(self, lane: Lane | None) -> None:
         handling = self.handling
         while True:
-            item = lane.take() if lane is not None else None
-            if lane is None or item is None:
+            if lane is None or (item := lane.take()) is None:
                 lane = await self._rest()
                 continue
             side = self._side_of[lane]
@@ -261,22 +260,28 @@ class Workers:
                 self._queued.pop(item.call, None)
                 if item.settled:
                     continue
-            elif side.special and side.kept(item):  # type: ignore[arg-type]
+            elif side.special and side.kept(item):
                 continue
-            handler = side.handlers.get(item.method)  # type: ignore[union-attr]
+            handler = side.handlers.get(item.method)
             if handler is None:
                 side.pass_on(item)
                 continue
             turn = self._holders[lane] = Turn(handler, lane, side, item)
             current_turn.set(turn)
             if type(item) is Notification:
-                # Inline: another coroutine would cost a tenth of what the handling costs.
+                # Inline: calls and coroutines of our own would cost a tenth of all this.
                 try:
                     message = handler.read(item.params)
-                    await handling.call(turn, message, turn.forward_notification)
+                    if handler.takes_forward:
+                        turn.coroutine = handler.function(
+                            self.plugin, message, turn.forward_notification
+                        )
+                    else:
+                        turn.coroutine = handler.function(self.plugin, message)
+                    await turn.coroutine
                 except BaseException as exc:
                     handling.notification_failed(turn, item, exc)
-            elif type(item) is Request:
+            else:
                 await handling.run_request(turn, item)
                 if turn.answering is not None and turn.answering.opened is not None:
                     self.agent_side.let_updates_go(turn.answering.opened)

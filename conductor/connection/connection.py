@@ -111,13 +111,13 @@ class Connection:
     def feed(self, chunk: bytes) -> None:
         """Route everything that this chunk completes: a run as one, everything else by itself."""
         for block in self._splitter.feed(chunk):
-            if isinstance(block, OverlongLine):
+            if type(block) is OverlongLine:
                 self._take_overlong(block)
             elif block.find(b"\n") == len(block) - 1:
                 self._take(decode(block), block)
             else:
                 for part in cut(block):
-                    if isinstance(part, Run):
+                    if type(part) is Run:
                         self.receiver.on_run(part)
                     elif type(frame := decode(part)) is Message:
                         self._dispatch(frame)

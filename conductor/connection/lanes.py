@@ -8,14 +8,15 @@ API's (`conductor.proxy`); this module only keeps the books, `components.workers
 A lane that nobody holds is empty: what needs no handler passes it without stopping.
 
 What waits in a lane is made of msgspec's structs: there is one for every handled message, and they
-cost a third of what attrs' cost.
+cost a third of what attrs' cost. They are told apart by `type()`, since `isinstance` asks their
+metaclass, for 0.1 µs each time.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import attrs
 import msgspec
@@ -25,6 +26,7 @@ from conductor.connection.calls import Call
 __all__ = ["Answer", "Item", "Lane", "Notification", "Request"]
 
 
+@final
 class Request(msgspec.Struct, eq=False):
     call: Call
     method: str
@@ -33,6 +35,7 @@ class Request(msgspec.Struct, eq=False):
     """It was answered while it waited."""
 
 
+@final
 class Notification(msgspec.Struct, eq=False):
     method: str
     params: bytes | None
@@ -40,6 +43,7 @@ class Notification(msgspec.Struct, eq=False):
     """It was held back after it had been shown to taps and observers."""
 
 
+@final
 class Answer(msgspec.Struct, eq=False):
     call: Call
     result: bytes | None
@@ -77,7 +81,7 @@ class Lane:
     def put_run(self, items: Sequence[Notification]) -> bool:
         """Queue several notifications."""
         self._queue.extend(items)
-        self.size += sum(map(_size, items))
+        self.size += sum([len(item.params) for item in items if item.params is not None])
         was_held, self.held = self.held, True
         return not was_held
 
@@ -92,13 +96,14 @@ class Lane:
 
     def take(self) -> Item | None:
         """The next message, for whoever holds the lane; without one, the lane is let go."""
-        if not self._queue:
+        queue = self._queue
+        if not queue:
             self.held = False
             return None
-        item = self._queue.popleft()
+        item = queue.popleft()
         self.turns += 1
-        if type(item) is Notification and item.params is not None:
-            self.size -= len(item.params)  # the frequent case, at half the price
+        if type(item) is Notification and (params := item.params) is not None:
+            self.size -= len(params)  # the frequent case, at half the price
         else:
             self.size -= _size(item)
         return item
@@ -120,4 +125,4 @@ class Lane:
 def _size(item: Item) -> int:
     if type(item) is Answer:
         return len(item.result or item.error or b"")
-    return len(item.params or b"")  # type: ignore[union-attr]
+    return len(item.params or b"")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from io import BytesIO
 from itertools import compress, islice
 from operator import itemgetter
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
@@ -50,6 +50,7 @@ _decode_all: Final = msgspec.json.Decoder(Notification).decode_lines
 _BRACE: Final = ord("{")
 
 
+@final
 class Run(msgspec.Struct, eq=False, gc=False):
     """Consecutive notifications of one method, all with objects as params."""
 

@@ -54,7 +54,7 @@ def _read_params(raw: bytes | None) -> Any:
     """What most handlers begin with. `decode` takes twice as long; the unusual is left to it."""
     if raw is None:
         return {}
-    if b"-0" in raw:
+    if raw.find(b"-0") >= 0:  # `in` tries a number first, and makes an exception of that
         value = decode(raw)
     else:
         try:

@@ -8,7 +8,7 @@ answered.
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Final
+from typing import Final, final
 
 import attrs
 import msgspec
@@ -20,6 +20,7 @@ _LONG: Final = 4 * 1024 * 1024
 _NEWLINE: Final = ord("\n")
 
 
+@final
 class OverlongLine(msgspec.Struct, frozen=True):
     """What is left of a line that went over the limit: its ends, and its size in bytes."""
 

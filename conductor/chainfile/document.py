@@ -41,14 +41,14 @@ _BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
 _NOT_PASSED_ON = re.compile("[\0\ud800-\udfff]")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Document:
     """One chain file as data: mappings, lists, strings and None."""
 
     data: Any
     places: dict[ValuePath, Place] = attrs.field(factory=dict)
     keys: dict[ValuePath, Place] = attrs.field(factory=dict)
-    written: dict[ValuePath, Written] = attrs.field(factory=dict, repr=False)
+    written: dict[ValuePath, Written] = attrs.field(factory=dict)
     problems: list[Problem] = attrs.field(factory=list)
     unusable: set[ValuePath] = attrs.field(factory=set)
     """Values about which a problem was reported already."""

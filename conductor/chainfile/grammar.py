@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import attrs
 import cattrs
@@ -94,6 +93,8 @@ def _used(_: Any, __: Any, value: str | None) -> None:
 def _url(_: Any, __: Any, value: str | None) -> None:
     if value is None:
         return
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(value)
         usable = parts.scheme in ("ws", "wss", "http", "https") and parts.port != 0
@@ -150,7 +151,7 @@ def _key_of_a_certificate(tls: TlsItem, _: Any, value: str | None) -> None:
         raise mistake("a key is of use with its certificate only", "add `cert`")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class TlsItem:
     """`tls:` as it is written."""
 
@@ -161,7 +162,7 @@ class TlsItem:
     verify: bool = True
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Item:
     """A component as it is written."""
 
@@ -194,7 +195,7 @@ class Item:
 _KEYS = {key_of(field) for field in attrs.fields(Item)}
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class AgentItem(Item):
     """The agent as it is written: nothing is behind it that could take its place."""
 
@@ -204,7 +205,7 @@ class AgentItem(Item):
 _LIMITS = Limits()
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class Bounds:
     """`limits:` as it is written."""
 
@@ -214,7 +215,7 @@ class Bounds:
     max_buffered_bytes: Bytes = attrs.field(default=_LIMITS.max_buffered_bytes, validator=_positive)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class File:
     """A chain file as it is written."""
 

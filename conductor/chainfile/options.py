@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import cattrs
 import msgspec
 
 from conductor.chainfile.classes import class_hook
@@ -37,8 +38,14 @@ def structure(component: Component, cls: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _hook(cls: type, directory: str) -> Callable[[Any, Any], Any]:
-    """Takes 0.4 ms to make; every plugin is made twice, to check its options and to run."""
-    return class_hook(cls, converter(directory, "option"), "option")
+    """Takes 0.1 ms to make; every plugin is made twice, to check its options and to run."""
+    return class_hook(cls, _converter(directory), "option")
+
+
+@lru_cache(maxsize=16)
+def _converter(directory: str) -> cattrs.Converter:
+    """Takes 0.4 ms to make."""
+    return converter(directory, "option")
 
 
 def _values(component: Component) -> Values:

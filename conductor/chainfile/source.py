@@ -15,14 +15,14 @@ __all__ = ["Source"]
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Source:
     """The text of one chain file, and the way from an index into it to a place."""
 
     path: str
-    text: str = attrs.field(repr=False)
-    _starts: list[int] = attrs.field(init=False, repr=False, eq=False)
-    _ends: list[int] = attrs.field(init=False, repr=False, eq=False)
+    text: str
+    _starts: list[int] = attrs.field(init=False)
+    _ends: list[int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         breaks = list(_LINE_BREAK.finditer(self.text))

@@ -7,8 +7,8 @@ while the rest of us is imported. Whatever is unusual is left to the ordinary wa
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import os
-import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
@@ -37,17 +37,26 @@ def serve_plainly(arguments: list[str]) -> None:
 
 
 def _serve_file(path: str) -> None:
-    from conductor.cli.lean import import_msgspec_and_trio
-    from conductor.cli.reading import read_chain
+    from conductor.cli.lean import import_msgspec_and_trio, lean_imports
 
-    chain = read_chain(path)
+    with lean_imports():
+        from conductor.cli.reading import check_options, read_file
+
+        chain = read_file(path)
     specs = [spec for spec in chain.flat() if spec.run is not None and spec.ssh is None]
+    # To look at options takes the import of plugins, 60 ms, which the start of programs hides; but
+    # somebody who tries out a file is told what is wrong with it before anything else.
+    hurry = chain.agent is not None and _client_has_spoken()
+    if not hurry:
+        check_options(chain)
     if chain.agent is not None and _client_wants_to_start():
         _start(
             (spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd)
             for spec in specs
             if spec.run is not None
         )
+    if hurry:
+        check_options(chain)
     import_msgspec_and_trio()
     from conductor.cli.serve_chain import serve_file
 
@@ -70,6 +79,12 @@ def _serve_commands(words: list[str]) -> None:
     from conductor.cli.serve_chain import serve
 
     serve(parse_components(words), mode="agent")
+
+
+def _client_has_spoken() -> bool:
+    import select
+
+    return bool(select.select([0], [], [], 0)[0])
 
 
 def _client_wants_to_start() -> bool:

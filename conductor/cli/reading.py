@@ -10,18 +10,14 @@ from conductor.chainfile import ChainFile, load
 from conductor.errors import ChainFileError
 from conductor.masking import hide_environment, masked
 
-__all__ = ["read_chain", "report"]
+__all__ = ["check_options", "read_chain", "read_file", "report"]
 
 
 def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either") -> ChainFile:
     """The chain of a file; exits with 2, and every problem on stderr, if it has any: in the file,
     and in the options of the plugins that it names."""
-    try:
-        chain = load(path)
-        _check_options(chain)
-    except ChainFileError as exc:
-        report(exc)
-        sys.exit(2)
+    chain = read_file(path)
+    check_options(chain)
     if need == "agent" and chain.agent is None:
         print(
             f"{path}: error: this chain has no `agent:`; it can be part of another", file=sys.stderr
@@ -34,8 +30,18 @@ def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either"
     return chain
 
 
-def _check_options(chain: ChainFile) -> None:
-    """Raise `ChainFileError` for options that do not fit the classes that `use:` names."""
+def read_file(path: str) -> ChainFile:
+    """The same, without a look at the options: no plugin is imported."""
+    try:
+        return load(path)
+    except ChainFileError as exc:
+        report(exc)
+        sys.exit(2)
+
+
+def check_options(chain: ChainFile) -> None:
+    """Exit with 2, and every problem on stderr, if options do not fit the classes that `use:`
+    names."""
     specs = [spec for spec in chain.flat() if spec.use is not None]
     if specs:
         from conductor.cli.lean import import_msgspec_and_trio
@@ -44,7 +50,8 @@ def _check_options(chain: ChainFile) -> None:
         from conductor.components.loading import plugin_problems
 
         if problems := plugin_problems(specs, options_only=True):
-            raise ChainFileError(problems)
+            report(ChainFileError(problems))
+            sys.exit(2)
 
 
 def report(error: ChainFileError) -> None:

@@ -6,12 +6,9 @@ Imports next to nothing: the components start before the rest of us is imported 
 from __future__ import annotations
 
 import os
-import re
-import shlex
 
 __all__ = ["split_component"]
 
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _FORM = '{"command": "…", "args": ["…"], "env": {"NAME": "…"}}'
 
 
@@ -28,17 +25,30 @@ def split_component(word: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
-    try:
-        parts = shlex.split(word)
-    except ValueError as exc:
-        raise ValueError(f"cannot split {word!r} into words: {exc}") from exc
+    parts = _split(word)
     env: dict[str, str] = {}
-    while parts and _ASSIGNMENT.match(parts[0]):
+    while parts and _is_assignment(parts[0]):
         name, _, value = parts.pop(0).partition("=")
         env[name] = value
     if not parts:
         raise ValueError(f"{word!r} names no program")
     return parts, env
+
+
+def _split(word: str) -> list[str]:
+    if word.isprintable() and not any(special in word for special in "'\"\\"):
+        return word.split()  # as shlex would, whose import takes 2 ms before a component can start
+    import shlex
+
+    try:
+        return shlex.split(word)
+    except ValueError as exc:
+        raise ValueError(f"cannot split {word!r} into words: {exc}") from exc
+
+
+def _is_assignment(part: str) -> bool:
+    name, equals, _ = part.partition("=")
+    return bool(equals) and name.isascii() and name.isidentifier()
 
 
 def _from_json(word: str) -> tuple[list[str], dict[str, str]]:

@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any
 
-import attrs
 import msgspec
 import trio
 
@@ -23,12 +22,11 @@ from conductor.proxy.declare import Handler
 __all__ = ["Answering", "Turn", "Waiter", "current_turn"]
 
 
-@attrs.define(eq=False, repr=False)
-class Answering:
+class Answering(msgspec.Struct, eq=False):
     """What only a handler of a request needs."""
 
     call: Call
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     deferred: bool = False
     """Whether it is answered by somebody else, later."""
     answer: Answer | None = None
@@ -74,15 +72,14 @@ class Turn(msgspec.Struct, eq=False):
         self.side.other.neighbour.notify(item.method, params)  # type: ignore[union-attr]
 
 
-@attrs.define(eq=False, repr=False)
-class Waiter:
+class Waiter(msgspec.Struct, eq=False):
     """Somebody who waits for the answer to a request of a plugin's own."""
 
     turn: Turn | None
     forwards: bool
     """Whether the turn's own message was forwarded, and not something else requested."""
     answer: Answer | None = None
-    arrived: trio.Event = attrs.field(factory=trio.Event)
+    arrived: trio.Event = msgspec.field(default_factory=trio.Event)
 
 
 current_turn: ContextVar[Turn | None] = ContextVar("current_turn", default=None)

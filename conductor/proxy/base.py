@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
@@ -16,7 +16,10 @@ from conductor.proxy.declare import Handler, check_fields, collect
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
 from conductor.proxy.prompting import hidden
 from conductor.proxy.restarts import with_restart
-from conductor.proxy.tools import Toolbox, with_tools
+from conductor.proxy.tools import with_tools
+
+if TYPE_CHECKING:
+    from conductor.proxy.toolbox import Toolbox
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 

@@ -92,9 +92,10 @@ class Peer:
         return self._ask(method, encode(params), answered)
 
 
-@attrs.frozen(eq=False, repr=False)
 class ClientPeer(Peer):
     """The client, with what one asks of clients (version 1 of the protocol)."""
+
+    __slots__ = ()
 
     async def request_permission(
         self,
@@ -139,9 +140,10 @@ class ClientPeer(Peer):
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
 
 
-@attrs.frozen(eq=False, repr=False)
 class AgentPeer(Peer):
     """The agent, with what one asks of agents."""
+
+    __slots__ = ()
 
     async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
         """Send a prompt, a text or content blocks, and return what came of it.

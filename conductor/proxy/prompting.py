@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import attrs
+import msgspec
 import trio
 
 from conductor.proxy.codec import decode_params
@@ -24,26 +24,29 @@ _STATE: Final = frozenset(
 is wrong from then on."""
 
 
-@attrs.frozen
-class PromptTurn:
+class PromptTurn(msgspec.Struct, frozen=True):
     """A prompt turn that has ended."""
 
     stop_reason: str
     text: str
     """Everything that the agent said, its thoughts excluded."""
-    result: dict[str, Any] = attrs.field(repr=False)
+    result: dict[str, Any]
     """The whole answer to `session/prompt`."""
 
+    def __repr__(self) -> str:
+        return f"PromptTurn(stop_reason={self.stop_reason!r}, text={self.text!r})"
 
-@attrs.define(eq=False, repr=False)
+
 class Said:
-    """Collects what the agent says in one session."""
+    """Collects what the agent says in one session. `idle`: the turn is over, by an update (2)."""
 
-    session_id: str
-    stop_reason: str = "end_turn"
-    idle: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """The turn is over, by an update (version 2)."""
-    _pieces: list[str] = attrs.field(factory=list, init=False)
+    __slots__ = ("_pieces", "idle", "session_id", "stop_reason")
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.stop_reason = "end_turn"
+        self.idle = trio.Event()
+        self._pieces: list[str] = []
 
     @property
     def text(self) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
+import msgspec
 
 __all__ = ["RawMessage"]
 
 
-@attrs.frozen
-class RawMessage:
+class RawMessage(msgspec.Struct, frozen=True):
     """A message as it arrived at the plugin, before anything is done with it."""
 
     kind: Literal["request", "notification", "response"]

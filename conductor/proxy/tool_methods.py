@@ -7,7 +7,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, overload
 
-import attrs
 import msgspec
 
 from conductor.errors import RequestError
@@ -22,8 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__acp_tool__"
 
 
-@attrs.frozen
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """Who calls. A parameter with this annotation gets it; the model does not see that one."""
 
     session_id: str | None

@@ -16,29 +16,20 @@ ask the client and the agent while it runs.
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import msgspec
 
-from conductor.errors import RequestError
-from conductor.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.codec import decode_params, decode_result, encode
+from conductor.proxy.codec import decode_result, encode
 from conductor.proxy.declare import Handler, Sender
-from conductor.proxy.hosting import Hosted
-from conductor.proxy.peers import Answered
-from conductor.proxy.tool_methods import ToolCall, marked, server_of_tools, tool
+from conductor.proxy.tool_methods import ToolCall, marked, tool
 
 if TYPE_CHECKING:
     from conductor.proxy.base import Proxy
 
-__all__ = ["ToolCall", "Toolbox", "tool", "with_tools"]
-
-Onward: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
+__all__ = ["ToolCall", "tool", "with_tools"]
 
 
 def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
@@ -49,11 +40,13 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
         return handlers
     if own_servers is None:
         raise DeclarationError(f"{cls.__name__} has tools, which only a Proxy can offer")
+    from conductor.proxy.toolbox import from_agent, set_up, tear_down
+
     by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
     steps: dict[tuple[Sender, str], Any] = {
-        **{("client", method): _set_up for method in _SET_UPS},
-        **{("client", method): _tear_down for method in _TEAR_DOWNS},
-        **{("agent", method): _from_agent for method in _FROM_AGENT},
+        **{("client", method): set_up for method in _SET_UPS},
+        **{("client", method): tear_down for method in _TEAR_DOWNS},
+        **{("agent", method): from_agent for method in _FROM_AGENT},
     }
     added: list[Handler] = []
     for (sender, method), step in steps.items():
@@ -78,6 +71,8 @@ class _Wrapped:
     def around(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
         """`step`, and behind it the author's own handler of the message."""
 
+        from conductor.proxy.toolbox import toolbox_of
+
         async def handle(self: Proxy, params: bytes, forward: Any) -> bytes | None:
             async def onward(raw: bytes) -> bytes | None:
                 if author is None:
@@ -100,208 +95,3 @@ class _Wrapped:
 
 def _with(handler: Handler, senders: tuple[Any, ...]) -> Handler:
     return attrs.evolve(handler, senders=senders)
-
-
-# -- at run time -----------------------------------------------------------------------------------
-
-
-@attrs.define(eq=False, repr=False)
-class _Declared:
-    """A server that was declared to one session."""
-
-    id: str
-    name: str
-    make: Callable[[_Connection], Any]
-    session: str | None = None
-    connections: list[_Connection] = attrs.field(factory=list)
-
-
-@attrs.define(eq=False, repr=False)
-class _Connection:
-    """One MCP connection, or all there is of one in the stateless binding."""
-
-    plugin: Proxy
-    declared: _Declared
-    id: str | None
-    session: str | None = None
-    hosted: Hosted = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.hosted = Hosted(lambda: self.declared.make(self), self)
-
-    def call(self) -> ToolCall:
-        return ToolCall(self.declared.session or self.session, self.declared.id, self.id)
-
-    # Outside: what the server says
-
-    def request(
-        self, method: str, params: dict[str, Any] | None, answered: Answered
-    ) -> Callable[[], None]:
-        if self.id is None:
-            text = "The stateless binding has no requests to the MCP client"
-            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
-            return lambda: None
-        carried = _carried(method, params, connectionId=self.id)
-        return self.plugin.agent.ask("mcp/message", carried, answered)
-
-    async def notify(
-        self, method: str, params: dict[str, Any] | None, about: int | str | None
-    ) -> None:
-        if self.id is not None:
-            carried = _carried(method, params, connectionId=self.id)
-        elif about is not None:
-            carried = _carried(method, params, serverId=self.declared.id, requestId=about)
-        else:
-            return
-        self.plugin.agent.send("mcp/message", carried)
-
-
-@attrs.define(eq=False, repr=False)
-class Toolbox:
-    """What one plugin offers at the moment."""
-
-    plugin: Proxy
-    servers: dict[str, _Declared] = attrs.field(factory=dict)
-    connections: dict[str, _Connection] = attrs.field(factory=dict)
-
-    def declare(self) -> list[_Declared]:
-        """Servers for one more session, which nobody else gets."""
-        plugin, cls = self.plugin, type(self.plugin)
-        made: list[_Declared] = []
-        if marked(cls):
-            build = functools.partial(_tools, plugin)
-            made.append(_Declared(_new_id("mcp-server"), cls.__name__, build))
-        for index, server in enumerate(plugin.mcp_servers()):
-            make = functools.partial(_attached, plugin, index)
-            made.append(_Declared(_new_id("mcp-server"), server.name, make))
-        self.servers |= {declared.id: declared for declared in made}
-        return made
-
-    def release(self, declared: Sequence[_Declared]) -> None:
-        for one in declared:
-            self.servers.pop(one.id, None)
-            for connection in list(one.connections):
-                self.close(connection)
-
-    def connect(self, declared: _Declared, id: str | None, session: str | None) -> _Connection:
-        connection = _Connection(self.plugin, declared, id, session)
-        declared.connections.append(connection)
-        self.connections[id if id is not None else declared.id] = connection
-        self.plugin.start_soon(connection.hosted.run)
-        return connection
-
-    def close(self, connection: _Connection) -> None:
-        connection.hosted.close()
-        connection.declared.connections.remove(connection)
-        key = connection.id if connection.id is not None else connection.declared.id
-        self.connections.pop(key, None)
-
-
-def toolbox_of(plugin: Proxy) -> Toolbox:
-    try:
-        return plugin._acp_toolbox
-    except AttributeError:
-        plugin._acp_toolbox = Toolbox(plugin)
-        return plugin._acp_toolbox
-
-
-async def _set_up(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
-    params = decode_params(raw, dict)
-    if not box.plugin.has_tools_for(params):
-        return await onward(raw)
-    declared = box.declare()
-    entries = [{"type": "acp", "name": one.name, "serverId": one.id} for one in declared]
-    loaded = params.get("sessionId") if method != "session/fork" else None
-    for one in declared:
-        one.session = loaded
-    try:
-        result = await onward(_with_servers(raw, entries))
-    except BaseException:
-        box.release(declared)
-        raise
-    answer = decode_result(result, dict)
-    session = answer.get("sessionId") if isinstance(answer, dict) else None
-    for one in declared:
-        one.session = session or loaded
-    return result
-
-
-async def _tear_down(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
-    result = await onward(raw)
-    session = decode_params(raw, dict).get("sessionId")
-    box.release([one for one in box.servers.values() if one.session == session])
-    return result
-
-
-async def _from_agent(box: Toolbox, method: str, raw: bytes, onward: Onward) -> bytes | None:
-    """What is for a server of ours is answered here; the rest goes on to whoever owns it."""
-    params = decode_params(raw, dict)
-    server = params.get("serverId", params.get("acpId"))
-    declared = box.servers.get(server) if isinstance(server, str) else None
-    connection = box.connections.get(params.get("connectionId") or "")
-    session = (params.get("_meta") or {}).get("sessionId")
-    if method == "mcp/connect" and declared is not None:
-        connection = box.connect(declared, _new_id("mcp-connection"), session)
-        return msgspec.json.encode({"connectionId": connection.id})
-    if method == "mcp/disconnect" and connection is not None:
-        box.close(connection)
-        return b"{}"
-    if method == "mcp/message" and (connection is not None or declared is not None):
-        if connection is None:
-            assert declared is not None
-            connection = box.connections.get(declared.id) or box.connect(declared, None, session)
-        connection.session = connection.session or session
-        _hand_over(connection, params)
-        return None
-    return await onward(raw)
-
-
-def _hand_over(connection: _Connection, params: dict[str, Any]) -> None:
-    method, inner, id = params.get("method"), params.get("params"), params.get("requestId")
-    stateless = connection.id is None
-    if not isinstance(method, str) or (stateless and not isinstance(id, str)):
-        raise RequestError(INVALID_PARAMS, "An MCP message needs a method and an id")
-    if not connection.plugin.answering:
-        connection.hosted.notify(method, inner)
-        return
-    cancel: Callable[[], None] | None = None
-
-    def cancelled() -> None:
-        if cancel is not None:
-            cancel()
-
-    answer = connection.plugin.defer(cancelled)
-
-    def answered(result: bytes | None, error: bytes | None) -> None:
-        if stateless and result is not None:
-            answer(b'{"result":%b}' % result, None)
-        elif stateless and error is not None and b"-32800" not in error:
-            answer(b'{"error":%b}' % error, None)
-        else:
-            answer(result, error)
-
-    cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
-
-
-def _tools(plugin: Proxy, connection: _Connection) -> Any:
-    return server_of_tools(plugin, connection.call)
-
-
-def _attached(plugin: Proxy, index: int, connection: _Connection) -> Any:
-    return plugin.mcp_servers()[index]
-
-
-def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:
-    members = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    servers = msgspec.json.decode(members.get("mcpServers", b"[]"), type=list[msgspec.Raw] | None)
-    added = [msgspec.Raw(msgspec.json.encode(entry)) for entry in entries]
-    members["mcpServers"] = msgspec.Raw(msgspec.json.encode([*(servers or ()), *added]))
-    return msgspec.json.encode(members)
-
-
-def _carried(method: str, params: Any, **head: Any) -> dict[str, Any]:
-    return {**head, "method": method, **({"params": params} if params is not None else {})}
-
-
-def _new_id(kind: str) -> str:
-    return f"{kind}:{os.urandom(8).hex()}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -29,8 +28,8 @@ class Child:
 
     pid: int
     transport: FdTransport
-    _process: subprocess.Popen[bytes]
     _stderr_fd: int
+    _returncode: int | None = None
 
     async def read_stderr(self) -> bytes:
         """The next bytes of its stderr; `b""` at the end."""
@@ -47,11 +46,12 @@ class Child:
         await _wait_exited(self.pid)
         # The leader is not reaped yet, so its number cannot belong to another group by now.
         self.signal(signal.SIGKILL)
-        return describe_status(self._process.wait())
+        self._returncode = _reap(self.pid)
+        return describe_status(self._returncode)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child's whole process group."""
-        if self._process.returncode is None:
+        if self._returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -68,7 +68,7 @@ class Child:
     @property
     def status(self) -> str | None:
         """How it ended, or `None` while it runs."""
-        code = self._process.returncode
+        code = self._returncode
         return None if code is None else describe_status(code)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> Ch
     """Start a program, without a shell. Raises `SpawnError`."""
     spawned = spawn_process(argv, env=env, cwd=cwd)
     transport = FdTransport(spawned.stdout, spawned.stdin)
-    return Child(spawned.process.pid, transport, spawned.process, spawned.stderr)
+    return Child(spawned.pid, transport, spawned.stderr)
 
 
 def describe_status(returncode: int) -> str:
@@ -121,6 +121,13 @@ def _descendants(pid: int) -> list[int]:
     except OSError:
         pass
     return found
+
+
+def _reap(pid: int) -> int:
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # somebody who waits for all children was faster
+        return 0
 
 
 async def _wait_exited(pid: int) -> None:

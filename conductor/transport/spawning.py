@@ -7,19 +7,13 @@ the first sign of `initialize` the components start, and while they do, we impor
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-__all__ = ["SpawnError", "Spawned", "adopt_orphans", "spawn_process", "start_early"]
+from conductor.transport.forking import adopt_orphans, fork_and_exec
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+__all__ = ["SpawnError", "Spawned", "adopt_orphans", "spawn_process", "start_early"]
 
 
 class SpawnError(Exception):
@@ -29,19 +23,13 @@ class SpawnError(Exception):
 class Spawned:
     """A program that was started: its process, and our ends of its pipes, which do not block."""
 
-    __slots__ = ("process", "stderr", "stdin", "stdout")
+    __slots__ = ("pid", "stderr", "stdin", "stdout")
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        fds: list[int] = []
-        try:
-            for stream in (process.stdin, process.stdout, process.stderr):
-                fds.append(_own(stream))
-        except OSError:
-            for fd in fds:
-                os.close(fd)
-            raise
-        self.stdin, self.stdout, self.stderr = fds
+    def __init__(self, pid: int, stdin: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 _Key = tuple[tuple[str, ...], dict[str, str], str | None]
@@ -64,50 +52,33 @@ def spawn_process(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | Non
     return _spawn(argv, env, cwd)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends (Linux), so they can be found."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
 def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spawned:
+    ours: list[int] = []
+    theirs: list[int] = []
+    taken: list[int] = []
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(env),
-            cwd=cwd,
-            bufsize=0,
-            process_group=0,
-            preexec_fn=_die_with_parent if _libc is not None else None,
-        )
-    except (OSError, ValueError, subprocess.SubprocessError) as exc:
+        _take_stdio_numbers(taken)
+        for is_input in (True, False, False):
+            read, write = os.pipe()
+            ours.append(write if is_input else read)
+            theirs.append(read if is_input else write)
+            os.set_blocking(ours[-1], False)
+        pid = fork_and_exec(argv, env, cwd, theirs)
+    except (OSError, ValueError) as exc:
+        for fd in ours:
+            os.close(fd)
         raise SpawnError(_why_not(exc, argv, env, cwd)) from exc
-    try:
-        return Spawned(process)
-    except OSError as exc:  # no descriptors left: what was started must not stay
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with process:  # closes its pipes, and waits
-            pass
-        raise SpawnError(_why_not(exc, argv, env, None)) from exc
+    finally:
+        for fd in (*theirs, *taken):
+            os.close(fd)
+    return Spawned(pid, *ours)
 
 
-def _own(stream: object) -> int:
-    fd = os.dup(stream.fileno())  # type: ignore[attr-defined]
-    os.set_blocking(fd, False)
-    stream.close()  # type: ignore[attr-defined]
-    return fd
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc is not None:
-        _libc.prctl(option, value, 0, 0, 0)
-
-
-def _die_with_parent() -> None:
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _take_stdio_numbers(taken: list[int]) -> None:
+    """See that no pipe gets 0, 1 or 2 where one is closed: in the child, its own go there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        taken.append(fd)
+    os.close(fd)
 
 
 def _why_not(exc: Exception, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> str:

@@ -25,18 +25,24 @@ OURS_BEFORE_THE_START = {
     "conductor.cli.words",
     "conductor.log",
     "conductor.transport",
+    "conductor.transport.forking",
     "conductor.transport.inherited",
     "conductor.transport.spawning",
 }
 TAKES_LONG = {
     "asyncio",
     "email",
+    "enum",
     "inspect",
     "json",
     "logging",
     "multiprocessing",
+    "re",
+    "shlex",
+    "signal",
     "socket",
     "ssl",
+    "subprocess",
     "typing",
     "urllib",
 }
@@ -49,6 +55,7 @@ THIRD_PARTY_BEFORE_THE_ANSWER = {
 }
 TAKES_LONG_AND_IS_NOT_NEEDED = {
     "asyncio",
+    "attr.validators",
     "conductor.chainfile.loader",
     "conductor.cli.commands",
     "conductor.client",
@@ -64,8 +71,16 @@ TAKES_LONG_AND_IS_NOT_NEEDED = {
     "hashlib",
     "hmac",
     "importlib.metadata",
+    "inspect",
+    "logging",
+    "platform",
+    "shlex",
     "shutil",
     "ssl",
+    "subprocess",
+    "tokenize",
+    "traceback",
+    "urllib.parse",
 }
 
 PROGRAM = '''
@@ -88,7 +103,7 @@ def see(event, arguments):
         while frame is not None and "importlib" in frame.f_globals.get("__name__", ""):
             frame = frame.f_back
         importers.setdefault(arguments[0], frame.f_globals.get("__name__", "?") if frame else "?")
-    elif event == "subprocess.Popen" and not os.path.exists(f"{folder}/started"):
+    elif event == "os.fork" and not os.path.exists(f"{folder}/started"):
         write("started")
 
 sys.addaudithook(see)

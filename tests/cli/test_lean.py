@@ -26,12 +26,22 @@ def run(program: str) -> str:
 
 
 def test_what_is_not_needed_is_not_imported() -> None:
-    heavy = "{'_hashlib', '_ssl', 'idna', 'shutil', 'typing_extensions'}"
+    heavy = {
+        *("_hashlib", "_ssl", "attr.validators", "idna", "inspect", "logging", "platform"),
+        *("shutil", "subprocess", "tokenize", "traceback", "typing_extensions", "urllib.parse"),
+    }
 
     assert run(f"print({heavy} & sys.modules.keys(), 'trio' in sys.modules)") == "set() True"
 
 
-@pytest.mark.parametrize("name", ["ctypes.util", "hmac", "idna", "ssl", "typing_extensions"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("attr.validators", "attrs.validators", "ctypes.util", "hmac", "idna", "inspect"),
+        *("logging", "msgspec.inspect", "platform", "ssl", "subprocess", "textwrap", "tokenize"),
+        *("traceback", "typing_extensions", "urllib.parse"),
+    ],
+)
 def test_whoever_imports_a_module_afterwards_gets_the_real_one(name: str) -> None:
     program = f"import importlib\nm = importlib.import_module({name!r})\nprint(m.__spec__.origin)"
 
@@ -40,6 +50,46 @@ def test_whoever_imports_a_module_afterwards_gets_the_real_one(name: str) -> Non
 
 def test_a_package_has_its_module_as_an_attribute_afterwards() -> None:
     assert run("import ctypes.util\nprint(callable(ctypes.util.find_library))") == "True"
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("msgspec.json.schema(int)", "{'type': 'integer'}"),
+        ("msgspec.inspect.type_info(int).gt", "None"),
+        ("attrs.validators.in_([1])(None, None, 1)", "None"),
+        ("pathlib.Path('/a b').as_uri()", "file:///a%20b"),
+        ("outcome.Error(ValueError(1)).error", "1"),
+        ("trio._core._asyncgens.ASYNCGEN_LOGGER.name", "trio.async_generator_errors"),
+    ],
+)
+def test_what_was_put_off_is_there_when_it_is_wanted(expression: str, value: str) -> None:
+    program = f"import attrs, msgspec, outcome, pathlib, trio\nprint({expression})"
+
+    assert run(program) == value
+
+
+def test_what_was_put_off_says_what_is_wrong() -> None:
+    program = """
+import outcome
+try:
+    outcome.Error("no exception")
+except TypeError as exc:
+    print(exc.args[0][:23])
+"""
+    assert run(program) == "'error' must be <class"
+
+
+def test_what_another_version_wants_at_once_is_imported_at_once() -> None:
+    program = """
+from conductor.cli.lean import lean_imports
+for name in ("inspect", "attr.validators", "attrs.validators"):
+    sys.modules.pop(name, None)
+with lean_imports():
+    from inspect import signature
+print(sys.modules["inspect"].signature is signature)
+"""
+    assert run(program) == "True"
 
 
 def test_trio_speaks_tls_afterwards() -> None:

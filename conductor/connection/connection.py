@@ -265,7 +265,7 @@ class Connection:
     def write(self, pieces: Pieces) -> None:
         if self.closed:
             return
-        self.outbox.put(pieces)
+        self.outbox.fresh += pieces
         if not self.dirty:
             self.dirty = True
             self.flusher.mark(self)

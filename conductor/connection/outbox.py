@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from conductor.messages import Pieces
+from conductor.messages import Payload
 
 __all__ = ["Outbox"]
 
@@ -25,20 +25,19 @@ WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 
 @attrs.define(eq=False, repr=False)
 class Outbox:
-    """`size` is the number of bytes that the peer has not taken, as of the last `flush`."""
+    """`size` is the number of bytes that the peer has not taken, as of the last `flush`.
+
+    `fresh` are the pieces of lines that were added since; nothing of them is written yet.
+    """
 
     size: int = 0
-    _fresh: list[bytes | memoryview] = attrs.field(factory=list)
+    fresh: list[bytes | Payload] = attrs.field(factory=list)
     _backlog: deque[memoryview] = attrs.field(factory=deque)
-
-    def put(self, pieces: Pieces) -> None:
-        """Queue one line; nothing is written yet."""
-        self._fresh += pieces
 
     def flush(self, write_now: WriteNow) -> bool:
         """Write what the peer takes. True when nothing is left."""
-        if self._fresh:
-            fresh, self._fresh = self._fresh, []
+        if self.fresh:
+            fresh, self.fresh = self.fresh, []
             if len(fresh) <= _MAX_PIECES and sum(map(len, fresh)) > _LARGE * len(fresh):
                 self._queue(fresh)
             else:
@@ -51,20 +50,21 @@ class Outbox:
                     return False
                 self._queue((joined,))
         while self._backlog:
-            written = write_now(tuple(islice(self._backlog, _MAX_PIECES)))
-            if not written:
-                return False
+            offered = tuple(islice(self._backlog, _MAX_PIECES))
+            written = write_now(offered)
             self._drop(written)
+            if written < sum(view.nbytes for view in offered):
+                return False  # another try would be refused
         return True
 
     def clear(self) -> None:
         """Forget everything: the peer is gone."""
-        self._fresh.clear()
+        self.fresh.clear()
         self._backlog.clear()
         self.size = 0
 
     def __bool__(self) -> bool:
-        return bool(self._fresh or self._backlog)
+        return bool(self.fresh or self._backlog)
 
     def _queue(self, pieces: Sequence[bytes | memoryview]) -> None:
         views = [memoryview(piece) for piece in pieces]

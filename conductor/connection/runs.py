@@ -39,9 +39,10 @@ class _Params(msgspec.Struct, gc=False):
     """Any object."""
 
 
-class _Update(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
+class _Update(
+    msgspec.Struct, gc=False, tag_field="method", tag="session/update", forbid_unknown_fields=True
+):
     jsonrpc: Literal["2.0"]
-    method: Literal["session/update"]
     params: _Params
 
 

@@ -27,8 +27,8 @@ class Taker:
 
 def test_nothing_is_written_before_it_is_flushed_and_then_at_once():
     outbox, taker = Outbox(), Taker(1000)
-    outbox.put((b"a", b"b\n"))
-    outbox.put((b"c\n",))
+    outbox.fresh += (b"a", b"b\n")
+    outbox.fresh += (b"c\n",)
     assert outbox
     assert taker.taken == b""
 
@@ -39,13 +39,15 @@ def test_nothing_is_written_before_it_is_flushed_and_then_at_once():
 
 def test_what_the_peer_does_not_take_stays_in_line():
     outbox, taker = Outbox(), Taker(3)
-    outbox.put((b"abcdef",))
+    outbox.fresh += (b"abcdef",)
 
     assert not outbox.flush(taker)
     assert outbox.size == 3
 
-    outbox.put((b"gh",))
-    taker.sizes = [1, 100, 100]
+    outbox.fresh += (b"gh",)
+    taker.sizes, taker.calls = [1, 100], 0
+    assert not outbox.flush(taker)
+    assert taker.calls == 1  # it has just taken what it takes
     assert outbox.flush(taker)
     assert taker.taken == b"abcdefgh"
 
@@ -54,7 +56,7 @@ def test_large_payloads_are_not_copied():
     outbox = Outbox()
     payload = b"x" * 100_000
     seen = []
-    outbox.put((b"head", payload, b"}\n"))
+    outbox.fresh += (b"head", payload, b"}\n")
 
     outbox.flush(lambda pieces: seen.extend(pieces) or 0)
 
@@ -63,9 +65,9 @@ def test_large_payloads_are_not_copied():
 
 def test_clearing_forgets_everything():
     outbox = Outbox()
-    outbox.put((b"abc",))
+    outbox.fresh += (b"abc",)
     outbox.flush(Taker(1))
-    outbox.put((b"def",))
+    outbox.fresh += (b"def",)
 
     outbox.clear()
 
@@ -75,7 +77,7 @@ def test_clearing_forgets_everything():
 def test_a_long_backlog_is_not_handed_over_whole():
     outbox, offered = Outbox(), []
     for _ in range(5000):
-        outbox.put((b"x",))
+        outbox.fresh += (b"x",)
         outbox.flush(lambda pieces: 0)
 
     def take(pieces):
@@ -120,7 +122,7 @@ def test_every_byte_is_written_once_and_in_order(steps):
     outbox, taker, put = Outbox(), Taker(), b""
     for pieces, takes in steps:
         put += b"".join(pieces)
-        outbox.put(tuple(pieces))
+        outbox.fresh += tuple(pieces)
         taker.sizes = [takes]
         done = outbox.flush(taker)
         assert put == taker.taken + b"".join(outbox._backlog)

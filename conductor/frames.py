@@ -66,7 +66,7 @@ Frame: TypeAlias = Message | Malformed | Batch
 
 
 _EXCERPT: Final = 200
-_SLICE: Final = 65536
+_SLICE: Final = 32768
 _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
 decode_envelope = msgspec.json.Decoder(Message).decode

@@ -50,11 +50,11 @@ class Outbox:
                     return False
                 self._queue((joined,))
         while self._backlog:
-            offered = tuple(islice(self._backlog, _MAX_PIECES))
-            written = write_now(offered)
+            # Tried until it is refused: a peer that was woken may have made room by now.
+            written = write_now(tuple(islice(self._backlog, _MAX_PIECES)))
+            if not written:
+                return False
             self._drop(written)
-            if written < sum(view.nbytes for view in offered):
-                return False  # another try would be refused
         return True
 
     def clear(self) -> None:

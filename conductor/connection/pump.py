@@ -115,7 +115,7 @@ async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> N
         nonlocal unseen
         flusher.feed(connection, chunk)
         unseen += len(chunk)
-        if gate is None or unseen <= gate.high_water >> 3:  # looking is not free
+        if gate is None or unseen <= gate.high_water >> 5:  # looking is not free
             return False
         unseen = 0
         return not gate.open

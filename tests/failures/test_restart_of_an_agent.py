@@ -216,8 +216,8 @@ def test_an_agent_that_can_not_be_talked_to_has_failed(run_chain, once, fault):
     editor.next(chunk)
 
     editor.send({"method": "_fault", "params": {}})
-    if fault == "close-stdin":
-        editor.send({"method": "_more", "params": {"x": "y" * 200_000}})
+    if fault == "close-stdin":  # a pipe would hold less without anybody noticing
+        editor.send({"method": "_more", "params": {"x": "y" * 1_000_000}})
 
     assert editor.answer(prompt)["error"]["data"]["exitStatus"] == how[fault]
     assert editor.ask("how").endswith("resumed")

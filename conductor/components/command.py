@@ -2,16 +2,18 @@
 started.
 
 It is a program, or it is on another machine: what is at the far end of the wire (`far_end`) makes
-no difference here. One that fails after it was initialized is dealt with as its contract says
-(`contract`). While it is started again, what is sent to it waits; what it owed is answered at once,
-with an error that names it, because nobody knows how far it got.
+no difference here. From its start to its end, `life` has it; here is what comes after. One that
+fails after it was initialized is dealt with as its contract says (`contract`). While it is started
+again, what is sent to it waits; what it owed is answered at once, with an error that names it,
+because nobody knows how far it got.
 """
 
 from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -22,18 +24,18 @@ from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import ValuePath
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
-from conductor.components.far_end import FarEnd, Opener, SpawnError, opener
+from conductor.components.far_end import Opener, SpawnError, opener
 from conductor.components.initialization import Initialization
+from conductor.components.life import Life
 from conductor.components.restoring import (
     RestoreTimeout,
     initialize_again,
     restore_agent,
     restore_proxy,
 )
-from conductor.components.stderr import Allowance, StderrTail
+from conductor.components.stderr import Allowance
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
-from conductor.connection.pump import pump, write_backlog
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.log import Logger, get_logger
 from conductor.messages import error_of
@@ -46,9 +48,6 @@ if TYPE_CHECKING:
     from conductor.components.watching import Watching
 
 __all__ = ["CommandComponent"]
-
-_EXIT_GRACE = 1.0
-"""Seconds that a program may go on after it closed its stdout, or its pipes after it ended."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -64,18 +63,14 @@ class CommandComponent(Component):
     _watching: Watching | None = attrs.field(default=None, init=False)
     _log: Logger = attrs.field(init=False)
     host: Host = attrs.field(init=False)
-    _far_end: FarEnd | None = attrs.field(default=None, init=False)
     _open: Opener = attrs.field(init=False)
-    _stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
-    _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _life: Life | None = attrs.field(default=None, init=False)
+    """The present one, or the last."""
     _next_start: float | None = attrs.field(default=None, init=False)
     """When the next process is to be started, if one is."""
     _was_initialized: bool = attrs.field(default=False, init=False)
-    _stopping: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
     _reports: Allowance = attrs.field(factory=Allowance, init=False)
-    _cause: str | None = attrs.field(default=None, init=False)
-    """Why we ended the process ourselves, where we did."""
     _finished: trio.Event = attrs.field(factory=trio.Event, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -129,7 +124,7 @@ class CommandComponent(Component):
             self._ended.set()
 
     def close_input(self) -> None:
-        self._begin_to_stop()
+        self._stop.set()
         if self.wire.connection is not None:
             self.wire.connection.close_writing()
 
@@ -140,11 +135,11 @@ class CommandComponent(Component):
         await self._ended.wait()
 
     def terminate(self) -> None:
-        self._begin_to_stop()
+        self._stop.set()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._begin_to_stop()
+        self._stop.set()
         self._signal(signal.SIGKILL)
 
     def backlog(self) -> int:
@@ -164,104 +159,30 @@ class CommandComponent(Component):
         return initialization
 
     def _spawn(self) -> None:
-        self._far_end, self._cause = None, None
-        self._stderr = StderrTail()
+        self._life = None
         limits = self.host.limits
         try:
             far_end = self._open(limits.max_message_bytes)
         except SpawnError as exc:
             raise self._start_error(str(exc)) from exc
-        self._far_end = far_end
-        self._stderr_read = trio.Event()
-        self.wire.connection = Connection(
-            far_end.transport, self.wire, self.host.flusher, limits=limits
+        connection = Connection(far_end.transport, self.wire, self.host.flusher, limits=limits)
+        self._life = Life(
+            far_end, connection, self.host.flusher, self._stop, self._finished, self._log
         )
+        self.wire.connection = connection
         self.initialization.connected()
 
     async def _live(self, *, again: bool = False) -> None:
         """From the start of a process to its end."""
-        far_end, connection = self._far_end, self.wire.connection
-        assert far_end is not None
-        assert connection is not None
-        exited = trio.Event()
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.initialization.watch)
-                nursery.start_soon(self._drain_stderr, far_end)
-                nursery.start_soon(self._watch_exit, far_end, exited)
-                nursery.start_soon(self._write, far_end, connection, exited)
-                if self._watching is not None:
-                    nursery.start_soon(self._watching.run)
-                if again:
-                    nursery.start_soon(self._restore)
-                await self._pump(connection, exited)
-                await self._wait_exit(far_end, exited)
-                with trio.move_on_after(_EXIT_GRACE):
-                    await self._stderr_read.wait()
-                nursery.cancel_scope.cancel()
-        finally:
-            with trio.CancelScope(shield=True):
-                if far_end.status is None:
-                    far_end.signal(signal.SIGKILL)
-                    await far_end.wait()
-            far_end.close()
-        self._gone(far_end)
-
-    async def _pump(self, connection: Connection, exited: trio.Event) -> None:
-        """Route what the program writes, to the end of it.
-
-        The end comes when all who hold its stdout have closed it; what it started and took out of
-        its process group may keep it open, and is not waited for.
-        """
-        async with trio.open_nursery() as nursery:
-
-            async def until_exit() -> None:
-                await exited.wait()
-                await trio.sleep(_EXIT_GRACE)
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(until_exit)
-            await pump(connection, self.host.flusher, self.host.gate(self))
-            nursery.cancel_scope.cancel()
-
-    async def _write(self, far_end: FarEnd, connection: Connection, exited: trio.Event) -> None:
-        """A program that reads nothing any more, while we have more to say, has failed."""
-        await write_backlog(connection, self.host.flusher)
-        if self._stopping:
-            return
-        with trio.move_on_after(_EXIT_GRACE):
-            await exited.wait()
-        if not exited.is_set() and not self._stopping:
-            self._cause = self._cause or "closed its stdin"
-            far_end.signal(signal.SIGKILL)
-
-    async def _wait_exit(self, far_end: FarEnd, exited: trio.Event) -> None:
-        """After the end of its output a program is given a moment, unless we asked it to end."""
-        if self._stopping:
-            self._finished.set()
-            await exited.wait()
-            return
-        with trio.move_on_after(_EXIT_GRACE):
-            await exited.wait()
-        if not exited.is_set():
-            self._cause = self._cause or "closed its stdout"
-            far_end.signal(signal.SIGKILL)
-            await exited.wait()
-
-    async def _watch_exit(self, far_end: FarEnd, exited: trio.Event) -> None:
-        status = await far_end.wait()
-        self._log.debug("component ended", status=status)
-        exited.set()
-
-    async def _drain_stderr(self, far_end: FarEnd) -> None:
-        while chunk := await far_end.read_stderr():
-            for line in self._stderr.feed(chunk, trio.current_time()):
-                self._log.info("stderr", line=line)
-        for line in self._stderr.end():
-            self._log.info("stderr", line=line)
-        if skipped := self._stderr.take_skipped():
-            self._log.info("stderr was too much to log", bytes=skipped)
-        self._stderr_read.set()
+        life = self._life
+        assert life is not None
+        beside: list[Callable[[], Awaitable[None]]] = [self.initialization.watch]
+        if self._watching is not None:
+            beside.append(self._watching.run)
+        if again:
+            beside.append(partial(self._restore, life))
+        await life.run(self.host.gate(self), beside)
+        self._gone(life)
 
     # -- the next process --------------------------------------------------------------------------
 
@@ -282,7 +203,7 @@ class CommandComponent(Component):
     def wire_dialect(self) -> Literal["proxy", "_proxy"] | None:
         return self.wire.dialect if self.role == "proxy" else None
 
-    async def _restore(self) -> None:
+    async def _restore(self, life: Life) -> None:
         """Bring the new process to where its predecessor was, then let through what waited."""
         wire, recollection, timeout = self.wire, self.wire.recollection, self.spec.start_timeout
         try:
@@ -292,12 +213,10 @@ class CommandComponent(Component):
             else:
                 lost = await restore_agent(wire, recollection, result, timeout, self._log)
         except (RequestError, ConnectionClosed) as exc:
-            self._cause = self._cause or f"could not be initialized again: {exc}"
-            self._signal(signal.SIGKILL)
+            life.end(f"could not be initialized again: {exc}")
             return
         except RestoreTimeout as exc:
-            self._cause = self._cause or str(exc)
-            self._signal(signal.SIGKILL)
+            life.end(str(exc))
             return
         self._log.warning("component was started again", lost_sessions=lost)
         if self.role == "agent":
@@ -316,20 +235,20 @@ class CommandComponent(Component):
             params = msgspec.json.encode({"sessionId": session, "update": update})
             self.wire.plain.neighbour.notify("session/update", params)
 
-    def _gone(self, far_end: FarEnd) -> None:
+    def _gone(self, life: Life) -> None:
         """It is over: say so to everyone who waits for it."""
         if self._was_initialized or self.initialization.done:
             self._was_initialized = True
             error = ComponentExited(
                 self.name,
-                self._how_it_ended(far_end),
-                stderr_tail=self._stderr.last_lines(),
+                life.how_it_ended,
+                stderr_tail=life.stderr.last_lines(),
                 place=self._place,
             )
             self._after_failure(error)
             return
-        error_at_start = self._start_error(f"it {self._how_it_ended(far_end)}")
-        may_retry = far_end.reached and not self._stopping and not self._failed
+        error_at_start = self._start_error(f"it {life.how_it_ended}")
+        may_retry = life.far_end.reached and not self._stopping and not self._failed
         if may_retry and self.initialization.closed():
             self._next_start = trio.current_time()
             self.wire.disconnect(error_of(error_at_start))
@@ -389,8 +308,7 @@ class CommandComponent(Component):
                 for call in calls:
                     self.wire.plain.cancel(call)
             case "restart":
-                self._cause = f"was silent for {seconds:.3g} s (stall_timeout)"
-                self._signal(signal.SIGKILL)
+                self._kill_because(f"was silent for {seconds:.3g} s (stall_timeout)")
 
     def _cancel_turn(self, session: str) -> None:
         params = msgspec.json.encode({"sessionId": session})
@@ -405,14 +323,13 @@ class CommandComponent(Component):
 
     def _fail_start(self, reason: str) -> None:
         if self._was_initialized:
-            self._cause = reason
-            self._signal(signal.SIGKILL)
+            self._kill_because(reason)
             return
-        far_end = self._far_end
-        how = self._cause or (far_end.status if far_end is not None else None)
-        if how is None and far_end is not None and not far_end.reached:
+        life = self._life
+        how = None if life is None else life.cause or life.far_end.status
+        if how is None and life is not None and not life.far_end.reached:
             seconds = f"{self.spec.start_timeout:g} s (start_timeout)"
-            how = f"could not be reached at {far_end.where} within {seconds}"
+            how = f"could not be reached at {life.far_end.where} within {seconds}"
         self._fail(self._start_error(f"it {how}" if how else reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
@@ -420,18 +337,20 @@ class CommandComponent(Component):
             self._failed = True
             self.host.component_failed(self, error)
 
-    def _how_it_ended(self, far_end: FarEnd) -> str:
-        return self._cause or far_end.status or "ended"
-
     def _start_error(self, reason: str) -> StartError:
-        far_end = self._far_end
-        status = far_end.status if far_end is not None and far_end.reached else None
+        life = self._life
+        status: str | None = None
+        stderr_tail: tuple[str, ...] = ()
+        if life is not None:
+            stderr_tail = life.stderr.last_lines()
+            if life.cause is None and life.far_end.reached:
+                status = life.far_end.status
         return StartError(
             self.name,
             reason,
             command=self._shown_command(),
-            status=None if self._cause else status,
-            stderr_tail=self._stderr.last_lines(),
+            status=status,
+            stderr_tail=stderr_tail,
             place=self._place,
         )
 
@@ -456,10 +375,15 @@ class CommandComponent(Component):
             more = {"skipped": skipped} if skipped else {}
             self._log.warning(event, detail=detail, **more)
 
-    def _begin_to_stop(self) -> None:
-        self._stopping = True
-        self._stop.set()
+    @property
+    def _stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def _kill_because(self, cause: str) -> None:
+        if self._life is not None:
+            self._life.cause = cause
+            self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._far_end is not None:
-            self._far_end.signal(number)
+        if self._life is not None:
+            self._life.far_end.signal(number)

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from conductor.testing.chain import open_chain
-    from conductor.testing.fakes import FakeAgent, FakeClient, FakeProxy
+    from conductor.testing.fake_proxy import FakeProxy
+    from conductor.testing.fakes import FakeAgent, FakeClient
     from conductor.testing.transcript import Heard, Transcript
 
 __all__ = ["FakeAgent", "FakeClient", "FakeProxy", "Heard", "Transcript", "open_chain"]
@@ -35,7 +36,7 @@ __all__ = ["FakeAgent", "FakeClient", "FakeProxy", "Heard", "Transcript", "open_
 _HOMES: Final = {
     "FakeAgent": "fakes",
     "FakeClient": "fakes",
-    "FakeProxy": "fakes",
+    "FakeProxy": "fake_proxy",
     "Heard": "transcript",
     "Transcript": "transcript",
     "open_chain": "chain",

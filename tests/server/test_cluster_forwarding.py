@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import trio
 import trio_websocket
 import trustme
+from server.cluster import COREDIS_FORGETS, directory_at, keeping_chain, lose, open_session, say
 from server.peers import (
     Remote,
     ask,
@@ -27,33 +27,17 @@ from server.peers import (
     texts,
     websocket,
 )
-from support.programs import Program, free_port, redis_server
+from support.programs import Program, free_port
 
 from conductor.endpoint import background
 from conductor.server.access import Access, read_tokens
 from conductor.server.addresses import TcpAddress
-from conductor.server.directory import Directory
 from conductor.server.listening import tls_context
 from conductor.server.serving import Server
 
-pytest.importorskip("coredis")
+pytestmark = COREDIS_FORGETS
 
-pytestmark = pytest.mark.filterwarnings(
-    # coredis forgets to close in-memory streams of a connection that failed; nothing else is lost.
-    "ignore:.*MemoryObject.*Stream:pytest.PytestUnraisableExceptionWarning"
-)
-
-AGENT = Path(__file__).parent / "keeping_agent.py"
 ALICE, BOB = "alice-alice-alice-alice", "bob-bob-bob-bob-bob-bob"
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Program]:
-    server = redis_server(tmp_path)
-    server.start()
-    yield server
-    server.end()
-    gc.collect()  # what coredis forgot is told of here, where it is known
 
 
 @attrs.define
@@ -67,21 +51,12 @@ class Nodes:
     async def serve(self, name: str, **settings: Any) -> AsyncIterator[Server]:
         place = self.directory / name
         place.mkdir()
-        kept = self.directory / "sessions"
-        kept.mkdir(exist_ok=True)
         port = free_port()
-        shared = Directory(
-            f"redis://127.0.0.1:{self.redis.port}/0", f"http://127.0.0.1:{port}", lease=3
-        )
-        chain = (
-            "version: 1\nagent:\n"
-            f"  use: {AGENT}:KeepingAgent\n  with: {{directory: {kept}, node: {name}}}\n"
-        )
         async with serving(
             place,
-            chain=chain,
+            chain=keeping_chain(self.directory, name),
             listen=(TcpAddress("127.0.0.1", port),),
-            directory=shared,
+            directory=directory_at(self.redis, f"http://127.0.0.1:{port}", lease=3),
             **settings,
         ) as server:
             yield server
@@ -106,24 +81,6 @@ async def moved(remote: Remote, server: Server, version: int = 2) -> AsyncIterat
 
 async def told(messages: trio.MemoryReceiveChannel[Any]) -> str:
     return "".join(texts([await messages.receive()]))
-
-
-async def open_session(socket: trio_websocket.WebSocketConnection) -> str:
-    await ask(socket, initialize())
-    session: str = (await ask(socket, new_session(1)))["result"]["sessionId"]
-    return session
-
-
-async def say(socket: trio_websocket.WebSocketConnection, session: str, text: str) -> str:
-    """Prompt, and return what the agent said."""
-    await socket.send_message(json.dumps(prompt("turn", session, text)))
-    said = []
-    while True:
-        message = json.loads(await socket.get_message())
-        if message.get("id") == "turn":
-            assert "result" in message, message
-            return "".join(said)
-        said += texts([message])
 
 
 def id_of(socket: trio_websocket.WebSocketConnection) -> str:
@@ -432,12 +389,6 @@ async def settled(server: Server) -> int:
 
 def load(session: str) -> dict[str, Any]:
     return {"sessionId": session, "cwd": "/", "mcpServers": []}
-
-
-async def lose(socket: trio_websocket.WebSocketConnection) -> None:
-    """Cut it off, without a goodbye."""
-    with suppress(trio.BrokenResourceError):
-        await trio.aclose_forcefully(socket._stream)
 
 
 async def published(server: Server) -> None:

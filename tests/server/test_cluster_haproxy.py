@@ -19,11 +19,11 @@ import pytest
 import trio
 import trio_websocket
 import trustme
+from server.cluster import keeping_chain, lose, open_session, redis_url, rest_of_turn, say
 from server.peers import Remote, ask, initialize, new_session, prompt, request, texts
-from support.programs import Program, free_port, program, redis_server
+from support.programs import Program, free_port, program
 
 ROOT = Path(__file__).parents[2]
-AGENT = Path(__file__).parent / "keeping_agent.py"
 PATIENCE = 30.0
 """Seconds; only what hangs takes that long."""
 
@@ -80,13 +80,11 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    pytest.importorskip("coredis")
+def cluster(tmp_path: Path, redis: Program) -> Iterator[Cluster]:
     certificates(tmp_path)
-    redis = redis_server(tmp_path)
     nodes = {name: node(name, tmp_path, redis) for name in "ab"}
     haproxy = load_balancer(tmp_path, nodes)
-    programs = [redis, *nodes.values(), haproxy]
+    programs = [*nodes.values(), haproxy]
     try:
         for each in programs:
             each.start()
@@ -108,17 +106,12 @@ def certificates(directory: Path) -> None:
 
 
 def node(name: str, directory: Path, redis: Program) -> Program:
-    kept = directory / "sessions"
-    kept.mkdir(exist_ok=True)
     chain = directory / f"{name}.yaml"
-    chain.write_text(
-        "version: 1\nagent:\n"
-        f"  use: {AGENT}:KeepingAgent\n  with: {{directory: {kept}, node: {name}}}\n"
-    )
+    chain.write_text(keeping_chain(directory, name))
     port = free_port()
     options = {
         "--listen": f"127.0.0.1:{port}",
-        "--sessions": f"redis://127.0.0.1:{redis.port}/0",
+        "--sessions": redis_url(redis),
         "--tls-cert": directory / "cert.pem",
         "--tls-key": directory / "key.pem",
         "--drain-timeout": PATIENCE,
@@ -154,39 +147,11 @@ def cookies_of(socket: trio_websocket.WebSocketConnection) -> dict[str, str]:
     return {name: morsel.value for name, morsel in jar.items()}
 
 
-async def open_session(socket: trio_websocket.WebSocketConnection) -> str:
-    await ask(socket, initialize())
-    session: str = (await ask(socket, new_session(1)))["result"]["sessionId"]
-    return session
-
-
-async def say(socket: trio_websocket.WebSocketConnection, session: str, text: str) -> str:
-    """Prompt, and return what the agent said."""
-    await socket.send_message(json.dumps(prompt("turn", session, text)))
-    return await rest_of_turn(socket)
-
-
-async def rest_of_turn(socket: trio_websocket.WebSocketConnection) -> str:
-    said = []
-    while True:
-        message = json.loads(await socket.get_message())
-        if message.get("id") == "turn":
-            assert "result" in message, message
-            return "".join(said)
-        said += texts([message])
-
-
 async def load(socket: trio_websocket.WebSocketConnection, session: str) -> Any:
     """Initialize anew, and load a session; the answer."""
     await ask(socket, initialize())
     params = {"sessionId": session, "cwd": "/", "mcpServers": []}
     return await ask(socket, request(1, "session/load", **params))
-
-
-async def lose(socket: trio_websocket.WebSocketConnection) -> None:
-    """Cut it off, without a goodbye."""
-    with suppress(trio.BrokenResourceError):
-        await trio.aclose_forcefully(socket._stream)
 
 
 async def test_new_clients_go_to_both_and_come_back_by_cookie(cluster):

@@ -5,41 +5,25 @@ from __future__ import annotations
 import gc
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from functools import partial
 
 import pytest
 import trio
+from server.cluster import COREDIS_FORGETS, directory_at
 from support.programs import Program, redis_server
 
 from conductor.server.directory import Directory
 
-pytest.importorskip("coredis")
-
-pytestmark = pytest.mark.filterwarnings(
-    # coredis forgets to close in-memory streams of a connection that failed; nothing else is lost.
-    "ignore:.*MemoryObject.*Stream:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = COREDIS_FORGETS
 
 A, B = "http://a.example:8765", "http://b.example:8765"
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Program]:
-    server = redis_server(tmp_path)
-    server.start()
-    yield server
-    server.end()
-    gc.collect()  # what coredis forgot is told of here, where it is known
-
-
-@pytest.fixture
 def node(redis: Program) -> Callable[..., Directory]:
-    def make(advertise: str, **options: float) -> Directory:
-        return Directory(f"redis://127.0.0.1:{redis.port}/0", advertise, **options)
-
-    return make
+    return partial(directory_at, redis)
 
 
 @asynccontextmanager

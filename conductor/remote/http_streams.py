@@ -1,0 +1,186 @@
+"""What a server says over HTTP: streams of events, one for the connection and one for each session.
+
+They are read side by side: the order of messages is kept within a stream, and so within a session.
+A stream that ends is opened again, because there may be somebody between who ends long requests,
+and a server keeps what it has for a stream until somebody reads it; one that ends at once, or is
+cut in the middle, ends the connection. With a server of ours it goes on behind the last event that
+arrived.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import httpx2
+import trio
+
+from conductor.errors import ConnectionClosed
+from conductor.remote.carrying import RECEIVED
+from conductor.remote.http_requests import CONNECTION, SESSION, TRY_AGAIN, Requests
+from conductor.remote.letters import Sessions, read_letter
+from conductor.remote.link import RemoteLink
+from conductor.remote.network import nobody_listens
+from conductor.remote.numbering import Incoming, Numbered, OutOfStep
+from conductor.remote.sse import Event, EventReader, OverlongEvent
+
+__all__ = ["IN_A_HEADER", "Streams"]
+
+IN_A_HEADER: Final = re.compile(r"[!-~]([ -~]*[!-~])?").fullmatch
+"""Whether HTTP lets the id of a session be in a header."""
+_LAST_EVENT: Final = "Last-Event-ID"
+_EVENTS: Final = "text/event-stream"
+_AT_ONCE: Final = 1.0
+"""A stream that ends within so many seconds is not opened again."""
+_CUT: Final = 0
+"""In place of a status: there was none, or what followed was cut."""
+
+
+@attrs.define(eq=False)
+class Streams:
+    """The streams of one connection, read in tasks of `nursery`."""
+
+    link: RemoteLink
+    requests: Requests
+    sessions: Sessions
+    nursery: trio.Nursery
+    _events: dict[str | None, Incoming] = attrs.field(factory=dict, init=False)
+    """What has come, by session."""
+    _open: set[str | None] = attrs.field(factory=set, init=False)
+    """Sessions whose stream is open, or is being opened."""
+    _unread: int = attrs.field(default=0, init=False)
+    """Streams whose messages wait for us."""
+
+    def open(self, session: str | None) -> None:
+        """Read this session's stream, or the connection's, if that is not done yet."""
+        if session not in self._open:
+            self._open.add(session)
+            self.nursery.start_soon(self._keep, session)
+
+    async def deliver(self, lines: list[bytes]) -> None:
+        """Hand on messages of the server's; the sessions that they name have streams now."""
+        for line in lines:
+            session = self.sessions.arrives(read_letter(line))
+            if session is not None and IN_A_HEADER(session):
+                self.open(session)
+        self._unread += 1
+        try:
+            await self.link.lines.send(lines)
+        finally:
+            self._unread -= 1
+
+    async def watch(self, ping_timeout: float) -> None:
+        """Ask a server that is silent whether it is there: any answer will do."""
+        half = ping_timeout / 2
+        asked = trio.current_time()
+        while True:
+            await trio.sleep_until(max(self.requests.heard, asked) + half)
+            if (
+                self.requests.connection is None
+                or self._unread
+                or trio.current_time() < self.requests.heard + half
+            ):
+                asked = trio.current_time()
+                continue
+            asked = trio.current_time()
+            try:
+                with trio.fail_after(half):
+                    await self.requests.request("OPTIONS", {})
+            except httpx2.HTTPError as exc:
+                if self.requests.is_ours:
+                    self.requests.cut(self.nursery)
+                    continue
+                self.requests.fail(exc)
+                return
+            except trio.TooSlowError:
+                if self.requests.is_ours:
+                    self.requests.cut(self.nursery)
+                    continue
+                self.link.lost(f"it did not answer within {ping_timeout:g} s (ping_timeout)")
+                return
+
+    async def _keep(self, session: str | None) -> None:
+        """Read a stream, and again when it has ended."""
+        while True:
+            began = trio.current_time()
+            status = _CUT
+            error: httpx2.HTTPError = httpx2.ReadTimeout("it did not answer")
+            try:
+                with self.requests.attempt():
+                    async with self.requests.clients.new() as client:
+                        status = await self._read(client, session)
+            except httpx2.HTTPError as exc:
+                error = exc
+            except OutOfStep as exc:
+                self.link.lost(f"it cannot be resumed: {exc}")
+                return
+            except OverlongEvent:
+                limit = self.link.max_message_bytes
+                self.link.lost(f"it sent a message of more than {limit} bytes")
+                return
+            except ConnectionClosed:
+                return
+            if session is not None and (status == 404 or session in self.sessions.ended):
+                self._open.discard(session)  # it is opened when the session is set up
+                return
+            may_go_on = self.requests.is_ours and status in TRY_AGAIN | {200, _CUT}
+            nobody = status == _CUT and nobody_listens(error)
+            if may_go_on and await self.requests.persevering.try_again(nobody=nobody):
+                continue
+            if status == _CUT:
+                self.requests.fail(error)
+                return
+            if status != 200 or trio.current_time() - began < _AT_ONCE:
+                why = "ended" if status == 200 else f"was refused: {status}"
+                self.link.lost(f"its stream of events {why}")
+                return
+
+    async def _read(self, client: httpx2.AsyncClient, session: str | None) -> int:
+        assert self.requests.connection is not None
+        headers = {
+            "Accept": _EVENTS,
+            "Cache-Control": "no-store",
+            CONNECTION: self.requests.connection,
+        }
+        if session is not None:
+            headers[SESSION] = session
+        if self.requests.is_ours:
+            headers[_LAST_EVENT] = str(self._events.setdefault(session, Incoming()).taken)
+            await self.link.lines.send(())  # what was cut short
+        reader = EventReader(self.link.max_message_bytes)
+        async with client.stream(
+            "GET", self.requests.address.url, headers=headers, extensions=self.requests.extensions
+        ) as response:
+            self.requests.heard = trio.current_time()
+            if response.status_code != 200:
+                return response.status_code
+            self.requests.persevering.reached()
+            async for chunk in response.aiter_bytes():
+                self.requests.heard = trio.current_time()
+                lines = self._taken_from(reader.feed(chunk), session)
+                if lines:
+                    await self.deliver(lines)
+        return 200
+
+    def _taken_from(self, events: list[Event], session: str | None) -> list[bytes]:
+        """The messages that are new, and what is to be said about them to a server of ours."""
+        if not self.requests.is_ours:
+            return [event.data for event in events if event.data]
+        incoming, now = self._events[session], trio.current_time()
+        lines = []
+        for event in events:
+            if event.id is None or not event.id.isdecimal():
+                raise OutOfStep("an event has no number")
+            incoming.put(Numbered(int(event.id), event.data))
+            if (line := incoming.take(now)) is not None:
+                lines.append(line)
+        if (due := incoming.acknowledgement(now)) is not None:
+            self.nursery.start_soon(self._acknowledge, session, due.number)
+        return lines
+
+    async def _acknowledge(self, session: str | None, number: int) -> None:
+        headers = {} if session is None else {SESSION: session}
+        with self.requests.attempt(), suppress(httpx2.HTTPError):  # the next one says it, too
+            await self.requests.request("POST", {**headers, RECEIVED: str(number)}, b"")

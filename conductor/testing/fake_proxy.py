@@ -1,0 +1,140 @@
+"""A fake between the two ends of a chain: one connection that carries two peers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+
+from conductor.connection.calls import Call
+from conductor.endpoint import Endpoint, Handler
+from conductor.messages import (
+    CANCEL,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    notification_pieces,
+    request_pieces,
+)
+from conductor.routing.envelope import (
+    DIALECTS,
+    ENVELOPES,
+    INITS,
+    Dialect,
+    unwrap,
+    wrap_notification,
+    wrap_request,
+)
+from conductor.testing.fakes import FakeComponent
+from conductor.transport.memory import MemoryTransport
+
+__all__ = ["FakeProxy"]
+
+
+@attrs.define(eq=False)
+class FakeProxy(FakeComponent):
+    """A proxy that passes on whatever `handlers` has no entry for, byte for byte.
+
+    A handler answers in place of whoever the message was for; `toward_agent` and `toward_client`
+    send requests of its own.
+    """
+
+    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    name: str = attrs.field(default="fake-proxy", kw_only=True)
+    role: Literal["proxy", "agent"] = attrs.field(default="proxy", init=False)
+    speaks: Dialect = attrs.field(default=DIALECTS[0], kw_only=True)
+
+    async def toward_agent(self, method: str, params: Any = None) -> Any:
+        envelope = {"method": method, "params": params}
+        return await self.endpoint.request(f"{self.speaks}/successor", envelope)
+
+    async def toward_client(self, method: str, params: Any = None) -> Any:
+        return await self.endpoint.request(method, params)
+
+    def new_endpoint(self, transport: MemoryTransport) -> Endpoint:
+        return _Passing(transport, self.handlers, speaks=self.speaks)
+
+
+@attrs.define(eq=False)
+class _Passing(Endpoint):
+    """A proxy's end of its one connection, which carries two peers."""
+
+    speaks: Dialect = attrs.field(kw_only=True)
+    _passed: dict[Call, Call] = attrs.field(factory=dict, init=False)
+    """Sent on, and what it answers."""
+
+    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+        if method in self.handlers:
+            super().on_request(call, method, params)
+        elif method in INITS and INITS[method] != self.speaks:
+            self._see_request(call, method, params)
+            error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
+            self.connection.respond(call, None, error)
+        elif method in INITS:
+            self._see_request(call, method, params)
+            self._pass_request(call, "initialize", params, wrapped=True)
+        elif method in ENVELOPES:
+            inner = unwrap(params)
+            call.method = inner.method
+            if inner.method in self.handlers:
+                super().on_request(call, inner.method, inner.params)
+                return
+            self._see_request(call, inner.method, inner.params)
+            self._pass_request(call, inner.method, inner.params, wrapped=False)
+        else:
+            self._see_request(call, method, params)
+            self._pass_request(call, method, params, wrapped=True)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        wrapped = method not in ENVELOPES
+        if not wrapped:
+            inner = unwrap(params)
+            method, params = inner.method, inner.params
+        super().on_notification(method, params)
+        if method == CANCEL or method in self.handlers:
+            return
+        if wrapped:
+            self.connection.write(wrap_notification(self.speaks, method, params))
+        else:
+            self.connection.write(notification_pieces(method, params))
+
+    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        super().on_answer(call, result, error)
+        asked = self._passed.pop(call, None)
+        if asked is not None:
+            self.connection.respond(asked, result, error)
+
+    def cancel(self, call: Call) -> None:
+        self.notify(CANCEL, {"requestId": call.target_id})
+
+    def _see_request(self, call: Call, method: str, params: Payload | None) -> None:
+        if self.tap is not None:
+            self.tap.on_request(call, method, params)
+
+    def _pass_request(
+        self, call: Call, method: str, params: Payload | None, *, wrapped: bool
+    ) -> None:
+        own = Call(method, self, target=self)
+        self._passed[own] = call
+        call.target = _Onward(own)
+        id = self.connection.open(own)
+        if wrapped:
+            self.connection.write(wrap_request(self.speaks, id, method, params))
+        else:
+            self.connection.write(request_pieces(id, method, params))
+
+    def _cancelled_by_peer(self, params: Any) -> None:
+        super()._cancelled_by_peer(params)
+        call = self.connection.received.get(params["requestId"])
+        if call is not None:
+            call.cancel()
+
+
+@attrs.frozen(eq=False)
+class _Onward:
+    """The target of a request that was passed on: cancelling it cancels what was sent on."""
+
+    own: Call
+
+    def cancel(self, call: Call) -> None:
+        self.own.cancel()

@@ -30,6 +30,7 @@ from conductor.routing.door import FrontDoor
 from conductor.routing.sides import Side, link
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
+from conductor.transport.spawning import end_early
 
 if TYPE_CHECKING:
     from conductor.routing.parking import Parking
@@ -255,6 +256,8 @@ class Chain(Host):
                 exc = StartError("conductor", str(exc))
             self._start_error = exc
             raise exc from None
+        finally:
+            end_early()
         self.components = components
         sides = [component.client_side for component in components]
         for component, successor in zip(components, sides[1:], strict=False):

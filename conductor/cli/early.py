@@ -30,10 +30,13 @@ def serve_plainly(arguments: list[str]) -> None:
         return
     configure(level)
     open_missing_stdio()
-    if command == "run" and len(words) == 1:
-        _serve_file(words[0])
-    elif command == "agent":
-        _serve_commands(words)
+    try:
+        if command == "run" and len(words) == 1:
+            _serve_file(words[0])
+        elif command == "agent":
+            _serve_commands(words)
+    finally:
+        _end_what_started()
 
 
 def _serve_file(path: str) -> None:
@@ -107,6 +110,14 @@ def _start(programs: Iterable[tuple[Sequence[str], Mapping[str, str], str | None
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """A signal before there is anything to stop in order; children die with us, or of their EOF."""
+    """A signal before there is anything to stop in order."""
+    _end_what_started()
     sys.stderr.flush()
     os._exit(128 + number)
+
+
+def _end_what_started() -> None:
+    """Unless the chain has it, which ends it in its own way."""
+    spawning = sys.modules.get("conductor.transport.spawning")
+    if hasattr(spawning, "end_early"):
+        spawning.end_early()  # type: ignore[union-attr]

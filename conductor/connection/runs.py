@@ -29,6 +29,8 @@ __all__ = ["UPDATE", "Run", "cut"]
 UPDATE: Final = "session/update"
 _HEAD: Final = b'{"jsonrpc":"2.0","method":"session/update","params":'
 _TAIL: Final = b"}\n"
+_FIRST: Final = _HEAD + b"{"
+_LAST: Final = b"}" + _TAIL
 _SEAM: Final = _TAIL + _HEAD
 _kind_of: Final = itemgetter(_HEAD.index(b"method"))
 _NOTIFICATION: Final = bytes(byte == ord("m") for byte in range(256))
@@ -39,10 +41,9 @@ class _Params(msgspec.Struct, gc=False):
     """Any object."""
 
 
-class _Update(
-    msgspec.Struct, gc=False, tag_field="method", tag="session/update", forbid_unknown_fields=True
-):
+class _Update(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     jsonrpc: Literal["2.0"]
+    method: Literal["session/update"]
     params: _Params
 
 
@@ -80,7 +81,11 @@ class Run(msgspec.Struct, eq=False, gc=False):
 def _are_plain(lines: bytes) -> bool:
     """Whether the lines of a run all begin in the usual way and end with their params."""
     count = len(BytesIO(lines).readlines())
-    return lines.startswith(_HEAD) and lines.endswith(_TAIL) and lines.count(_SEAM) == count - 1
+    return (
+        lines.startswith(_FIRST)
+        and lines.endswith(_LAST)
+        and lines.count(_LAST + _FIRST) == count - 1
+    )
 
 
 Part: TypeAlias = Run | bytes

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import ctypes
+import errno
 import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
-__all__ = ["adopt_orphans", "fork_and_exec"]
+__all__ = ["adopt_orphans", "fork_and_exec", "kill_group"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +38,8 @@ def fork_and_exec(
     three descriptors of `stdio`, which have to be above 2, and no others. Raises `OSError`, or
     `ValueError` for what cannot be passed to a program.
     """
+    if not argv[0]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     words = [_passable(word) for word in argv]
     # `=x`, which has no name, may be in our own environment; Python does not pass it on.
     variables = {_passable(name): _passable(value) for name, value in env.items() if name}
@@ -56,8 +60,8 @@ def fork_and_exec(
                     if cwd is not None:
                         os.chdir(cwd)
                     _exec(programs, words, variables)
-                except OSError as exc:
-                    os.write(error, b"%d" % (exc.errno or 0))
+                except BaseException as exc:
+                    os.write(error, b"%d" % (getattr(exc, "errno", None) or errno.EINVAL))
                 finally:
                     os._exit(255)
         finally:
@@ -67,6 +71,14 @@ def fork_and_exec(
     finally:
         os.close(report)
     return pid
+
+
+def kill_group(pid: int) -> None:
+    """Kill a child with its whole process group, and reap it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def _fork() -> int:

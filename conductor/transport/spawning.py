@@ -11,9 +11,16 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from conductor.transport.forking import adopt_orphans, fork_and_exec
+from conductor.transport.forking import adopt_orphans, fork_and_exec, kill_group
 
-__all__ = ["SpawnError", "Spawned", "adopt_orphans", "spawn_process", "start_early"]
+__all__ = [
+    "SpawnError",
+    "Spawned",
+    "adopt_orphans",
+    "end_early",
+    "spawn_process",
+    "start_early",
+]
 
 
 class SpawnError(Exception):
@@ -32,23 +39,52 @@ class Spawned:
         self.stderr = stderr
 
 
-_Key = tuple[tuple[str, ...], dict[str, str], str | None]
-_early: list[tuple[_Key, Spawned]] = []
+class _Early:
+    """A program that was started before somebody asked for it."""
+
+    __slots__ = ("argv", "cwd", "env", "environ", "spawned")
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        self.argv = tuple(argv)
+        self.env = dict(env)
+        self.cwd = cwd
+        self.environ = dict(os.environ)
+        self.spawned = _spawn(argv, env, cwd)
+
+    def is_what_is_asked_for(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+    ) -> bool:
+        """Of the environment, what a plugin has changed since in ours makes no difference."""
+        changed = {name for name, _ in self.environ.items() ^ os.environ.items()}
+        return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
+            name in changed for name, _ in self.env.items() ^ env.items()
+        )
+
+
+_early: list[_Early] = []
 
 
 def start_early(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
     """Start a program that somebody will ask `spawn_process` for in a moment, if it can be."""
     with suppress(SpawnError):  # it fails again for whoever asks, who has somebody to tell
-        _early.append(((tuple(argv), dict(env), cwd), _spawn(argv, env, cwd)))
+        _early.append(_Early(argv, env, cwd))
+
+
+def end_early() -> None:
+    """End what was started early and nobody has asked for, and what that has started."""
+    while _early:
+        spawned = _early.pop().spawned
+        kill_group(spawned.pid)
+        for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
+            os.close(fd)
 
 
 def spawn_process(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> Spawned:
     """Start a program, without a shell. Raises `SpawnError`."""
-    wanted = (tuple(argv), dict(env), cwd)
-    for index, (key, spawned) in enumerate(_early):
-        if key == wanted:
+    for index, early in enumerate(_early):
+        if early.is_what_is_asked_for(argv, env, cwd):
             del _early[index]
-            return spawned
+            return early.spawned
     return _spawn(argv, env, cwd)
 
 

@@ -14,7 +14,7 @@ import trio
 
 from conductor.transport import forking
 from conductor.transport.process import SpawnError, _reap, spawn
-from conductor.transport.spawning import spawn_process
+from conductor.transport.spawning import end_early, spawn_process, start_early
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -204,7 +204,7 @@ def test_our_own_stdio_may_be_closed(closed, tmp_path):
     found = tmp_path / "found"
     script = f"""
 import os
-from conductor.transport.spawning import spawn_process
+from conductor.transport.spawning import end_early, spawn_process, start_early
 for number in {closed}:
     os.close(number)
 script = "cat; echo oops >&2; ls /proc/self/fd"
@@ -286,3 +286,29 @@ def test_our_ends_of_its_pipes_do_not_block():
     os.waitpid(child.pid, 0)
     for fd in ends:
         os.close(fd)
+
+
+def test_what_was_started_early_and_nobody_asked_for_ends_with_what_it_started():
+    before = set(os.listdir("/proc/self/fd"))
+    start_early(["/bin/sh", "-c", "sleep 3600 & wait"], env=ENV, cwd=None)
+    (shell,) = psutil.Process().children()
+
+    end_early()
+
+    assert psutil.wait_procs([shell], PATIENCE)[1] == []
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_program_without_a_name_is_not_found():
+    with pytest.raises(SpawnError, match="not found"):
+        spawn([""], env=ENV, cwd=None)
+
+
+def test_whatever_keeps_a_child_from_its_program_is_told(monkeypatch):
+    def fail(*_):
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(os, "execve", fail)
+
+    with pytest.raises(SpawnError, match="Invalid argument"):
+        spawn(["/bin/true"], env=ENV, cwd=None)

@@ -1,0 +1,155 @@
+"""Programs start before plugins are imported, if a client waits: whatever comes of those."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """A chain file with a wrong option, whose agent leaves its process id."""
+    script = f"echo $$$$ > {tmp_path}/started; exec sleep 3600"
+    path = tmp_path / "chain.yaml"
+    path.write_text(f"""version: 1
+proxies:
+  - {{use: usage, with: {{tokens: nonsense}}}}
+agent:
+  run: [/bin/sh, -c, "{script}"]
+""")
+    return path
+
+
+def run(chain, **options):
+    program = [sys.executable, "-m", "conductor", "run", str(chain)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, **options)
+
+
+def test_who_has_said_nothing_is_told_and_nothing_starts(chain):
+    read, write = os.pipe()
+    done = run(chain, stdin=read)
+    os.close(read)
+    os.close(write)
+
+    assert done.returncode == 2
+    assert "expected `turn` or `session`, found `nonsense`" in done.stderr
+    assert not (chain.parent / "started").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is told by the end of its stdin")
+def test_who_has_asked_already_is_told_and_nothing_stays(chain):
+    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
+
+    assert done.returncode == 2
+    assert "expected `turn` or `session`, found `nonsense`" in done.stderr
+    started = chain.parent / "started"
+    if started.exists():
+        alive = [p for p in psutil.process_iter() if p.pid == int(started.read_text() or 0)]
+        assert psutil.wait_procs(alive, 30)[1] == []
+
+
+@pytest.fixture
+def with_plugin(tmp_path):
+    """Makes a chain of a plugin with this source, and an agent that starts something of its own."""
+
+    def make(source, options="{}"):
+        (tmp_path / "plugin.py").write_text(source + CLASS)
+        agent = f"{sys.executable} -m conductor.testing.agent"
+        script = (
+            f"echo started >> starts; sleep 3600 & echo $$! >> pids; echo $$$$ >> pids; {agent}"
+        )
+        path = tmp_path / "chain.yaml"
+        path.write_text(f"""version: 1
+proxies:
+  - {{use: "./plugin.py:Plugin", with: {options}}}
+agent:
+  run: [/bin/sh, -c, "cd {tmp_path}; {script}"]
+""")
+        return path
+
+    return make
+
+
+CLASS = """
+import attrs
+from conductor.proxy import Proxy
+
+@attrs.define
+class Plugin(Proxy):
+    pass
+"""
+
+
+def started_by(chain):
+    """What the agent's shell left in `pids`, as far as it came."""
+    pids = chain.parent / "pids"
+    return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
+
+
+def wait_gone(pids):
+    alive = [process for process in psutil.process_iter() if process.pid in pids]
+    assert psutil.wait_procs(alive, 30)[1] == []
+
+
+def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    chain = with_plugin(f"open('{tmp_path}/gate').read()", "{nonsense: 1}")
+    with subprocess.Popen(
+        [sys.executable, "-m", "conductor", "run", str(chain)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as conductor:
+        assert conductor.stdin is not None
+        conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
+        conductor.stdin.flush()
+        with open(tmp_path / "gate", "w"):  # the plugin is being imported
+            pids = wait_for_two(chain)
+        _, stderr = conductor.communicate(timeout=60)
+
+    assert conductor.returncode == 2
+    assert "nonsense" in stderr
+    wait_gone(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_an_agent_started_ends_with_it_when_we_are_told_to_end(with_plugin, tmp_path, number):
+    os.mkfifo(tmp_path / "gate")
+    chain = with_plugin(f"open('{tmp_path}/gate').read()")
+    with subprocess.Popen(
+        [sys.executable, "-m", "conductor", "run", str(chain)], stdin=subprocess.PIPE, text=True
+    ) as conductor:
+        assert conductor.stdin is not None
+        conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
+        conductor.stdin.flush()
+        with open(tmp_path / "gate", "w"):  # the plugin is being imported
+            pids = wait_for_two(chain)
+            conductor.send_signal(number)
+            assert conductor.wait(60) == 128 + number
+
+    wait_gone(pids)
+
+
+def wait_for_two(chain):
+    """The agent's shell and what it started."""
+    while len(pids := started_by(chain)) < 2:
+        os.sched_yield()
+    return pids
+
+
+def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugin):
+    chain = with_plugin("import os; os.environ['CHANGED_BY_A_PLUGIN'] = '1'")
+
+    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
+
+    assert json.loads(done.stdout.splitlines()[0])["result"]["protocolVersion"] == 1
+    assert (chain.parent / "starts").read_text() == "started\n"
+    wait_gone(started_by(chain))

@@ -124,11 +124,12 @@ def test_an_attack_among_updates_is_seen(attack, at):
 
 
 @pytest.mark.parametrize("first", ATTACKS)
-@pytest.mark.parametrize("second", ATTACKS)
-def test_two_attacks_do_not_make_up_for_each_other(first, second):
-    block = b"".join(line + b"\n" for line in [UPDATES[0], first, second, UPDATES[1], UPDATES[2]])
+def test_two_attacks_do_not_make_up_for_each_other(first):
+    for second in ATTACKS:
+        lines = [UPDATES[0], first, second, UPDATES[1], UPDATES[2]]
+        block = b"".join(line + b"\n" for line in lines)
 
-    assert taken_apart(block) == one_by_one(block)
+        assert taken_apart(block) == one_by_one(block), second
 
 
 def test_updates_between_other_messages_are_runs():

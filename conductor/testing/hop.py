@@ -126,7 +126,7 @@ class MemoryHop(Component):
         self._cut()
 
     def backlog(self) -> int:
-        return 0 if self.wire.connection is None else self.wire.connection.outbox.size
+        return self.wire.backlog()
 
     # ----------------------------------------------------------------------------------------------
 

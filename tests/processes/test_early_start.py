@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -99,21 +100,29 @@ def wait_gone(pids):
     assert psutil.wait_procs(alive, 30)[1] == []
 
 
-def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, tmp_path):
+@contextmanager
+def importing_its_plugin(with_plugin, tmp_path, options="{}"):
+    """A conductor that has its client's `initialize` and imports a plugin, until this is over; and
+    what its agent has started by then."""
     os.mkfifo(tmp_path / "gate")
-    chain = with_plugin(f"open('{tmp_path}/gate').read()", "{nonsense: 1}")
-    with subprocess.Popen(
+    chain = with_plugin(f"open('{tmp_path}/gate').read()", options)
+    conductor = subprocess.Popen(
         [sys.executable, "-m", "conductor", "run", str(chain)],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as conductor:
-        assert conductor.stdin is not None
-        conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
-        conductor.stdin.flush()
-        with open(tmp_path / "gate", "w"):  # the plugin is being imported
-            pids = wait_for_two(chain)
-        _, stderr = conductor.communicate(timeout=60)
+    )
+    assert conductor.stdin is not None
+    conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
+    conductor.stdin.flush()
+    with open(tmp_path / "gate", "w"):
+        yield conductor, wait_for_two(chain)
+
+
+def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, tmp_path):
+    with importing_its_plugin(with_plugin, tmp_path, "{nonsense: 1}") as (conductor, pids):
+        pass
+    _, stderr = conductor.communicate(timeout=60)
 
     assert conductor.returncode == 2
     assert "nonsense" in stderr
@@ -122,19 +131,11 @@ def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_an_agent_started_ends_with_it_when_we_are_told_to_end(with_plugin, tmp_path, number):
-    os.mkfifo(tmp_path / "gate")
-    chain = with_plugin(f"open('{tmp_path}/gate').read()")
-    with subprocess.Popen(
-        [sys.executable, "-m", "conductor", "run", str(chain)], stdin=subprocess.PIPE, text=True
-    ) as conductor:
-        assert conductor.stdin is not None
-        conductor.stdin.write(json.dumps(INITIALIZE) + "\n")
-        conductor.stdin.flush()
-        with open(tmp_path / "gate", "w"):  # the plugin is being imported
-            pids = wait_for_two(chain)
-            conductor.send_signal(number)
-            assert conductor.wait(60) == 128 + number
+    with importing_its_plugin(with_plugin, tmp_path) as (conductor, pids):
+        conductor.send_signal(number)
+        conductor.communicate(timeout=60)
 
+    assert conductor.returncode == 128 + number
     wait_gone(pids)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from time import monotonic
 
@@ -357,16 +357,23 @@ async def test_a_connection_writes_its_backlog_rests_and_writes_the_next_one(ser
     close(ours, other)
 
 
-async def test_a_writer_that_rests_ends_when_its_descriptor_is_closed(served):
-    end, ours, other = pipes()
-    connection = Connection(end, Desk(), Flusher())
-
+@asynccontextmanager
+async def writing(connection):
+    """Somebody writes what waits; at the end, it is over before long."""
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(write_backlog, connection, connection.flusher)
             await wait_all_tasks_blocked()
-            connection.lose_writing()
-            connection.on_blocked()
+            yield
+
+
+async def test_a_writer_that_rests_ends_when_its_descriptor_is_closed(served):
+    end, ours, other = pipes()
+    connection = Connection(end, Desk(), Flusher())
+
+    async with writing(connection):
+        connection.lose_writing()
+        connection.on_blocked()
 
     end.close()
     close(ours, other)
@@ -376,15 +383,12 @@ async def test_a_backlog_that_nobody_reads_any_more_is_lost_and_its_writer_ends(
     end, ours, other = pipes()
     connection = Connection(end, Desk(), Flusher())
 
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write_backlog, connection, connection.flusher)
-            await wait_all_tasks_blocked()
-            connection.write((b"x" * 1_000_000,))
-            connection.flusher.flush()
-            assert not connection.closed
-            await wait_all_tasks_blocked()
-            os.close(other)
+    async with writing(connection):
+        connection.write((b"x" * 1_000_000,))
+        connection.flusher.flush()
+        assert not connection.closed
+        await wait_all_tasks_blocked()
+        os.close(other)
 
     assert connection.closed
     end.close()

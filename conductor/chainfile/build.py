@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -145,6 +144,8 @@ def _derived_name(item: Item, run: Sequence[str] | None, chain: ChainFile | None
     elif item.use:
         name = item.use.rpartition(":")[2]
     elif item.connect:
+        from urllib.parse import urlsplit
+
         name = urlsplit(item.connect).hostname or ""
     elif item.unix:
         name = _file_name(item.unix)

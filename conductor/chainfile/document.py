@@ -17,10 +17,13 @@ from itertools import chain
 from typing import Any
 
 import attrs
-import yaml
+from yaml.error import MarkedYAMLError
+from yaml.nodes import Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
 from conductor.chainfile.interpolation import expand, find_references
 from conductor.chainfile.model import ValuePath, Written
+from conductor.chainfile.nodes import MAX_DEPTH, TOO_DEEP, NodeLoader
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
 from conductor.chainfile.source import Source
@@ -29,9 +32,7 @@ from conductor.errors import ChainFileError
 __all__ = ["Document", "read_document"]
 
 MAX_VALUES = 10_000
-MAX_DEPTH = 50
 
-_TOO_DEEP = f"values nest at most {MAX_DEPTH} deep"
 _TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases repeat included"
 
 _NULL = ("", "~", "null", "Null", "NULL")
@@ -62,34 +63,19 @@ def read_document(source: Source, environ: Mapping[str, str]) -> Document:
     return attrs.evolve(document, data=data, problems=list(dict.fromkeys(document.problems)))
 
 
-class _Composer(yaml.BaseLoader):
-    """PyYAML's composer, for which a file that nests too deep is an error and not a crash."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-def _compose(source: Source) -> yaml.Node:
+def _compose(source: Source) -> Node:
     loader = None
     try:
-        loader = _Composer(source.text)
+        loader = NodeLoader(source.text)
         node = loader.get_node() if loader.check_node() else None
         if node is not None and loader.check_node():
             second = loader.peek_event()  # type: ignore[no-untyped-call]
             start = second.start_mark.index
             message = "a second YAML document begins here: a chain file is one document"
             raise _error(source, start, start + 3, message)
-    except yaml.MarkedYAMLError as error:
+    except MarkedYAMLError as error:
         raise _syntax_error(source, error) from error
-    except yaml.reader.ReaderError as error:
+    except ReaderError as error:
         message = f"the character U+{ord(source.text[error.position]):04X} is not allowed in YAML"
         raise _error(source, error.position, error.position + 1, message) from error
     except (ValueError, OverflowError) as error:
@@ -102,7 +88,7 @@ def _compose(source: Source) -> yaml.Node:
     return node
 
 
-def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> ChainFileError:
+def _syntax_error(source: Source, error: MarkedYAMLError) -> ChainFileError:
     problem, mark = error.problem or "", error.problem_mark or error.context_mark
     index = min(mark.index, len(source.text)) if mark else 0
     if index == len(source.text):
@@ -115,7 +101,7 @@ def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> ChainFileError
         if before != place:
             note = (before, error.context)
     message, help = f"not valid YAML: {problem}", None
-    if problem == _TOO_DEEP:
+    if problem == TOO_DEEP:
         message = problem
     elif problem == "second occurrence" and note:
         message, note = "an anchor is given only once", (note[0], "first given here")
@@ -142,10 +128,10 @@ class _Reader:
     environ: Mapping[str, str]
     document: Document = attrs.field(factory=lambda: Document(None))
     values: int = 0
-    around: list[yaml.Node] = attrs.field(factory=list)
+    around: list[Node] = attrs.field(factory=list)
     """The lists and mappings that are being read."""
 
-    def read(self, node: yaml.Node, path: ValuePath, key: Place | None) -> Any:
+    def read(self, node: Node, path: ValuePath, key: Place | None) -> Any:
         start, end = _span(node, self.source)
         place = key if key and start == end else self.source.place(start, end)
         self.document.places[path] = place
@@ -153,24 +139,24 @@ class _Reader:
         if self.values > MAX_VALUES:
             raise ChainFileError([Problem(place, _TOO_MANY)])
         if len(path) > MAX_DEPTH:
-            raise ChainFileError([Problem(place, _TOO_DEEP)])
+            raise ChainFileError([Problem(place, TOO_DEEP)])
         if any(node is outer for outer in self.around):
             raise ChainFileError([Problem(place, "an alias of this value stands inside it")])
         if node.tag not in _PLAIN_TAGS:
             whole = self.source.place(node.start_mark.index, end)
             self.report(path, "a YAML tag has no meaning in a chain file", place=whole)
-        if isinstance(node, yaml.ScalarNode):
+        if isinstance(node, ScalarNode):
             return self.scalar(node, path)
         self.around.append(node)
         data: Any
-        if isinstance(node, yaml.SequenceNode):
+        if isinstance(node, SequenceNode):
             data = [self.read(item, (*path, i), None) for i, item in enumerate(node.value)]
         else:
             data = dict(self.items(node, path))
         self.around.pop()
         return data
 
-    def items(self, node: yaml.Node, path: ValuePath) -> Iterator[tuple[str, Any]]:
+    def items(self, node: Node, path: ValuePath) -> Iterator[tuple[str, Any]]:
         first: dict[str, Place] = {}
         for key_node, value_node in node.value:
             start, end = _span(key_node, self.source)
@@ -191,7 +177,7 @@ class _Reader:
                 first[key] = self.document.keys[*path, key] = place
                 yield key, self.read(value_node, (*path, key), place)
 
-    def scalar(self, node: yaml.ScalarNode, path: ValuePath) -> str | None:
+    def scalar(self, node: ScalarNode, path: ValuePath) -> str | None:
         text: str = node.value
         if node.style is None and text in _NULL:
             return None
@@ -227,12 +213,12 @@ class _Reader:
         self.document.unusable.add(path)
 
 
-def _span(node: yaml.Node, source: Source) -> tuple[int, int]:
+def _span(node: Node, source: Source) -> tuple[int, int]:
     """Where a value begins and ends; anchors, and comments behind its first line, excluded."""
     start, end = node.start_mark.index, node.end_mark.index
     if properties := _PROPERTIES.match(source.text, start, end):
         start = properties.end()
-    if isinstance(node, yaml.ScalarNode):
+    if isinstance(node, ScalarNode):
         if node.style in ("|", ">") and (block := _BLOCK_SCALAR.match(source.text, start)):
             return start, max(end, block.end())
         return start, end
@@ -242,14 +228,14 @@ def _span(node: yaml.Node, source: Source) -> tuple[int, int]:
     return start, _last_end(node, start, limit) or start + 1
 
 
-def _last_end(node: yaml.Node, start: int, limit: int) -> int:
+def _last_end(node: Node, start: int, limit: int) -> int:
     """Where the last token of a node ends before `limit`. An alias is not looked through."""
     ends = [0]
-    is_list = isinstance(node, yaml.SequenceNode)
+    is_list = isinstance(node, SequenceNode)
     parts = node.value if is_list else chain.from_iterable(node.value)
     for part in parts:
         first = part.start_mark.index
-        if isinstance(part, yaml.ScalarNode):
+        if isinstance(part, ScalarNode):
             if start <= first < limit:
                 ends.append(min(part.end_mark.index, limit))
         elif start < first < limit:

@@ -2,6 +2,8 @@
 
 As in a shell, `:-` stands in for a variable that is unset or empty. A `$` that begins none of
 these is a dollar sign. A default is taken as it is: there are no references in references.
+
+Plain classes, because programs start before msgspec is imported.
 """
 
 from __future__ import annotations
@@ -9,31 +11,35 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
-
-from conductor.chainfile.problems import closest
-
 __all__ = ["BadReference", "Expanded", "expand", "find_references"]
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-class BadReference(msgspec.Struct, frozen=True):
+class BadReference:
     """A reference that has no value: `number` counts the references of the string from 0."""
 
-    number: int
-    message: str
-    help: str | None
+    __slots__ = ("help", "message", "number")
+
+    def __init__(self, number: int, message: str, help: str | None) -> None:
+        self.number = number
+        self.message = message
+        self.help = help
 
 
-class Expanded(msgspec.Struct, frozen=True):
+class Expanded:
     """A string with its references replaced. `values` came from the environment."""
 
-    text: str
-    values: tuple[str, ...]
-    referred: bool
-    bad: tuple[BadReference, ...]
+    __slots__ = ("bad", "referred", "text", "values")
+
+    def __init__(
+        self, text: str, values: list[str], referred: bool, bad: list[BadReference]
+    ) -> None:
+        self.text = text
+        self.values = tuple(value for value in values if value)
+        self.referred = referred
+        self.bad = tuple(bad)
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Expanded:
@@ -64,7 +70,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
             bad.append(_unset(number, name, environ))
     parts.append(text[end:])
     referred = any(reference[0] != "$$" for reference in found)
-    return Expanded("".join(parts), tuple(value for value in values if value), referred, tuple(bad))
+    return Expanded("".join(parts), values, referred, bad)
 
 
 def find_references(raw: str) -> list[tuple[int, int]]:
@@ -84,6 +90,8 @@ def _malformed(number: int, reference: re.Match[str]) -> BadReference:
 
 
 def _unset(number: int, name: str, environ: Mapping[str, str]) -> BadReference:
+    from conductor.chainfile.problems import closest
+
     meant = closest(name, environ)
     hint = f"set it, or give it a default: `${{{name}:-…}}`"
     return BadReference(

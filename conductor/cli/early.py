@@ -10,11 +10,16 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from conductor.log import LEVELS, configure
 from conductor.transport.inherited import first_bytes, open_missing_stdio
+
+TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that an agent can start in
+if TYPE_CHECKING:
+    from conductor.chainfile import ChainFile
+    from conductor.chainfile.glance import Program
 
 __all__ = ["serve_plainly"]
 
@@ -40,30 +45,53 @@ def serve_plainly(arguments: list[str]) -> None:
 
 
 def _serve_file(path: str) -> None:
-    from conductor.cli.lean import import_msgspec_and_trio, lean_imports
+    # To read a file with care, and to import plugins for a look at their options, takes 50 ms and
+    # more, which the start of programs hides; but somebody who tries out a file is told what is
+    # wrong with it before anything else.
+    from conductor.cli.lean import import_composer, import_msgspec_and_trio, lean_imports
 
+    hurry = _client_has_spoken()
+    wanted = hurry and _client_wants_to_start()
+    import_composer()
+    started = _start_at_a_glance(path) if wanted else []
     with lean_imports():
         from conductor.cli.reading import check_options, read_file
 
         chain = read_file(path)
-    specs = [spec for spec in chain.flat() if spec.run is not None and spec.ssh is None]
-    # To look at options takes the import of plugins, 60 ms, which the start of programs hides; but
-    # somebody who tries out a file is told what is wrong with it before anything else.
-    hurry = chain.agent is not None and _client_has_spoken()
     if not hurry:
         check_options(chain)
-    if chain.agent is not None and _client_wants_to_start():
-        _start(
-            (spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd)
-            for spec in specs
-            if spec.run is not None
-        )
+    if chain.agent is not None and (wanted if hurry else _client_wants_to_start()):
+        _start_others(started, list(_programs(chain)))
     if hurry:
         check_options(chain)
     import_msgspec_and_trio()
     from conductor.cli.serve_chain import serve_file
 
     serve_file(chain)
+
+
+def _start_at_a_glance(path: str) -> list[Program]:
+    from conductor.chainfile.glance import programs
+
+    found = programs(path, os.environ)
+    _start(found)
+    return found
+
+
+def _start_others(started: list[Program], programs: list[Program]) -> None:
+    """Start what is not started yet; if something was that should not have been, begin again."""
+    if all(started.count(program) <= programs.count(program) for program in started):
+        for program in started:
+            programs.remove(program)
+    else:
+        _end_what_started()
+    _start(programs)
+
+
+def _programs(chain: ChainFile) -> Iterator[Program]:
+    for spec in chain.flat():
+        if spec.run is not None and spec.ssh is None:
+            yield spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd
 
 
 def _serve_commands(words: list[str]) -> None:
@@ -74,7 +102,7 @@ def _serve_commands(words: list[str]) -> None:
     except ValueError:
         return
     if _client_wants_to_start():
-        _start((argv, {**os.environ, **env}, None) for argv, env in commands)
+        _start((tuple(argv), {**os.environ, **env}, None) for argv, env in commands)
     from conductor.cli.lean import import_msgspec_and_trio
 
     import_msgspec_and_trio()
@@ -101,7 +129,7 @@ def _client_wants_to_start() -> bool:
     return b'"initialize"' in first_bytes[0]
 
 
-def _start(programs: Iterable[tuple[Sequence[str], Mapping[str, str], str | None]]) -> None:
+def _start(programs: Iterable[Program]) -> None:
     from conductor.transport.spawning import adopt_orphans, start_early
 
     adopt_orphans()

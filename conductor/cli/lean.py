@@ -1,25 +1,35 @@
-"""Imports trio and msgspec without what they import, or run, for things that are not done here.
+"""Imports trio, msgspec and PyYAML without what they import, or run, for things that are not done
+here.
 
-Every editor that opens starts a conductor and waits for it. Of the 65 ms that these two take, 30
-are for TLS, for domain names, for Pythons older than ours, for the names of threads, for log lines
-and tracebacks that nobody asked for, for attrs' validators and for JSON schemas. So while they are
-imported, stand-ins are found in the place of those modules; afterwards they are gone, and whoever
-imports `ssl` gets `ssl`. Nothing is lost: trio keeps its stand-ins, which import the real module
-when trio wants something of it.
+Every editor that opens starts a conductor and waits for it. Of the 65 ms that trio and msgspec
+take, 30 are for TLS, for domain names, for Pythons older than ours, for the names of threads, for
+log lines and tracebacks that nobody asked for, for attrs' validators and for JSON schemas. So while
+they are imported, stand-ins are found in the place of those modules; afterwards they are gone, and
+whoever imports `ssl` gets `ssl`. Nothing is lost: trio keeps its stand-ins, which import the real
+module when trio wants something of it.
+
+Of the 15 ms of PyYAML, 12 are for its other loaders, its dumpers and its regular expressions: its
+package is not run before somebody wants something of the package itself.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
-__all__ = ["import_msgspec_and_trio", "lean_imports"]
+TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that an agent can start in
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["import_composer", "import_msgspec_and_trio", "lean_imports"]
+
+_VERBOSE = 64
+"""`re.VERBOSE`"""
 
 
 def import_msgspec_and_trio() -> None:
@@ -41,6 +51,37 @@ def lean_imports() -> Iterator[None]:
             yield
 
 
+def import_composer() -> None:
+    """Have imported what of PyYAML composes nodes. If PyYAML is imported already, it stays so."""
+    spec = None if "yaml" in sys.modules else PathFinder.find_spec("yaml")
+    if spec is None:
+        return
+    sys.modules["yaml"] = _PackageLater(spec)
+    # To compile one of its patterns takes 4 ms, so they are put off even where `re` is there.
+    real = {name: sys.modules.pop(name) for name in ("re",) if name in sys.modules}
+    with _instead({"re": _Later("re", compile=_PatternLater, X=_VERBOSE)}):
+        for name in ("reader", "resolver", "scanner", "parser", "composer"):
+            importlib.import_module(f"yaml.{name}")
+    sys.modules.update(real)
+
+
+class _PackageLater(ModuleType):
+    """A package whose modules can be imported; it is run itself when somebody wants something of
+    it that is none of them."""
+
+    def __init__(self, spec: ModuleSpec) -> None:
+        super().__init__(spec.name)
+        self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
+        self.__path__ = list(spec.submodule_search_locations or ())
+        self.__package__ = spec.name
+
+    def __getattr__(self, name: str) -> Any:
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        loader: Any = self.__loader__
+        loader.exec_module(self)
+        return getattr(self, name)
+
+
 class _Later(ModuleType):
     """Imports what it stands for when somebody wants something of it that is not given here."""
 
@@ -56,6 +97,16 @@ class _Later(ModuleType):
         value = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, value)
         return value
+
+
+class _PatternLater:
+    """A regular expression that is compiled when it is used."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("re").compile(*self._given), name)
 
 
 class _LoggerLater:
@@ -118,7 +169,7 @@ def _without_ldconfig() -> Iterator[None]:
     if "ctypes.util" in sys.modules:
         yield
         return
-    package: Any = ctypes
+    package: Any = importlib.import_module("ctypes")
     finder: Any = ModuleType("ctypes.util")
     finder.find_library = lambda name: "libc.so.6"
     with _instead({"ctypes.util": finder}):

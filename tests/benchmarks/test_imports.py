@@ -1,5 +1,5 @@
-"""What `acp-conductor agent …` has imported when its components start, and when it has answered
-`initialize`: names, never times.
+"""What `acp-conductor agent …`, and `run FILE`, have imported when their components start, and when
+they have answered `initialize`: names, never times.
 
 Components start first, so that their start hides ours: nothing that takes long may be imported
 before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early`.
@@ -8,10 +8,10 @@ before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,17 @@ OURS_BEFORE_THE_START = {
     "conductor.transport.forking",
     "conductor.transport.inherited",
     "conductor.transport.spawning",
+}
+TO_GLANCE_AT_A_FILE = {
+    "conductor.chainfile",
+    "conductor.chainfile.glance",
+    "conductor.chainfile.nodes",
+    "conductor.cli.lean",
+}
+OF_PYYAML_BEFORE_THE_START = {
+    "yaml",
+    *(f"yaml.{name}" for name in ("composer", "error", "events", "nodes", "parser", "reader")),
+    *(f"yaml.{name}" for name in ("resolver", "scanner", "tokens")),
 }
 TAKES_LONG = {
     "asyncio",
@@ -114,24 +125,40 @@ runpy.run_module("conductor", run_name="__main__", alter_sys=True)
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with what was imported when the components started, and what at the end of a
-    conversation that consists of `initialize`."""
-    folder = tmp_path_factory.mktemp("imported")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `agent …` has imported: see `look`."""
     words = [shlex.join(PROXY), shlex.join(AGENT)]
+    return look(tmp_path_factory.mktemp("imported"), "agent", *words)
+
+
+@pytest.fixture(scope="module")
+def imported_for_a_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `run FILE` has imported: see `look`."""
+    folder = tmp_path_factory.mktemp("imported_for_a_file")
+    chain = {"version": 1, "proxies": [{"run": PROXY}], "agent": {"run": AGENT}}
+    (folder / "chain.yaml").write_text(json.dumps(chain))
+    return look(folder, "run", str(folder / "chain.yaml"))
+
+
+def look(folder: Path, *words: str) -> Path:
+    """Writes to a directory what was imported when the components started, and what at the end of a
+    conversation that consists of `initialize`."""
     request = {"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, folder, "agent", *words],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
+    ours, editors = os.pipe()
+    os.write(editors, json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
+    with (
+        os.fdopen(ours) as stdin,
+        os.fdopen(editors, "w") as editor,
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, folder, *words],
+            cwd=ROOT,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+        ) as process,
+    ):
         assert process.stdout is not None
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}).encode() + b"\n")
-        process.stdin.flush()
         assert "result" in json.loads(process.stdout.readline())
-        process.stdin.close()
+        editor.close()
     assert process.returncode == 0
     return folder
 
@@ -186,3 +213,21 @@ def test_before_initialize_is_answered_nothing_else_is_imported_that_takes_long(
     modules = read(imported / "answered")
 
     check(modules, TAKES_LONG_AND_IS_NOT_NEEDED & modules.keys())
+
+
+def test_before_the_components_of_a_file_start_no_more_is_imported_than_for_a_glance(
+    imported_for_a_file,
+):
+    modules = read(imported_for_a_file / "started")
+    yaml = {name for name in modules if name.partition(".")[0] == "yaml"}
+
+    check(modules, third_party(modules) - {"yaml"})
+    check(modules, yaml - OF_PYYAML_BEFORE_THE_START)
+    check(modules, TAKES_LONG & modules.keys())
+    check(modules, ours(modules) - OURS_BEFORE_THE_START - TO_GLANCE_AT_A_FILE)
+
+
+def test_before_initialize_is_answered_pyyaml_itself_is_not_run(imported_for_a_file):
+    modules = read(imported_for_a_file / "answered")
+
+    check(modules, {"yaml.loader", "yaml.dumper", "yaml._yaml"} & modules.keys())

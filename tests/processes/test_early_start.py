@@ -154,3 +154,57 @@ def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugi
     assert json.loads(done.stdout.splitlines()[0])["result"]["protocolVersion"] == 1
     assert (chain.parent / "starts").read_text() == "started\n"
     wait_gone(started_by(chain))
+
+
+def test_what_a_wrong_file_started_at_a_glance_ends_with_what_it_has_started(tmp_path):
+    chain = tmp_path / "chain.yaml"
+    script = f"cd {tmp_path}; sleep 3600 & echo $$! >> pids; echo $$$$ >> pids; wait"
+    chain.write_text(f"""version: 1
+agent:
+  run: [/bin/sh, -c, "{script}"]
+  start_timeout: nonsense
+""")
+    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
+
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
+    wait_gone(started_by(chain))
+
+
+def test_what_is_not_started_at_a_glance_is_started_once_all_the_same(with_plugin, tmp_path):
+    inner = with_plugin("").rename(tmp_path / "inner.yaml")
+    chain = tmp_path / "chain.yaml"
+    chain.write_text(f"""version: 1
+proxies:
+  - {{use: usage}}
+agent:
+  chain: {inner.name}
+""")
+    answer = json.loads(run(chain, input=json.dumps(INITIALIZE) + "\n").stdout)
+
+    assert answer["id"] == 1
+    assert "result" in answer
+    assert (tmp_path / "starts").read_text() == "started\n"
+
+
+def test_what_was_started_and_is_not_in_the_chain_ends_before_what_is_starts(tmp_path):
+    program = """
+import os, sys
+from conductor.cli import early
+from conductor.transport import spawning
+glanced, wanted = [((sys.argv[1], "3600"), dict(os.environ), where) for where in (None, "/")]
+early._start([glanced])
+print(spawning._early[0].spawned.pid)
+early._start_others([glanced], [wanted])
+print([each.cwd for each in spawning._early])
+early._start_others([wanted], [wanted, wanted])
+print([each.cwd for each in spawning._early])
+early._end_what_started()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "/bin/sleep"], capture_output=True, text=True, timeout=60
+    )
+    pid, *left = done.stdout.splitlines()
+
+    assert left == ["['/']", "['/', '/']"]
+    wait_gone([int(pid)])

@@ -52,7 +52,12 @@ def __getattr__(name: str) -> Any:
     from conductor.chainfile import model, places, problems
 
     module = {"Place": places, "Problem": problems}.get(name, model)
-    return getattr(module, name)
+    globals()[name] = found = getattr(module, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ChainFile:

@@ -17,15 +17,19 @@ from itertools import chain
 from typing import Any
 
 import attrs
-from yaml.error import MarkedYAMLError
-from yaml.nodes import Node, ScalarNode, SequenceNode
-from yaml.reader import ReaderError
 
 from conductor.chainfile.interpolation import expand, find_references
 from conductor.chainfile.model import ValuePath, Written
-from conductor.chainfile.nodes import MAX_DEPTH, TOO_DEEP, NodeLoader
+from conductor.chainfile.nodes import MAX_DEPTH, NULL, TOO_DEEP, NodeLoader
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
+from conductor.chainfile.pyyaml import (
+    MarkedYAMLError,
+    Node,
+    ReaderError,
+    ScalarNode,
+    SequenceNode,
+)
 from conductor.chainfile.source import Source
 from conductor.errors import ChainFileError
 
@@ -35,7 +39,6 @@ MAX_VALUES = 10_000
 
 _TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases repeat included"
 
-_NULL = ("", "~", "null", "Null", "NULL")
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
 _BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
@@ -179,7 +182,7 @@ class _Reader:
 
     def scalar(self, node: ScalarNode, path: ValuePath) -> str | None:
         text: str = node.value
-        if node.style is None and text in _NULL:
+        if node.style is None and text in NULL:
             return None
         if _NOT_PASSED_ON.search(text):
             self.report(path, "a NUL or half a character cannot be passed to a program")

@@ -34,12 +34,12 @@ class Expanded:
     __slots__ = ("bad", "referred", "text", "values")
 
     def __init__(
-        self, text: str, values: list[str], referred: bool, bad: list[BadReference]
+        self, text: str, values: tuple[str, ...], referred: bool, bad: tuple[BadReference, ...]
     ) -> None:
         self.text = text
-        self.values = tuple(value for value in values if value)
+        self.values = values
         self.referred = referred
-        self.bad = tuple(bad)
+        self.bad = bad
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Expanded:
@@ -70,7 +70,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
             bad.append(_unset(number, name, environ))
     parts.append(text[end:])
     referred = any(reference[0] != "$$" for reference in found)
-    return Expanded("".join(parts), values, referred, bad)
+    return Expanded("".join(parts), tuple(value for value in values if value), referred, tuple(bad))
 
 
 def find_references(raw: str) -> list[tuple[int, int]]:

@@ -1,23 +1,26 @@
 """YAML text in; PyYAML's nodes, with their marks, out.
 
-Nothing is constructed of them and nothing guessed. Of PyYAML only what composes nodes is imported
-here: a conductor that starts reads its chain file before it imports anything else.
+Nothing is constructed of them and nothing guessed.
 """
 
 from __future__ import annotations
 
-from yaml.composer import Composer
-from yaml.error import MarkedYAMLError
-from yaml.nodes import Node
-from yaml.parser import Parser
-from yaml.reader import Reader
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from conductor.chainfile.pyyaml import (
+    BaseResolver,
+    Composer,
+    MarkedYAMLError,
+    Node,
+    Parser,
+    Reader,
+    Scanner,
+)
 
-__all__ = ["MAX_DEPTH", "TOO_DEEP", "NodeLoader"]
+__all__ = ["MAX_DEPTH", "NULL", "TOO_DEEP", "NodeLoader"]
 
 MAX_DEPTH = 50
 TOO_DEEP = f"values nest at most {MAX_DEPTH} deep"
+NULL = ("", "~", "null", "Null", "NULL")
+"""The scalars that are nothing where they are not quoted."""
 
 _WHITE = dict.fromkeys(map(ord, "\t\n\r"))
 

@@ -45,37 +45,55 @@ def serve_plainly(arguments: list[str]) -> None:
 
 
 def _serve_file(path: str) -> None:
-    # To read a file with care, and to import plugins for a look at their options, takes 50 ms and
-    # more, which the start of programs hides; but somebody who tries out a file is told what is
-    # wrong with it before anything else.
-    from conductor.cli.lean import import_composer, import_msgspec_and_trio, lean_imports
+    from conductor.cli.lean import import_composer, import_msgspec_and_trio
 
-    hurry = _client_has_spoken()
-    wanted = hurry and _client_wants_to_start()
     import_composer()
-    started = _start_at_a_glance(path) if wanted else []
-    with lean_imports():
-        from conductor.cli.reading import check_options, read_file
-
-        chain = read_file(path)
-    if not hurry:
-        check_options(chain)
-    if chain.agent is not None and (wanted if hurry else _client_wants_to_start()):
-        _start_others(started, list(_programs(chain)))
-    if hurry:
-        check_options(chain)
+    if os.path.isfile(path) and _client_has_spoken():
+        chain = _read_while_programs_start(path)
+    else:
+        chain = _read_before_programs_start(path)
     import_msgspec_and_trio()
     from conductor.cli.serve_chain import serve_file
 
     serve_file(chain)
 
 
-def _start_at_a_glance(path: str) -> list[Program]:
+def _read_before_programs_start(path: str) -> ChainFile:
+    """Somebody who tries out a file is told what is wrong with it before anything else."""
+    chain = _read(path)
+    _check_options(chain)
+    if chain.agent is not None and _client_wants_to_start():
+        _start(_programs(chain))
+    return chain
+
+
+def _read_while_programs_start(path: str) -> ChainFile:
+    """To read a file with care, and to import plugins for a look at their options, takes 50 ms and
+    more, which the start of programs hides."""
     from conductor.chainfile.glance import programs
 
-    found = programs(path, os.environ)
-    _start(found)
-    return found
+    wanted = _client_wants_to_start()
+    glanced = programs(path, os.environ) if wanted else []
+    _start(glanced)
+    chain = _read(path)
+    _start_others(glanced, list(_programs(chain)) if wanted and chain.agent is not None else [])
+    _check_options(chain)
+    return chain
+
+
+def _read(path: str) -> ChainFile:
+    from conductor.cli.lean import lean_imports
+
+    with lean_imports():
+        from conductor.cli.reading import read_file
+
+        return read_file(path)
+
+
+def _check_options(chain: ChainFile) -> None:
+    from conductor.cli.reading import check_options
+
+    check_options(chain)
 
 
 def _start_others(started: list[Program], programs: list[Program]) -> None:
@@ -145,7 +163,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _end_what_started() -> None:
-    """Unless the chain has it, which ends it in its own way."""
+    """Unless the chain has it, which ends it in its own way; and what that has started."""
     spawning = sys.modules.get("conductor.transport.spawning")
     if hasattr(spawning, "end_early"):
         spawning.end_early()  # type: ignore[union-attr]
+        spawning.kill_descendants()  # type: ignore[union-attr]

@@ -7,9 +7,6 @@ log lines and tracebacks that nobody asked for, for attrs' validators and for JS
 they are imported, stand-ins are found in the place of those modules; afterwards they are gone, and
 whoever imports `ssl` gets `ssl`. Nothing is lost: trio keeps its stand-ins, which import the real
 module when trio wants something of it.
-
-Of the 15 ms of PyYAML, 12 are for its other loaders, its dumpers and its regular expressions: its
-package is not run before somebody wants something of the package itself.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that an agent can start in
@@ -52,34 +48,14 @@ def lean_imports() -> Iterator[None]:
 
 
 def import_composer() -> None:
-    """Have imported what of PyYAML composes nodes. If PyYAML is imported already, it stays so."""
-    spec = None if "yaml" in sys.modules else PathFinder.find_spec("yaml")
-    if spec is None:
-        return
-    sys.modules["yaml"] = _PackageLater(spec)
-    # To compile one of its patterns takes 4 ms, so they are put off even where `re` is there.
+    """Have the part of PyYAML imported that composes nodes. To compile one of its patterns takes
+    4 ms, so here they are put off, even where `re` is imported already."""
     real = {name: sys.modules.pop(name) for name in ("re",) if name in sys.modules}
-    with _instead({"re": _Later("re", compile=_PatternLater, X=_VERBOSE)}):
-        for name in ("reader", "resolver", "scanner", "parser", "composer"):
-            importlib.import_module(f"yaml.{name}")
-    sys.modules.update(real)
-
-
-class _PackageLater(ModuleType):
-    """A package whose modules can be imported; it is run itself when somebody wants something of
-    it that is none of them."""
-
-    def __init__(self, spec: ModuleSpec) -> None:
-        super().__init__(spec.name)
-        self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
-        self.__path__ = list(spec.submodule_search_locations or ())
-        self.__package__ = spec.name
-
-    def __getattr__(self, name: str) -> Any:
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        loader: Any = self.__loader__
-        loader.exec_module(self)
-        return getattr(self, name)
+    try:
+        with _instead({"re": _Later("re", compile=_PatternLater, X=_VERBOSE)}):
+            importlib.import_module("conductor.chainfile.pyyaml")
+    finally:
+        sys.modules.update(real)
 
 
 class _Later(ModuleType):
@@ -100,7 +76,7 @@ class _Later(ModuleType):
 
 
 class _PatternLater:
-    """A regular expression that is compiled when it is used."""
+    """A regular expression that is compiled when it is used, by its methods."""
 
     def __init__(self, *given: Any) -> None:
         self._given = given

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-__all__ = ["adopt_orphans", "fork_and_exec", "kill_group"]
+__all__ = ["adopt_orphans", "fork_and_exec", "kill_descendants", "kill_group"]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -79,6 +79,32 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
+
+
+def kill_descendants() -> None:
+    """Kill whatever is still below this process (Linux): only for the end of a program of ours."""
+    for _ in range(20):  # those that appear while we look
+        pids = _descendants(os.getpid())
+        if not pids:
+            return
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in map(int, file.read().split()):
+                    found += [child, *_descendants(child)]
+    except OSError:
+        pass
+    return found
 
 
 def _fork() -> int:

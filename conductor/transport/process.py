@@ -17,7 +17,12 @@ import trio
 
 from conductor.transport.base import CHUNK
 from conductor.transport.fds import FdTransport
-from conductor.transport.spawning import SpawnError, adopt_orphans, spawn_process
+from conductor.transport.spawning import (
+    SpawnError,
+    adopt_orphans,
+    kill_descendants,
+    spawn_process,
+)
 
 __all__ = ["Child", "SpawnError", "adopt_orphans", "kill_descendants", "spawn"]
 
@@ -95,32 +100,6 @@ def describe_status(returncode: int) -> str:
         return f"was ended by {signal.Signals(-returncode).name}"
     except ValueError:
         return f"was ended by signal {-returncode}"
-
-
-def kill_descendants() -> None:
-    """Kill whatever is still below this process (Linux): only for the end of a program of ours."""
-    for _ in range(20):  # those that appear while we look
-        pids = _descendants(os.getpid())
-        if not pids:
-            return
-        for pid in pids:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in map(int, file.read().split()):
-                    found += [child, *_descendants(child)]
-    except OSError:
-        pass
-    return found
 
 
 def _reap(pid: int) -> int:

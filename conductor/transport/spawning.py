@@ -11,13 +11,14 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from conductor.transport.forking import adopt_orphans, fork_and_exec, kill_group
+from conductor.transport.forking import adopt_orphans, fork_and_exec, kill_descendants, kill_group
 
 __all__ = [
     "SpawnError",
     "Spawned",
     "adopt_orphans",
     "end_early",
+    "kill_descendants",
     "spawn_process",
     "start_early",
 ]
@@ -71,7 +72,7 @@ def start_early(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None)
 
 
 def end_early() -> None:
-    """End what was started early and nobody has asked for, and what that has started."""
+    """End what was started early and nobody has asked for, with its process group."""
     while _early:
         spawned = _early.pop().spawned
         kill_group(spawned.pid)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ CHAINS = [
     for path in sorted((Path(__file__).parents[2] / "chains").glob("*.yaml"))
     if "use: test-agent" in path.read_text()
 ]
-ENVIRON = {"PATH": "/bin", "TOKEN": "secret", "EMPTY": ""}
+ENVIRON = {"PATH": "/bin", "TOKEN": "secret", "EMPTY": "", "VERSION": "2"}
 
 
 def read(path, environ):
@@ -62,6 +60,8 @@ def test_it_sees_the_agent_behind_any_of_our_own_proxies(seen, path):
         "{run: [agent], env: {KEY: '${TOKEN}', PATH: /usr/bin}}",
         "{run: [agent], env: {KEY: v}, inherit_env: false}",
         "{run: [agent], env: {}, inherit_env: true}",
+        "{run: [agent], inherit_env: '${NONE:-false}'}",
+        "{run: [agent], env: {$$A: b, '${NONE:-x}': '$$y', ~: z, null: n}}",
         "{run: [agent, 012, yes, 1e3, 'null', '~', '', 'a b']}",
         "{name: it, run: [agent], start_timeout: 3s, on_failure: restart, stop_timeout: 1s}",
         "&a {run: &r [agent, *r2], env: {A: &r2 b}}".replace("*r2", "x"),
@@ -114,6 +114,15 @@ agent: {run: [agent]}
         "version: 1\nagent: {run: [agent, !!int 1]}",
         "version: 1\nagent: {run: [agent], run: [other]}",
         "version: 1\nagent: {run: [agent], inherit_env: perhaps}",
+        "version: '${VERSION:-1}'\nagent: {run: [agent]}",
+        "version: 1\nagent: {'${NONE:-run}': [agent]}",
+        "version: 1\nx: &x {run: [agent]}\nagent: {<<: *x}",
+        "version: 1\nproxies: [" + "{run: [proxy]}, " * 65 + "]\nagent: {run: [agent]}",
+        "version: 1\nproxies: [&p {run: [proxy"
+        + ", x" * 50
+        + "]}"
+        + ", *p" * 30
+        + "]\nagent: {run: [a]}",
         "version: 1\nagent: {run: [agent, '${UNSET}']}",
         "version: 1\nagent: {run: [agent, '${']}",
         "version: 1\nagent: {run: [agent\n",
@@ -128,19 +137,6 @@ def test_of_a_file_that_is_unusual_it_tells_nothing(tmp_path, text):
     path.write_text(text, errors="surrogatepass")
 
     assert glance.programs(str(path), ENVIRON) == []
-
-
-def test_it_does_not_read_what_can_be_read_once(tmp_path):
-    """As with `run <(make-a-chain)`."""
-    path = tmp_path / "chain.yaml"
-    os.mkfifo(path)
-
-    assert glance.programs(str(path), ENVIRON) == []
-
-    writer = threading.Thread(target=path.write_text, args=["version: 1\nagent: {run: [agent]}\n"])
-    writer.start()
-    assert [spec.run for spec in load(path).flat()] == [("agent",)]
-    writer.join()
 
 
 def test_there_may_be_no_file(tmp_path):
@@ -175,6 +171,7 @@ components = st.fixed_dictionaries(
         "cwd": words | st.none(),
         "env": st.dictionaries(words, words | st.none(), max_size=2) | words,
         "inherit_env": words | st.booleans(),
+        "${NONE:-run}": words,
         "start_timeout": words,
     },
 )

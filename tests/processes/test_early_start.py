@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import psutil
@@ -158,7 +159,8 @@ def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugi
 
 def test_what_a_wrong_file_started_at_a_glance_ends_with_what_it_has_started(tmp_path):
     chain = tmp_path / "chain.yaml"
-    script = f"cd {tmp_path}; sleep 3600 & echo $$! >> pids; echo $$$$ >> pids; wait"
+    away = f"setsid sh -c 'echo $$$$ >> {tmp_path}/pids; exec sleep 3600' &"
+    script = f"cd {tmp_path}; {away} sleep 3600 & echo $$! >> pids; echo $$$$ >> pids; wait"
     chain.write_text(f"""version: 1
 agent:
   run: [/bin/sh, -c, "{script}"]
@@ -169,6 +171,36 @@ agent:
     assert done.returncode == 2
     assert "nonsense" in done.stderr
     wait_gone(started_by(chain))
+
+
+def test_a_chain_file_that_can_be_read_once_is_read_once(with_plugin, tmp_path):
+    """As with `run <(make-a-chain)`."""
+    text = with_plugin("").read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=[text])
+    writer.start()
+    answer = json.loads(run(pipe, input=json.dumps(INITIALIZE) + "\n").stdout)
+    writer.join()
+
+    assert "result" in answer
+
+
+def test_an_environment_that_is_not_inherited_is_never_seen(tmp_path):
+    chain = tmp_path / "chain.yaml"
+    agent = f"{sys.executable} -m conductor.testing.agent"
+    chain.write_text(f"""version: 1
+agent:
+  run: [/bin/sh, -c, "echo $${{SECRET:-none}} >> {tmp_path}/seen; exec {agent}"]
+  inherit_env: "${{INHERIT:-true}}"
+""")
+    run(
+        chain,
+        input=json.dumps(INITIALIZE) + "\n",
+        env={**os.environ, "SECRET": "s", "INHERIT": "false"},
+    )
+
+    assert (tmp_path / "seen").read_text() == "none\n"
 
 
 def test_what_is_not_started_at_a_glance_is_started_once_all_the_same(with_plugin, tmp_path):

@@ -35,7 +35,9 @@ def programs(path: str, environ: Mapping[str, str]) -> list[Program]:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             return []
-        return list(_Glance(os.path.dirname(os.path.abspath(path)), environ).chain(data.decode()))
+        return list(
+            _Glance(os.path.dirname(os.path.abspath(path)), environ).programs(data.decode())
+        )
     except Exception:  # whatever it is: the loader says it, who knows places and reasons
         return []
 
@@ -45,12 +47,14 @@ class _Unusual(Exception):
 
 
 class _Glance:
+    """One look at one file, which counts what it looks at."""
+
     def __init__(self, directory: str, environ: Mapping[str, str]) -> None:
         self._directory = directory
         self._environ = environ
         self._values = 0
 
-    def chain(self, text: str) -> Iterator[Program]:
+    def programs(self, text: str) -> Iterator[Program]:
         chain = self._mapping(NodeLoader(text).get_single_node())
         components = [*self._items(chain.get("proxies")), chain["agent"]]
         if self._text(chain["version"]) != "1" or len(components) > _MAX_COMPONENTS:

@@ -17,14 +17,14 @@ from .measures import MEASURES
 from .subjects import RELAY, SUBJECTS
 
 BOUNDS = {
-    "round-trip": {0: 8, 1: 18},
-    "question": {0: 8, 1: 16},
-    "small": {0: 18, 1: 45},
+    "round-trip": {0: 7, 1: 17},
+    "question": {0: 7, 1: 14},
+    "small": {0: 15, 1: 42},
     "single": {0: 4, 1: 6},
-    "medium": {0: 16, 1: 36},
-    "large": {0: 16, 1: 32},
-    "upload": {0: 20, 1: 46},
-    "sessions": {0: 11, 1: 21},
+    "medium": {0: 11, 1: 26},
+    "large": {0: 13, 1: 30},
+    "upload": {0: 11, 1: 26},
+    "sessions": {0: 9, 1: 15},
 }
 """By measure, and by number of proxies."""
 TRIES = 4

@@ -141,6 +141,10 @@ class Component(msgspec.Struct, frozen=True):
     directory: str | None = None
     """What relative paths are relative to, absolute; None is the working directory."""
 
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """What its process sees; `environ` is the conductor's own."""
+        return {**(environ if self.inherit_env else {}), **self.env}
+
     def __repr__(self) -> str:
         all_kinds = ("run", "use", "connect", "unix", "chain")
         kinds = [kind for kind in all_kinds if getattr(self, kind)]

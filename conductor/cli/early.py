@@ -109,7 +109,7 @@ def _start_others(started: list[Program], programs: list[Program]) -> None:
 def _programs(chain: ChainFile) -> Iterator[Program]:
     for spec in chain.flat():
         if spec.run is not None and spec.ssh is None:
-            yield spec.run, {**(os.environ if spec.inherit_env else {}), **spec.env}, spec.cwd
+            yield spec.run, spec.environment(os.environ), spec.cwd
 
 
 def _serve_commands(words: list[str]) -> None:

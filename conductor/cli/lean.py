@@ -50,12 +50,13 @@ def lean_imports() -> Iterator[None]:
 def import_composer() -> None:
     """Have the part of PyYAML imported that composes nodes. To compile one of its patterns takes
     4 ms, so here they are put off, even where `re` is imported already."""
-    real = {name: sys.modules.pop(name) for name in ("re",) if name in sys.modules}
+    real = sys.modules.pop("re", None)
     try:
         with _instead({"re": _Later("re", compile=_PatternLater, X=_VERBOSE)}):
             importlib.import_module("conductor.chainfile.pyyaml")
     finally:
-        sys.modules.update(real)
+        if real is not None:
+            sys.modules["re"] = real
 
 
 class _Later(ModuleType):

@@ -91,7 +91,7 @@ def opener(spec: Spec) -> Opener:
 def _process(spec: Spec) -> FarEnd:
     assert spec.run is not None
     if spec.ssh is None:
-        env = {**(os.environ if spec.inherit_env else {}), **spec.env}
+        env = spec.environment(os.environ)
         child = spawn(spec.run, env=env, cwd=spec.cwd)
     else:
         from conductor.remote.ssh import ssh_argv

@@ -23,7 +23,7 @@ ENVIRON = {"PATH": "/bin", "TOKEN": "secret", "EMPTY": "", "VERSION": "2"}
 def read(path, environ):
     """What is started after the whole file was read."""
     return [
-        (spec.run, {**(environ if spec.inherit_env else {}), **spec.env}, spec.cwd)
+        (spec.run, spec.environment(environ), spec.cwd)
         for spec in load(path, environ=environ).flat()
         if spec.run is not None and spec.ssh is None
     ]
@@ -64,7 +64,7 @@ def test_it_sees_the_agent_behind_any_of_our_own_proxies(seen, path):
         "{run: [agent], env: {$$A: b, '${NONE:-x}': '$$y', ~: z, null: n}}",
         "{run: [agent, 012, yes, 1e3, 'null', '~', '', 'a b']}",
         "{name: it, run: [agent], start_timeout: 3s, on_failure: restart, stop_timeout: 1s}",
-        "&a {run: &r [agent, *r2], env: {A: &r2 b}}".replace("*r2", "x"),
+        "&a {run: &r [agent, x], env: {A: &r2 b}}",
     ],
 )
 def test_it_sees_what_a_component_runs(seen, agent):

@@ -201,7 +201,7 @@ async def test_nothing_is_lost_or_doubled_where_nothing_is_cut(scheme):
         assert scheme == "http" or it.relay.connections == 1
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", range(2))
 @SCHEMES
 async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(scheme, seed):
     """Each connection is lost after so many bytes, in the middle of a frame or of a handshake."""

@@ -165,7 +165,13 @@ class CommandComponent(Component):
             far_end = self._open(limits.max_message_bytes)
         except SpawnError as exc:
             raise self._start_error(str(exc)) from exc
-        connection = Connection(far_end.transport, self.wire, self.host.flusher, limits=limits)
+        connection = Connection(
+            far_end.transport,
+            self.wire,
+            self.host.flusher,
+            sends_on=self.role == "proxy",
+            limits=limits,
+        )
         self._life = Life(
             far_end, connection, self.host.flusher, self._stop, self._finished, self._log
         )

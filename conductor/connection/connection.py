@@ -15,6 +15,7 @@ import attrs
 from msgspec import UNSET
 
 from conductor.connection.calls import BatchAnswer, Call
+from conductor.connection.echoes import LARGE, Echoes
 from conductor.connection.outbox import Outbox
 from conductor.connection.runs import Run, cut
 from conductor.errors import ConnectionClosed
@@ -76,12 +77,14 @@ class Connection:
     """The state of one peer.
 
     `answers_malformed`: a client is told what it did wrong, a component's noise is not answered.
+    `sends_on`: most of what the peer gets comes back from it, for it is a proxy.
     """
 
     transport: Transport
     receiver: Receiver
     flusher: Flusher
     answers_malformed: bool = False
+    sends_on: bool = False
     limits: Limits = attrs.field(factory=Limits)
 
     outbox: Outbox = attrs.field(factory=Outbox, init=False)
@@ -105,6 +108,8 @@ class Connection:
 
     def __attrs_post_init__(self) -> None:
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
+        if self.sends_on:
+            self.outbox.echoes = Echoes()
 
     # -- what the peer sends ------------------------------------------------------------------
 
@@ -114,7 +119,8 @@ class Connection:
             if type(block) is OverlongLine:
                 self._take_overlong(block)
             elif block.find(b"\n") == len(block) - 1:
-                self._take(decode(block), block)
+                echoes = self.outbox.echoes if len(block) > LARGE else None
+                self._take(decode(block) if echoes is None else echoes.decode(block), block)
             else:
                 for part in cut(block):
                     if type(part) is Run:

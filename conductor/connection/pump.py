@@ -23,7 +23,7 @@ __all__ = ["HIGH_WATER", "Flusher", "Gate", "pump", "write_backlog"]
 _LOOK_AGAIN: Final = 1.0
 """Seconds after which an edge that is left unread is looked at: whether it is still there."""
 
-HIGH_WATER: Final = 2 * 1024 * 1024
+HIGH_WATER: Final = 3 * 512 * 1024
 """Bytes that may wait for one peer before its sources are left unread."""
 
 

@@ -135,7 +135,11 @@ class MemoryHop(Component):
         self.starts += 1
         self._connected(theirs)
         self.wire.connection = Connection(
-            ours, self.wire, self._host.flusher, limits=self._host.limits
+            ours,
+            self.wire,
+            self._host.flusher,
+            sends_on=self.role == "proxy",
+            limits=self._host.limits,
         )
         self.initialization.connected()
 

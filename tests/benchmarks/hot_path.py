@@ -66,7 +66,8 @@ class Chain:
         for proxy in self.proxies:
             proxy.speak("proxy")
         for wire in self.wires:
-            wire.connection = Connection(Pipe(), wire, self.flusher)
+            sends_on = wire.role == "proxy"
+            wire.connection = Connection(Pipe(), wire, self.flusher, sends_on=sends_on)
         for here, there in zip(self.wires, self.wires[1:], strict=False):
             link(here.wrapped or here.plain, there.plain)
 

@@ -14,6 +14,8 @@ from support.raw_peers import EchoAgent, PassProxy
 from support.table import INITIALIZE, seated
 from trio.testing import MockClock
 
+from conductor.frames import decode
+
 KINDS = ["proxy", "_proxy", "idle", "handlers"]
 
 
@@ -92,6 +94,67 @@ def test_odd_values_survive(kinds, params):
     back = travel(kinds, [request(params), note(params)])
 
     assert [message.get("result", message.get("params")) for message in back] == [params, params]
+
+
+LARGE = b'{"n":1e400,"n":12345678901234567890,"text":"%b"}' % (
+    "café \\u00e9 \\ud83d \\n".encode() * 10_000
+)
+
+
+@pytest.mark.parametrize("kinds", [["proxy"], ["proxy", "_proxy", "proxy"]])
+def test_a_large_value_is_checked_where_it_comes_from_and_by_no_proxy_again(kinds, monkeypatch):
+    checked = []
+    for module in "connection", "echoes":
+        name = f"conductor.connection.{module}.decode"
+        monkeypatch.setattr(name, lambda line: checked.append(line) or decode(line))
+
+    back = travel(kinds, [request(LARGE), note(LARGE)])
+
+    assert [message.get("result", message.get("params")) for message in back] == [LARGE, LARGE]
+    assert len([line for line in checked if len(line) > len(LARGE)]) == 4  # client and agent, twice
+
+
+class Changing(PassProxy):
+    """Sends notifications on with one byte of their params changed."""
+
+    at: int = -10
+    byte: bytes = b"x"
+
+    def forward(self, message, *, toward_agent):
+        if "id" not in message:
+            params = bytearray(message["params"])
+            params[self.at] = ord(self.byte)
+            message = {**message, "params": bytes(params)}
+        super().forward(message, toward_agent=toward_agent)
+
+
+@pytest.mark.parametrize(
+    ("at", "byte", "reported"),
+    [
+        (-10, b"y", None),
+        (-1, b"]", "not a message"),
+        (100, b'"', "not a message"),
+        (-100, b"\xff", "not a message"),
+        (5, b"\0", "not a message"),
+    ],
+)
+def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported):
+    async def main():
+        changing = MemoryComponent("p", make_peer=Changing)
+        agent = MemoryComponent("agent", "agent", make_peer=EchoAgent)
+        async with seated([changing, agent]) as table:
+            await table.send(INITIALIZE)
+            await table.client.receive_line()
+            changing.peer.at, changing.peer.byte = at, byte
+            table.client.send_line(note(b'{"text":"%b"}' % (b"x" * 100_000)))
+            table.client.send_line(request(b"{}"))
+            await table.send()
+            came = [cut(line).get("method") for line in table.client.lines]
+            return came, [event for event, _ in changing.reports]
+
+    came, reports = trio.run(main, clock=MockClock(autojump_threshold=0))
+    note_came = [] if reported else [b'"_t/note"']
+    assert (came, reports) == ([*note_came, None], [reported] if reported else [])
 
 
 @pytest.mark.parametrize("kinds", [[], ["proxy", "_proxy"], ["idle"], ["handlers"]])

@@ -32,6 +32,7 @@ __all__ = [
     "decode",
     "decode_envelope",
     "decode_notification",
+    "freed",
     "members",
     "oversized",
     "utf8_problem",
@@ -67,6 +68,7 @@ Frame: TypeAlias = Message | Malformed | Batch
 
 _EXCERPT: Final = 200
 _SLICE: Final = 32768
+_LONG: Final = 65536
 _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
 decode_envelope = msgspec.json.Decoder(Message).decode
@@ -103,7 +105,15 @@ def decode(line: bytes) -> Frame:
         return _decode_unusual(line, exc)
     if not line.isascii() and (problem := utf8_problem(line)):  # spares a call
         return Malformed(PARSE_ERROR, problem, _excerpt(line), *_salvage(message))
+    if len(line) > _LONG:
+        message = _freed(message, len(line))
     return check(message, line)
+
+
+def freed(value: Raw, size: int) -> Raw:
+    """The value, in memory of its own if it is a small part of a text of `size` bytes, which would
+    be kept as long as the value is, and which nobody counts."""
+    return value.copy() if size > _LONG and 2 * len(value) < size else value
 
 
 def without_ansi(line: bytes) -> bytes:
@@ -152,7 +162,7 @@ def check(message: Message, line: bytes | Raw) -> Message | Malformed:
             return _invalid(message, line, "a response has either a result or an error")
         try:
             _decode_error(message.error)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNUSUAL:
             return _invalid(message, line, "an error needs an integer code and a string message")
     elif message.result is UNSET:
         problem = "neither a method nor a result nor an error"
@@ -404,6 +414,15 @@ def utf8_problem(line: bytes) -> str | None:
         at += exc.start
         return f"not UTF-8: byte 0x{line[at]:02x} at {at} ({exc.reason})"
     return None
+
+
+def _freed(message: Message, size: int) -> Message:
+    return msgspec.structs.replace(
+        message,
+        params=UNSET if message.params is UNSET else freed(message.params, size),
+        result=UNSET if message.result is UNSET else freed(message.result, size),
+        error=UNSET if message.error is UNSET else freed(message.error, size),
+    )
 
 
 def _excerpt(line: bytes | Raw) -> str:

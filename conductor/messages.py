@@ -138,7 +138,14 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
         return _encoder.encode(error)
     except (TypeError, ValueError, OverflowError):
         # Lone surrogates, integers beyond 64 bits, and what an author gave that is no JSON at all.
-        return json.dumps(error, separators=(",", ":"), default=repr).encode()
+        try:
+            return _dump(error)
+        except ValueError:  # NaN, infinity, something that contains itself
+            return _dump({**error, "data": repr(data)})
+
+
+def _dump(error: dict[str, Any]) -> bytes:
+    return json.dumps(error, separators=(",", ":"), default=repr, allow_nan=False).encode()
 
 
 def error_of(exc: BaseException) -> bytes:
@@ -153,13 +160,20 @@ def error_of(exc: BaseException) -> bytes:
 def request_error(error: Payload) -> RequestError:
     """The exception for an error answer that `frames` let through."""
     try:
-        decoded = _error_decoder.decode(error)
-        data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
-        code, message = decoded.code, decoded.message
-    except msgspec.MsgspecError:
-        # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
-        loose = json.loads(bytes(error))
-        code, message, data = loose["code"], loose["message"], loose.get("data")
+        code, message, data = _error_members(error)
+    except RecursionError:  # `frames` could just read it, from fewer calls down
+        code, message, data = INTERNAL_ERROR, "The error is nested too deeply", None
     if code == REQUEST_CANCELLED:
         return RequestCancelled(message, data)
     return RequestError(code, message, data)
+
+
+def _error_members(error: Payload) -> tuple[int, str, Any]:
+    try:
+        decoded = _error_decoder.decode(error)
+        data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
+        return decoded.code, decoded.message, data
+    except msgspec.MsgspecError:
+        # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
+        loose = json.loads(bytes(error))
+        return loose["code"], loose["message"], loose.get("data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from hypothesis import example, given
@@ -30,6 +31,25 @@ def outline(frame):
     """What the reactions to a malformed line depend on."""
     assert type(frame) is Malformed, frame
     return frame.code, frame.id, frame.response
+
+
+@pytest.mark.parametrize("name", ["params", "result", "error"])
+@pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
+def test_a_small_part_of_a_long_line_does_not_hold_all_of_it(name, junk, held):
+    """It may wait for long, and is counted as what it is."""
+    value = b'{"code":1,"message":"%b"}' % (b"x" * 100_000)
+    line = b'{"jsonrpc":"2.0","id":1,"%b":%b%b%b}' % (
+        name.encode(),
+        value,
+        junk,
+        b',"method":"m"' if name == "params" else b"",
+    )
+    before = sys.getrefcount(line)
+
+    frame = decode(line)
+
+    assert bytes(getattr(frame, name)) == value
+    assert sys.getrefcount(line) - before == held
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,10 @@ def test_many_method_names_are_not_kept_for_ever():
         (RequestError(1, "x", 10**30), {"code": 1, "message": "x", "data": 10**30}),
         (RequestError(1, "x", [int]), {"code": 1, "message": "x", "data": ["<class 'int'>"]}),
         (
+            RequestError(1, "\udead", [float("nan"), float("-inf")]),
+            {"code": 1, "message": "\udead", "data": "[nan, -inf]"},
+        ),
+        (
             StartError("notes", "it is not there", command=["notes"], place="c.yaml:3:8"),
             {
                 "code": -32603,
@@ -100,7 +104,7 @@ def test_many_method_names_are_not_kept_for_ever():
     ],
 )
 def test_an_exception_becomes_a_wire_error(exc, expected):
-    assert json.loads(messages.error_of(exc)) == expected
+    assert json.loads(messages.error_of(exc), parse_constant=pytest.fail) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,17 @@ def test_an_error_answer_becomes_an_exception(error, expected):
     exc = messages.request_error(error)
 
     assert (exc.code, exc.message, exc.data) == expected
+
+
+@pytest.mark.parametrize("text", [b"", rb'"\ud800",'])
+def test_an_error_answer_that_is_nested_too_deeply_is_one_too(text):
+    for depth in range(500, 1000):
+        deep = b"[%b%b%b]" % (text, b"[" * depth, b"]" * depth)
+        exc = messages.request_error(b'{"code":1,"message":"x","data":%b}' % deep)
+        if exc.code == messages.INTERNAL_ERROR:
+            break
+
+    assert (exc.message, exc.data) == ("The error is nested too deeply", None)
 
 
 def test_a_cancelled_request_is_told_from_other_errors():

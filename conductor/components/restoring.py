@@ -124,7 +124,10 @@ def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _back_to(session: str, set_up: SetUp) -> bytes:
     """The params of the set-up, for this session by name; without what only a new one has."""
-    params = members_of(set_up.params)
+    try:
+        params = members_of(set_up.params)
+    except RecursionError:  # nobody can take up a session with no more than its id; it is lost
+        params = {}
     params["sessionId"] = msgspec.json.encode(session)
     params.setdefault("mcpServers", b"[]")
     params.pop("replayFrom", None)

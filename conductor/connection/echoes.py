@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -29,32 +30,39 @@ __all__ = ["LARGE", "Echoes"]
 
 LARGE: Final = 65536
 """Bytes from which on a value is remembered, and a line is looked at."""
-_REMEMBERED: Final = 8 * 1024 * 1024
+_REMEMBERED: Final = 6 * 1024 * 1024
 """Bytes of values that are kept for one proxy, at most."""
-_AROUND: Final = 4096
+_LOOKED_FOR: Final = 8
+"""Of how many values each line is looked through."""
+_AROUND: Final = 512
 """Bytes that may stand before a value, and behind it."""
-_STAND_IN: Final = b'{"stand-in":0}'
 _BEGINS: Final = 64
-_CONTAINERS: Final = ((b"{"[0], b"}"[0]), (b"["[0], b"]"[0]))
+_STAND_IN: Final = b'{"stand-in":0}'
+_ENVELOPES: Final = frozenset({"proxy/successor", "_proxy/successor"})
+_CONTAINERS: Final = frozenset(b"{[")
 
 
 @attrs.define(eq=False, repr=False)
 class Echoes:
     """The large values that one proxy got and has not sent on, oldest first."""
 
-    _values: deque[Payload] = attrs.field(factory=deque, init=False)
+    _values: deque[Raw] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
 
     def sent(self, pieces: Sequence[bytes | Payload]) -> None:
         """Remember the values among the pieces of lines that the proxy is sent, while there is
-        room: those that it got first come back first."""
+        room: those that it got first come back first.
+
+        Only what was checked when it came is `Raw`; what a plugin wrote is bytes.
+        """
         for piece in pieces:
-            size = len(piece)
-            if size >= LARGE and self._size + size <= _REMEMBERED:
-                view = memoryview(piece)
-                if (view[0], view[-1]) in _CONTAINERS:  # no run of lines
-                    self._values.append(piece)
-                    self._size += size
+            if (
+                type(piece) is Raw
+                and LARGE <= len(piece) <= _REMEMBERED - self._size
+                and memoryview(piece)[0] in _CONTAINERS
+            ):
+                self._values.append(piece)
+                self._size += len(piece)
 
     def decode(self, line: bytes) -> Frame:
         """The frame that a line of the proxy's holds: what `frames.decode` says.
@@ -62,10 +70,10 @@ class Echoes:
         A proxy keeps the order, so what came before a value that it sends on is forgotten with it;
         and anything else of that size is most likely what it made of the oldest.
         """
-        for count, value in enumerate(self._values, 1):
+        for count, value in enumerate(islice(self._values, _LOOKED_FOR), 1):
             start = line.find(memoryview(value)[:_BEGINS], 0, _AROUND + _BEGINS)
-            end = start + len(value)
-            if start >= 0 and len(line) - end <= _AROUND and line.startswith(value, start):
+            behind = len(line) - start - len(value)
+            if start >= 0 and behind <= _AROUND and line.startswith(value, start):
                 self._forget(count)
                 return _with(value, line, start) or decode(line)
         self._forget(1)
@@ -77,7 +85,7 @@ class Echoes:
             self._size -= len(self._values.popleft())
 
 
-def _with(value: Payload, line: bytes, start: int) -> Message | None:
+def _with(value: Raw, line: bytes, start: int) -> Message | None:
     """The message in a line that holds a known value from `start` on, if it is one."""
     end = start + len(value)
     head, tail = line[:start], line[end:]
@@ -91,6 +99,9 @@ def _with(value: Payload, line: bytes, start: int) -> Message | None:
     before, found, behind = bytes(payload if payload is not UNSET else b"").partition(_STAND_IN)
     if not found:
         return None
-    if before or behind:  # an envelope
+    if before or behind:
+        # How deeply all of it is nested nobody has looked at. Whoever opens an envelope does.
+        if message.method not in _ENVELOPES:
+            return None
         value = Raw(memoryview(line)[start - len(before) : end + len(behind)])
     return msgspec.structs.replace(message, **{name: value})

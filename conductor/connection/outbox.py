@@ -67,6 +67,7 @@ class Outbox:
         self.fresh.clear()
         self._backlog.clear()
         self.size = 0
+        self.echoes = None
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self._backlog)

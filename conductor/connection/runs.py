@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 
-from conductor.frames import UNUSUAL, Notification, decode_notification, utf8_problem
+from conductor.frames import UNUSUAL, Notification, decode_notification, freed, utf8_problem
 from conductor.messages import Payload
 
 __all__ = ["UPDATE", "Run", "cut"]
@@ -66,7 +66,9 @@ class Run(msgspec.Struct, eq=False, gc=False):
         """The params of each, in order."""
         if self._params is None:
             assert self._lines is not None
-            self._params = [each.params for each in _decode_all(self._lines)]
+            params = [each.params for each in _decode_all(self._lines)]
+            share = len(self._lines) // len(params)
+            self._params = [freed(each, share) for each in params]
         return self._params
 
     def framed(self, head: bytes, tail: bytes) -> bytes:

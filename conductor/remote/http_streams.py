@@ -10,7 +10,7 @@ arrived.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final
 
 import attrs
@@ -157,11 +157,12 @@ class Streams:
             if response.status_code != 200:
                 return response.status_code
             self.requests.persevering.reached()
-            async for chunk in response.aiter_bytes():
-                self.requests.heard = trio.current_time()
-                lines = self._taken_from(reader.feed(chunk), session)
-                if lines:
-                    await self.deliver(lines)
+            async with aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    self.requests.heard = trio.current_time()
+                    lines = self._taken_from(reader.feed(chunk), session)
+                    if lines:
+                        await self.deliver(lines)
         return 200
 
     def _taken_from(self, events: list[Event], session: str | None) -> list[bytes]:

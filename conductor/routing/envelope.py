@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.frames import members
+from conductor.frames import freed, members
 from conductor.messages import (
     INVALID_PARAMS,
     Payload,
@@ -80,7 +80,8 @@ def unwrap(params: Payload | None) -> Inner:
         return Inner(envelope.method, None)
     first = memoryview(inner)[0]
     if first in b"{[":
-        return Inner(envelope.method, inner)
+        assert params is not None
+        return Inner(envelope.method, freed(inner, len(params)))
     if bytes(inner) == b"null":
         return Inner(envelope.method, None)
     problem = "JSON-RPC params must be an object or array"

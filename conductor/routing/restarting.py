@@ -23,9 +23,15 @@ RESTART: Final = "acp-conductor/restart"
 
 
 def marked(params: bytes, sessions: Iterable[str]) -> bytes:
-    """The params of an `initialize`, for a proxy that is to be told of these sessions."""
-    found = members_of(params)
-    meta = members_of(bytes(found.get("_meta", b"{}")))
+    """The params of an `initialize`, for a proxy that is to be told of these sessions.
+
+    Params so deeply nested that they can only just be read are left as they are.
+    """
+    try:
+        found = members_of(params)
+        meta = members_of(bytes(found.get("_meta", b"{}")))
+    except RecursionError:
+        return params
     meta[RESTART] = msgspec.json.encode({"sessions": list(sessions)})
     found["_meta"] = from_members(meta)
     return from_members(found)
@@ -35,15 +41,18 @@ def announced_sessions(params: Payload | None) -> list[str] | None:
     """The sessions that a mark names; `None` in an `initialize` without one."""
     if params is None or _BYTES not in (raw := bytes(params)):
         return None
-    mark = members_of(bytes(members_of(raw).get("_meta", b"{}"))).get(RESTART)
     try:
+        mark = members_of(bytes(members_of(raw).get("_meta", b"{}"))).get(RESTART)
         return None if mark is None else _decode(mark).sessions
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
 def members_of(params: bytes) -> dict[str, Payload]:
-    """The members of an object, as they are written; of anything else there are none."""
+    """The members of an object, as they are written; of anything else there are none.
+
+    Raises `RecursionError` where they are nested about as deeply as `frames` lets through.
+    """
     try:
         return dict(msgspec.json.decode(params, type=dict[str, msgspec.Raw]))
     except msgspec.ValidationError:

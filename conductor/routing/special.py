@@ -16,6 +16,7 @@ import msgspec
 from conductor.connection.calls import Call
 from conductor.connection.runs import Run
 from conductor.errors import RequestError
+from conductor.frames import UNUSUAL
 from conductor.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.routing.envelope import ENVELOPES, INITS, unwrap
 from conductor.routing.recollection import session_of
@@ -129,7 +130,7 @@ def _cancel(wire: Wire, params: Payload | None) -> None:
         return
     try:
         id = _decode_cancel(params).requestId
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNUSUAL:
         wire.report("dropped a notification", f"{CANCEL}: it names no request id")
         return
     call = wire.connection.received.get(id)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket as stdlib_socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -181,8 +181,9 @@ class Forwarding:
             headers = [pair for pair in _end_to_end(response.headers.raw) if pair[0] != b"date"]
             start = {"type": "http.response.start", "status": response.status_code}
             await send({**start, "headers": headers})
-            async for chunk in response.aiter_raw():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            async with aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
             with trio.CancelScope(shield=True):

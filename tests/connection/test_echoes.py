@@ -7,11 +7,14 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from conductor.connection.echoes import LARGE, Echoes
+from conductor.connection.outbox import Outbox
+from conductor.errors import RequestError
 from conductor.frames import Frame, Malformed, decode
-from conductor.messages import Message, Payload, notification_pieces
-from conductor.routing.envelope import DIALECTS, wrap_notification, wrap_request
+from conductor.messages import Message, notification_pieces
+from conductor.routing.envelope import DIALECTS, unwrap, wrap_notification, wrap_request
 
 TEXT = 'café \\u00e9 \\n \\"x\\" '.encode() * (LARGE // 20)
 VALUE = b'{"sessionId":"s","update":{"n":1e400,"text":"%b"}}' % TEXT
@@ -22,10 +25,10 @@ ID = b'{"jsonrpc":"2.0","id":7,'
 INNER = b'{"jsonrpc":"2.0","method":"proxy/successor","params":{"method":"session/update","params":'
 
 
-def knowing(*values: Payload) -> Echoes:
+def knowing(*values: bytes) -> Echoes:
     echoes = Echoes()
     for value in values:
-        echoes.sent(notification_pieces("session/update", value))
+        echoes.sent(notification_pieces("session/update", Raw(value)))
     return echoes
 
 
@@ -38,8 +41,7 @@ def shown(frame: Frame) -> object:
     if not isinstance(frame, Message):
         return frame
     return [
-        bytes(each) if isinstance(each, msgspec.Raw) else each
-        for each in msgspec.structs.astuple(frame)
+        bytes(each) if isinstance(each, Raw) else each for each in msgspec.structs.astuple(frame)
     ]
 
 
@@ -50,10 +52,15 @@ ECHOES = [
     (INNER, b"}}\n"),
     (b'{"params":', b',"method":"session/update","jsonrpc":"2.0"}\n'),
     (b' {"jsonrpc" : "2.0", "method":"m", "params" : ', b" } \n"),
-    (HEAD + b'{"_meta":{"x":[', b',"\xc3\xa9"]}}}\n'),
-    (HEAD + b"[1,", b"]}\n"),
+    (INNER.replace(b"proxy/", b"_proxy/"), b',"_meta":{"x":"\xc3\xa9"}}}\n'),
+    (INNER, b'},"id":"7"}\n'),
 ]
 ATTACKS = [
+    (HEAD + b'{"_meta":{"x":[', b',"\xc3\xa9"]}}}\n'),  # how deep?
+    (HEAD + b"[1,", b"]}\n"),
+    (HEAD + b"[" * 450, b"]" * 450 + b"}\n"),
+    (INNER + b"[" * 450, b"]" * 450 + b"}}\n"),
+    (ID[:-2] + b"9" * 400 + b',"result":', b"}\n"),
     (b"", b"\n"),  # no message
     (b"[", b"]\n"),
     (b"[" + HEAD, b"}]\n"),
@@ -148,6 +155,21 @@ def test_whatever_stands_around_it(head, tail):
     assert shown(knowing(VALUE).decode(line)) == shown(decode(line))
 
 
+def test_how_deeply_it_is_nested_is_found_out():
+    """As deeply as can be read is refused; nobody can make it deeper step by step."""
+    deep = b'{"v":%b"%b"%b}' % (b"[" * 700, TEXT, b"]" * 700)
+    echoes = knowing(deep)
+    frame = echoes.decode(HEAD + b"[" * 400 + deep + b"]" * 400 + b"}\n")
+    assert isinstance(frame, Malformed)
+    assert "nested too deeply" in frame.reason
+
+    echoes = knowing(deep)
+    frame = echoes.decode(INNER + b"[" * 400 + deep + b"]" * 400 + b"}}\n")
+    assert isinstance(frame, Message)
+    with pytest.raises(RequestError, match="Invalid params"):
+        unwrap(frame.params)
+
+
 @given(st.integers(0, len(VALUE) - 1), st.sampled_from([b"", b'"', b"\\", b"}", b"\xff", b"\0"]))
 @example(len(VALUE) - 1, b"]")
 @example(len(VALUE) - 3, b"\xff")
@@ -166,8 +188,9 @@ def test_a_value_with_a_byte_that_is_not_utf8_is_refused():
 
 def test_the_value_goes_on_as_the_object_that_it_was():
     """So that a chain of eight holds it once."""
-    value = msgspec.Raw(VALUE)
-    message = knowing(value).decode(HEAD + VALUE + b"}\n")
+    echoes = knowing(VALUE)
+    (value,) = echoes._values
+    message = echoes.decode(HEAD + VALUE + b"}\n")
     assert isinstance(message, Message)
     assert message.params is value
 
@@ -177,11 +200,12 @@ def test_what_is_remembered_are_the_values_in_the_lines_that_a_proxy_gets(dialec
     echoes = Echoes()
     echoes.sent(
         (
-            *wrap_notification(dialect, "session/update", VALUE),
-            *wrap_request(dialect, 1, "session/prompt", LIST),
-            *notification_pieces("small", b"{}"),
-            b'"%b"' % TEXT,
+            *wrap_notification(dialect, "session/update", Raw(VALUE)),
+            *wrap_request(dialect, 1, "session/prompt", Raw(LIST)),
+            *notification_pieces("small", Raw(b"{}")),
+            Raw(b'"%b"' % TEXT),
             (HEAD + VALUE + b"}\n") * 2,
+            *notification_pieces("session/update", VALUE + b" "),  # a plugin's, as it likes
         )
     )
     assert known(echoes) == [VALUE, LIST]
@@ -213,14 +237,27 @@ def test_no_more_is_kept_than_there_is_room_for_and_that_is_free_again():
     echoes = knowing(*values)
     kept = known(echoes)
     assert kept == values[: len(kept)]
-    assert 7 * 1024 * 1024 < sum(map(len, kept)) <= 8 * 1024 * 1024
+    assert 6_200_000 < sum(map(len, kept)) <= 6 * 1024 * 1024
 
     for value in kept:
         echoes.decode(HEAD + value + b"}\n")
-    echoes.sent(notification_pieces("session/update", values[-1]))
+    echoes.sent(notification_pieces("session/update", Raw(values[-1])))
 
     assert known(echoes) == [values[-1]]
 
 
 def test_a_value_that_is_larger_than_all_the_room_is_not_kept():
-    assert known(knowing(b'{"text":"%b"}' % (b"x" * 8 * 1024 * 1024))) == []
+    assert known(knowing(b'{"text":"%b"}' % (b"x" * 6 * 1024 * 1024))) == []
+
+
+def test_one_value_among_many_that_begin_alike_is_found_soon_or_not_at_all():
+    values = numbered(20)
+    assert shown(knowing(*values).decode(HEAD + values[19] + b"}\n")) == shown(
+        decode(HEAD + values[19] + b"}\n")
+    )
+
+
+def test_a_peer_that_is_gone_holds_nothing():
+    outbox = Outbox(echoes=knowing(VALUE))
+    outbox.clear()
+    assert outbox.echoes is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -140,3 +142,15 @@ def test_updates_between_other_messages_are_runs():
 
     kinds = [len(part.params) if isinstance(part, Run) else part for part in parts]
     assert kinds == [3, answer, 6, answer]
+
+
+@pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
+def test_small_params_in_a_long_run_do_not_hold_all_of_it(junk, held):
+    block = (HEAD + b"{}" + junk + b"}\n") * 2
+    (run,) = cut(block)
+    before = sys.getrefcount(block)
+
+    params = run.params
+
+    assert list(map(bytes, params)) == [b"{}", b"{}"]
+    assert sys.getrefcount(block) - before == 2 * held

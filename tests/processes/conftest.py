@@ -1,6 +1,7 @@
 """Runs the conductor, and checks after each test that nothing of it is left."""
 
 import ctypes
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv(MARK, mark)
+    gc.collect()  # what earlier tests have left to it
     descriptors = len(os.listdir("/proc/self/fd"))
     yield
     _, left = psutil.wait_procs(psutil.Process().children(recursive=True), PATIENCE)

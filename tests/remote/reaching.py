@@ -14,6 +14,7 @@ import trio
 from conductor.chainfile.model import Component
 from conductor.client import attach
 from conductor.components.build import build
+from conductor.limits import Limits
 from conductor.testing import FakeClient
 
 HERE = Path(__file__).parent
@@ -21,7 +22,11 @@ HERE = Path(__file__).parent
 
 @asynccontextmanager
 async def reach(
-    *, proxies: Sequence[Component] = (), seconds: float = 30.0, **agent: Any
+    *,
+    proxies: Sequence[Component] = (),
+    seconds: float = 30.0,
+    limits: Limits | None = None,
+    **agent: Any,
 ) -> AsyncIterator[FakeClient]:
     """A client of a chain with this agent, named "far". A test that hangs fails."""
     specs = [*proxies, Component(name="far", **agent)]
@@ -30,7 +35,8 @@ async def reach(
         return build(specs, mode="agent", mcp_bridge="auto")
 
     with trio.fail_after(seconds):
-        async with attach(FakeClient, make, bridged=False, stop_timeout=2.0) as attached:
+        options = {"bridged": False, "stop_timeout": 2.0, "limits": limits or Limits()}
+        async with attach(FakeClient, make, **options) as attached:
             attached.client.attached = attached
             yield attached.client
 

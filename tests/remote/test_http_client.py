@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +19,7 @@ from hypercorn.trio import serve
 
 from conductor.chainfile.model import Tls
 from conductor.errors import RequestError
+from conductor.limits import Limits
 
 from .reaching import reach
 
@@ -350,6 +353,29 @@ async def test_a_stream_that_ends_at_once_ends_the_connection():
         await client.initialize()
         with pytest.raises(RequestError, match=f"lost its connection to {url}: its stream"):
             await client.request("_x/end", {})
+
+
+async def test_a_stream_that_is_given_up_is_closed_before_the_garbage_collector_finds_it():
+    class Talks(Script):
+        async def post(self, request: Request) -> None:
+            await super().post(request)
+            if request.message.get("method") == "_x/long":
+                await self.tell(None, b'"' + b"x" * 100_000 + b'"')
+
+    limits = Limits(max_message_bytes=50_000)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        async with (
+            served(Talks()) as url,
+            reach(connect=url, on_failure="end_chain", limits=limits) as client,
+        ):
+            await client.initialize()
+            with pytest.raises(RequestError, match="a message of more than 50000 bytes"):
+                await client.request("_x/long", {})
+        gc.collect()
+
+    warned = [str(each.message) for each in caught]
+    assert [each for each in warned if "httpcore2" not in each] == []  # pyproject.toml says why
 
 
 async def test_a_batch_of_lines_in_one_event_is_one_message():

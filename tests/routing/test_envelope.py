@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,18 @@ def test_what_is_no_envelope_is_refused_and_says_why(params):
 
     assert (caught.value.code, caught.value.message) == (-32602, "Invalid params")
     assert caught.value.data["error"]
+
+
+@pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
+def test_a_small_part_of_a_large_envelope_does_not_hold_all_of_it(junk, held):
+    params = b'{"method":"m",%b"params":{}}' % junk
+    before = sys.getrefcount(params)
+
+    inner = unwrap(params)
+
+    assert inner.params is not None
+    assert bytes(inner.params) == b"{}"
+    assert sys.getrefcount(params) - before == held
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import trio
 from hypothesis import given, settings
@@ -196,3 +198,46 @@ def test_an_error_that_a_handler_passes_on_keeps_its_meaning():
         "message": "half \ud83d",
         "data": ["\udead", 18446744073709551616],
     }
+
+
+DEEP = [
+    b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1,"x":%b}}',
+    b'{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s","x":%b}}',
+    b'{"jsonrpc":"2.0","id":"new %d","method":"session/new","params":{"x":%b}}',
+    b'{"jsonrpc":"2.0","id":"prompt %d","method":"session/prompt","params":{"x":%b}}',
+    b'{"jsonrpc":"2.0","id":"other %d","method":"_x","params":{"x":%b}}',
+]
+
+
+@pytest.mark.parametrize("kinds", [[], ["proxy"], ["handlers"]])
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_nested_as_deeply_as_can_be_read_ends_nothing(kinds, refused):
+    """Whoever looks into it again, from more calls down, may not be able to any more."""
+    depths = range(700, 1000)
+
+    async def main():
+        async with seated(build(kinds, 65536), bridged=False) as table:
+            deepest = b"[" * 850 + b"]" * 850
+            table.client.send_line(
+                b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}' % deepest
+            )
+            await table.send()
+            for depth in depths:
+                deep = b"[" * depth + b"]" * depth
+                if refused:
+                    table.agent.error = b'{"code":1,"message":"no","data":%b}' % deep
+                for line in DEEP:
+                    given = (depth, deep) if b"%d" in line else (deep,)
+                    table.client.send_line(line % given)
+                await table.send()
+            table.client.send_line(request(b"{}"))
+            await table.send()
+            return [cut(line).get("id") for line in table.client.lines]
+
+    ids = [id for id in trio.run(main, clock=MockClock(autojump_threshold=0)) if id is not None]
+    answered = Counter(ids)
+    nameless = answered.pop(b"null")  # what could not be read
+    assert set(answered.values()) == {1}
+    assert b'"r"' in answered
+    assert len(depths) < len(answered) < 3 * len(depths)
+    assert len(answered) - 2 + nameless >= 3 * len(depths)

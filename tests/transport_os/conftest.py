@@ -1,5 +1,6 @@
 """Descriptors are counted: a transport closes what it opened, and nothing else."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ PATIENCE = 30
 def nothing_is_left() -> Iterator[None]:
     """No process and no descriptor outlives a test."""
     children = set(psutil.Process().children())
+    gc.collect()  # what earlier tests have left to it
     before = len(os.listdir("/proc/self/fd"))
     yield
     _, left = psutil.wait_procs(set(psutil.Process().children()) - children, PATIENCE)

@@ -20,4 +20,5 @@ class Limits(msgspec.Struct, frozen=True):
     max_buffered_bytes: int = 48 * 1024 * 1024
     """What may wait for peers that do not read, in bytes, all together: each has an equal share,
     and whoever writes to one whose share is full is not read, not even a proxy. With what it takes
-    to hold that, the conductor stays under 64 MiB."""
+    to hold that, the conductor stays under 64 MiB, and 6 MiB more for each proxy that is a program
+    and gets large messages that it does not send on (`connection.echoes`)."""

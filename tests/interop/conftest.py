@@ -49,7 +49,7 @@ def node_peers() -> Path:
     with open(NPM.parent / "npm.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         install_packages()
-        for source in HERE.glob("*.mjs"):
+        for source in HERE.rglob("*.mjs"):
             shutil.copy(source, NPM / f"{source.name}.new")
             os.replace(NPM / f"{source.name}.new", NPM / source.name)
     return NPM

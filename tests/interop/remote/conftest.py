@@ -4,7 +4,6 @@ What they need beside the peers of the directory above: the extra `http` of the 
 and Chromium. Where one is missing its tests are skipped with the reason, in CI they fail.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,6 @@ import attrs
 import pytest
 import trustme
 from interop.conftest import unavailable
-
-HERE = Path(__file__).parent
 
 
 @attrs.frozen
@@ -39,15 +36,6 @@ class Certificate:
     def options(self) -> list[str]:
         """Of `acp-conductor serve`."""
         return ["--tls-cert", self.cert, "--tls-key", self.key]
-
-
-@pytest.fixture(scope="session")
-def node_peers(node_peers: Path) -> Path:
-    """With the peers of this directory, too."""
-    for source in HERE.glob("*.mjs"):
-        shutil.copy(source, node_peers / f"{source.name}.new")
-        os.replace(node_peers / f"{source.name}.new", node_peers / source.name)
-    return node_peers
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import Final, Literal, TypeAlias, final
 
 import msgspec
+from msgspec import Raw
 
 from conductor.frames import UNUSUAL, Notification, decode_notification, freed, utf8_problem
 from conductor.messages import Payload
@@ -67,8 +68,10 @@ class Run(msgspec.Struct, eq=False, gc=False):
         if self._params is None:
             assert self._lines is not None
             params = [each.params for each in _decode_all(self._lines)]
-            share = len(self._lines) // len(params)
-            self._params = [freed(each, share) for each in params]
+            if 4 * sum(map(len, params)) < len(self._lines):
+                # Most of it is white space, which each of them would keep while it waits.
+                params = [each.copy() for each in params]
+            self._params = [*params]
         return self._params
 
     def framed(self, head: bytes, tail: bytes) -> bytes:
@@ -134,7 +137,8 @@ def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
         for length, method, params in _same_method(found):
             some = lines[done : done + length]
             if length > 1 and utf8_problem(b"".join(some)) is None and _only_objects(params):
-                yield Run(method, params)
+                sizes = map(len, some)
+                yield Run(method, [freed(*each) for each in zip(params, sizes, strict=True)])
             else:
                 yield from some
             done += length
@@ -143,7 +147,7 @@ def _cut_line_by_line(lines: list[bytes]) -> Iterator[Part]:
             done += 1
 
 
-def _same_method(found: list[Notification]) -> Iterator[tuple[int, str, list[Payload]]]:
+def _same_method(found: list[Notification]) -> Iterator[tuple[int, str, list[Raw]]]:
     """Cut into parts of one method: how many, the method, the params."""
     methods = [notification.method for notification in found]
     start, count = 0, len(found)
@@ -156,6 +160,6 @@ def _same_method(found: list[Notification]) -> Iterator[tuple[int, str, list[Pay
         start += same
 
 
-def _only_objects(params: list[Payload]) -> bool:
+def _only_objects(params: list[Raw]) -> bool:
     firsts = [memoryview(each)[0] for each in params]
     return firsts.count(_BRACE) == len(firsts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import example, given
@@ -144,13 +145,25 @@ def test_updates_between_other_messages_are_runs():
     assert kinds == [3, answer, 6, answer]
 
 
+def test_small_params_in_a_long_line_of_another_method_do_not_hold_all_of_it():
+    line = b'{"jsonrpc":"2.0","method":"_x","params":{}%b}\n'
+    tracemalloc.start()
+
+    (run,) = cut(line % b"" + line % (b" " * 500_000))
+
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [*map(bytes, run.params)] == [b"{}", b"{}"]
+    assert held < 100_000
+
+
 @pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
 def test_small_params_in_a_long_run_do_not_hold_all_of_it(junk, held):
-    block = (HEAD + b"{}" + junk + b"}\n") * 2
+    params = b'{"a":"%b"}' % (b"x" * 50)
+    block = HEAD + params + junk + b"}\n" + (HEAD + params + b"}\n") * 100
     (run,) = cut(block)
     before = sys.getrefcount(block)
 
-    params = run.params
+    assert list(map(bytes, run.params)) == [params] * 101
 
-    assert list(map(bytes, params)) == [b"{}", b"{}"]
-    assert sys.getrefcount(block) - before == 2 * held
+    assert sys.getrefcount(block) - before == 101 * held

@@ -87,6 +87,8 @@ decode_notification = msgspec.json.Decoder(Notification).decode
 """A line as a `Notification`; raises one of `UNUSUAL` for every other message."""
 
 UNUSUAL: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder of msgspec raises for a text that is not what it decodes; the last of them also
+for one that could be decoded before, from fewer calls down."""
 
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
@@ -195,7 +197,7 @@ def _decode_unusual(line: bytes, exc: Exception) -> Frame:
 def _decode_batch(line: bytes) -> Frame:
     try:
         members = _decode_members(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+    except UNUSUAL as exc:
         if utf8_problem(line) is None and _surrogate.search(line):
             return _decode_with_surrogates(line)
         return _explain(line, exc)
@@ -417,12 +419,9 @@ def utf8_problem(line: bytes) -> str | None:
 
 
 def _freed(message: Message, size: int) -> Message:
-    return msgspec.structs.replace(
-        message,
-        params=UNSET if message.params is UNSET else freed(message.params, size),
-        result=UNSET if message.result is UNSET else freed(message.result, size),
-        error=UNSET if message.error is UNSET else freed(message.error, size),
-    )
+    payloads = {name: getattr(message, name) for name in ("params", "result", "error")}
+    kept = {name: freed(each, size) for name, each in payloads.items() if each is not UNSET}
+    return msgspec.structs.replace(message, **kept)
 
 
 def _excerpt(line: bytes | Raw) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
 from conductor.connection.calls import Call
+from conductor.frames import UNUSUAL
 from conductor.messages import Payload
 from conductor.routing.recollection import SET_UPS
 
@@ -70,6 +71,6 @@ _decode: Final = msgspec.json.Decoder(_SetUp).decode
 def _declares_bridged(params: Payload | None) -> bool:
     try:
         servers = _decode(params if params is not None else b"{}").mcpServers or []
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return b'"acp"' in bytes(params or b"")
     return any(server.type in _BRIDGED for server in servers)

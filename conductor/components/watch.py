@@ -24,6 +24,7 @@ import attrs
 import msgspec
 
 from conductor.connection.calls import Call
+from conductor.frames import UNUSUAL
 from conductor.messages import Payload
 from conductor.routing.recollection import session_of
 
@@ -225,5 +226,5 @@ _decode: Final = msgspec.json.Decoder(_HasUpdate).decode
 def _update(params: Payload | None) -> _Update | None:
     try:
         return _decode(params if params is not None else b"null").update
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return None

@@ -67,11 +67,12 @@ class Run(msgspec.Struct, eq=False, gc=False):
         """The params of each, in order."""
         if self._params is None:
             assert self._lines is not None
-            params = [each.params for each in _decode_all(self._lines)]
+            found = _decode_all(self._lines)
+            params: list[Payload] = [each.params for each in found]
             if 4 * sum(map(len, params)) < len(self._lines):
                 # Most of it is white space, which each of them would keep while it waits.
-                params = [each.copy() for each in params]
-            self._params = [*params]
+                params = [each.params.copy() for each in found]
+            self._params = params
         return self._params
 
     def framed(self, head: bytes, tail: bytes) -> bytes:

@@ -12,6 +12,8 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
+from conductor.frames import UNUSUAL
+
 __all__ = ["SET_UPS", "Letter", "Sessions", "body_with_connection", "read_letter"]
 
 INITIALIZES: Final = frozenset({"initialize", "proxy/initialize", "_proxy/initialize"})
@@ -57,7 +59,7 @@ class Letter:
 def read_letter(line: bytes) -> Letter:
     try:
         message = _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return Letter(line)
     id = b"" if message.id is msgspec.UNSET else bytes(message.id)
     if message.method is msgspec.UNSET:
@@ -71,7 +73,7 @@ def body_with_connection(body: bytes) -> str | None:
     """The connection's id as the answer to `initialize` has it, for servers without the header."""
     try:
         result = _decode(body).result
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return None
     return None if result is msgspec.UNSET else _params(result).connectionId
 
@@ -114,5 +116,5 @@ class Sessions:
 def _params(raw: msgspec.Raw) -> _Params:
     try:
         return _decode_params(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return _Params()

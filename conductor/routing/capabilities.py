@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from conductor.frames import members
+from conductor.frames import UNUSUAL, members
 from conductor.messages import Payload
 
 __all__ = ["bridged", "has_acp", "protocol_version", "resumes", "with_acp"]
@@ -93,7 +93,7 @@ def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
 def _members(value: bytes) -> dict[str, Raw] | None:
     try:
         return _decode_members(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         try:
             # With lone surrogates, which msgspec refuses.
             return {name: Raw(member) for name, member in members(value).items()}

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.frames import freed, members
+from conductor.frames import UNUSUAL, freed, members
 from conductor.messages import (
     INVALID_PARAMS,
     Payload,
@@ -70,7 +70,7 @@ def unwrap(params: Payload | None) -> Inner:
     """
     try:
         envelope = _decode(params if params is not None else b"null")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+    except UNUSUAL as exc:
         envelope_or_none = _with_surrogates(params)
         if envelope_or_none is None:
             raise RequestError(INVALID_PARAMS, "Invalid params", {"error": str(exc)}) from None

@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from conductor.connection.calls import Call
+from conductor.frames import UNUSUAL
 from conductor.messages import Payload
 
 __all__ = ["REMEMBERED", "SET_UPS", "Recollection", "SetUp", "session_of"]
@@ -109,5 +110,5 @@ def session_of(payload: Payload | None) -> str | None:
     """The `sessionId` member of params or of a result."""
     try:
         return _decode(payload if payload is not None else b"null").sessionId
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNUSUAL:
         return None

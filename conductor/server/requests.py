@@ -14,7 +14,7 @@ import attrs
 import msgspec
 from msgspec import UNSET
 
-from conductor.frames import Batch, Malformed, decode
+from conductor.frames import UNUSUAL, Batch, Malformed, decode
 from conductor.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import INITS
 from conductor.server.access import Refusal
@@ -126,7 +126,7 @@ def _addressed(message: Message, body: bytes, header: str | None) -> Posted | Re
 def _members(params: Any) -> dict[str, msgspec.Raw] | None:
     try:
         return _decode_object(params)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+    except (*UNUSUAL, TypeError):
         return None
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import msgspec
 
+from conductor.frames import UNUSUAL
 from conductor.remote.lines import Lines
 
 __all__ = ["WatchedLines"]
@@ -36,7 +37,7 @@ class WatchedLines(Lines):
     def _note(self, line: bytes) -> None:
         try:
             params = _decode(line).params
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNUSUAL:
             return
         if params.update.sessionUpdate != "state_update":
             return

@@ -3,7 +3,8 @@
     py_sessions.py URL
 
 Two sessions are asked for permission at the same time, and one is answered only when both were. One
-is cancelled while the other goes on, and closed. A second connection loads the other.
+is cancelled while the other goes on, and closed; not before it says that it waits, since over HTTP
+a cancellation may overtake the prompt. A second connection loads the other.
 It prints what came of it, by session.
 """
 
@@ -28,6 +29,7 @@ class Client:
         self.told: dict[str, list[str]] = {}
         self.asked: set[str] = set()
         self.both_asked = asyncio.Event()
+        self.waits = asyncio.Event()
 
     def on_connect(self, conn: acp.Agent) -> None:
         pass
@@ -37,6 +39,8 @@ class Client:
             case "user_message_chunk" | "agent_message_chunk":
                 kind = update.session_update.partition("_")[0]
                 self.told.setdefault(session_id, []).append(f"{kind}: {update.content.text}")
+                if update.content.text == "waiting":
+                    self.waits.set()
 
     async def request_permission(
         self, session_id: str, tool_call: Any, options: list[Any], **_: Any
@@ -68,8 +72,9 @@ async def main(url: str) -> dict[str, Any]:
             stops.setdefault(session, []).append(answer.stop_reason)
 
         await gather(prompt(first, "ask Alpha"), prompt(second, "ask Beta"))
-        waiting = asyncio.ensure_future(prompt(first, "wait"))
+        waiting = asyncio.ensure_future(prompt(first, "say waiting\nwait"))
         await prompt(second, "stream 3 4")
+        await client.waits.wait()
         await agent.cancel(first)
         await waiting
         await agent.close_session(first)

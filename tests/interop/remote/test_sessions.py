@@ -12,7 +12,7 @@ from .programs import HERE, PATIENCE, served
 
 EXPECTED = {
     "told": {
-        "first": ["agent: Alpha: allow\n"],
+        "first": ["agent: Alpha: allow\n", "agent: waiting"],
         "second": ["agent: Beta: reject\n", *["agent: 0123"] * 3],
     },
     "stops": {"first": ["end_turn", "cancelled"], "second": ["end_turn", "end_turn"]},

@@ -13,12 +13,15 @@ async function connected(conversation) {
   const asked = new Set();
   let bothAsked;
   const untilBothAsked = new Promise((resolve) => (bothAsked = resolve));
+  let waits;
+  const untilItWaits = new Promise((resolve) => (waits = resolve));
   const { stream } = await reach(acp, url);
   await acp
     .client({ name: "ts-sessions" })
     .onNotification(acp.methods.client.session.update, ({ params: { sessionId, update } }) => {
       const [kind, what] = update.sessionUpdate.split("_");
       if (what === "message") (told[sessionId] ??= []).push(`${kind}: ${update.content.text}`);
+      if (update.content?.text === "waiting") waits();
     })
     .onRequest(acp.methods.client.session.requestPermission, async ({ params }) => {
       asked.add(params.toolCall.title);
@@ -29,7 +32,7 @@ async function connected(conversation) {
     .connectWith(stream, async (agent) => {
       const clientCapabilities = {};
       await agent.request("initialize", { protocolVersion: 1, clientCapabilities });
-      await conversation(agent);
+      await conversation(agent, untilItWaits);
     });
   return told;
 }
@@ -42,14 +45,15 @@ const prompt = async (agent, sessionId, text) => {
 const named = { cwd: "/tmp", mcpServers: [] };
 const sessions = [];
 const stops = { first: [], second: [] };
-const told = await connected(async (agent) => {
+const told = await connected(async (agent, untilItWaits) => {
   for (const _ of "12") sessions.push((await agent.request("session/new", named)).sessionId);
   const [first, second] = sessions;
   const turns = [prompt(agent, first, "ask Alpha"), prompt(agent, second, "ask Beta")];
   stops.first.push(await turns[0]);
   stops.second.push(await turns[1]);
-  const waiting = prompt(agent, first, "wait");
+  const waiting = prompt(agent, first, "say waiting\nwait");
   stops.second.push(await prompt(agent, second, "stream 3 4"));
+  await untilItWaits;
   await agent.notify("session/cancel", { sessionId: first });
   stops.first.push(await waiting);
   await agent.request("session/close", { sessionId: first });

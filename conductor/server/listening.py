@@ -27,6 +27,7 @@ from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
+from conductor.components.stderr import Allowance
 from conductor.log import get_logger
 from conductor.remote.carrying import MORE
 from conductor.remote.parting import Parting
@@ -65,6 +66,8 @@ class Doorman:
     _open: dict[trio.SocketStream, str] = attrs.field(factory=dict, init=False)
     """TCP connections, and from which address."""
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    _refused: Allowance = attrs.field(factory=Allowance, init=False)
+    """Certificates that may be reported."""
     _config: Config = attrs.field(init=False)
     _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
 
@@ -114,7 +117,7 @@ class Doorman:
             if self.tls is not None:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
                 peeked = Peeked(secured)
-                await secured.do_handshake()
+                await self._shake_hands(secured, address)
                 certificate = _subject(secured)
             if self.tls is None or secured.selected_alpn_protocol() != "h2":
                 await peeked.peek(self.bounds.header_bytes)
@@ -132,6 +135,17 @@ class Doorman:
         else:
             app = ASGIWrapper(partial(self._answer, peer))
             await _HttpServer(app, self._config, self._context, {}, peeked).run()  # type: ignore[arg-type]
+
+    async def _shake_hands(self, secured: trio.SSLStream[trio.SocketStream], address: str) -> None:
+        """Whoever is refused for its certificate is not told so, and asks whoever reads the log."""
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as exc:
+            refused = isinstance(exc.__cause__, ssl.SSLCertVerificationError)
+            if refused and self._refused.take(trio.current_time()):
+                reason = exc.__cause__.verify_message  # type: ignore[union-attr]
+                log.info("a client certificate was refused", address=address, reason=reason)
+            raise
 
     async def _answer(self, peer: Peer, scope: Any, receive: Any, send: Any) -> None:
         try:

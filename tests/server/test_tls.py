@@ -12,6 +12,7 @@ import trio_websocket
 import trustme
 from server.peers import PATIENCE, ask, connect, initialize, serving
 
+from conductor import log
 from conductor.server.access import Access
 from conductor.server.listening import tls_context
 from conductor.server.serving import Server
@@ -43,7 +44,7 @@ class Certificates:
         context = ssl.create_default_context()
         self.ca.configure_trust(context)
         if name is not None:
-            self.ca.issue_cert(common_name=name).configure_cert(context)
+            self.ca.issue_cert(f"{name}@example.org", common_name=name).configure_cert(context)
         return context
 
 
@@ -91,17 +92,21 @@ async def test_a_certificate_says_who_a_client_is(tmp_path):
     assert health.status_code == 200
 
 
-async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path):
+async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path, capsys):
+    log.configure("info")
     certificates = Certificates.make(tmp_path)
     access = Access(certificates=True)
     context = certificates.client()
-    trustme.CA().issue_cert(common_name="laptop").configure_cert(context)
+    trustme.CA().issue_cert("laptop@example.org", common_name="laptop").configure_cert(context)
     async with (
         serving(tmp_path, tls=certificates.server(clients=True), access=access) as server,
         http(server, context) as client,
     ):
         with pytest.raises(httpx2.TransportError):
             await client.post("/acp", json=initialize())
+    said = capsys.readouterr().err
+    assert "a client certificate was refused" in said
+    assert "unable to get local issuer certificate" in said
 
 
 async def test_what_speaks_no_tls_is_let_go(tmp_path):

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import raw_json
 
 from conductor import messages
 from conductor.errors import ComponentExited, RequestCancelled, RequestError, StartError
@@ -124,8 +125,9 @@ def test_an_error_answer_becomes_an_exception(error, expected):
 
 @pytest.mark.parametrize("text", [b"", rb'"\ud800",'])
 def test_an_error_answer_that_is_nested_too_deeply_is_one_too(text):
-    for depth in range(500, 1000):
-        deep = b"[%b%b%b]" % (text, b"[" * depth, b"]" * depth)
+    limit = raw_json.deepest()
+    for depth in range(limit - 400, limit + 100):
+        deep = b"[%b%b]" % (text, raw_json.nested(depth))
         exc = messages.request_error(b'{"code":1,"message":"x","data":%b}' % deep)
         if exc.code == messages.INTERNAL_ERROR:
             break

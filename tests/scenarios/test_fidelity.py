@@ -213,17 +213,18 @@ DEEP = [
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_is_nested_as_deeply_as_can_be_read_ends_nothing(kinds, refused):
     """Whoever looks into it again, from more calls down, may not be able to any more."""
-    depths = range(700, 1000)
+    limit = raw_json.deepest()
+    depths = range(limit - 250, limit + 100)
 
     async def main():
         async with seated(build(kinds, 65536), bridged=False) as table:
-            deepest = b"[" * 850 + b"]" * 850
             table.client.send_line(
-                b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}' % deepest
+                b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}'
+                % raw_json.nested(limit - 80)
             )
             await table.send()
             for depth in depths:
-                deep = b"[" * depth + b"]" * depth
+                deep = raw_json.nested(depth)
                 if refused:
                     table.agent.error = b'{"code":1,"message":"no","data":%b}' % deep
                 for line in DEEP:

@@ -152,7 +152,8 @@ async def test_credentials_are_checked_by_both(nodes):
 async def test_who_shows_a_certificate_is_sent_on_because_nobody_else_can_show_it(nodes, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    ours, client_cert = authority.issue_cert("127.0.0.1"), authority.issue_cert(common_name="alice")
+    ours = authority.issue_cert("127.0.0.1")
+    client_cert = authority.issue_cert("alice@example.org", common_name="alice")
     ours.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "ours.pem"))
     both = str(tmp_path / "ours.pem")
     settings = {

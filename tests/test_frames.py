@@ -190,7 +190,7 @@ def test_no_depth_of_nesting_raises(depth):
 
 
 def test_an_answer_that_is_nested_too_deeply_still_settles_its_request():
-    line = b'{"jsonrpc":"2.0","id":8,"result":%s}' % (b"[" * 100_000 + b"]" * 100_000)
+    line = b'{"jsonrpc":"2.0","id":8,"result":%b}' % raw_json.nested(raw_json.TOO_DEEP)
 
     assert outline(decode(line)) == (-32600, 8, True)
 

@@ -193,7 +193,7 @@ def test_a_batch_behind_terminal_escapes_is_taken():
         b'[{"jsonrpc":"2.0","id":1,"error":7}]',
         b'{"jsonrpc":"2.0","id":1}',
         b'{"jsonrpc":"2.0","id":1,"foo":"\\ud800"}',
-        b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw_json.nested(100_000),
+        b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw_json.nested(raw_json.TOO_DEEP),
     ],
 )
 def test_a_malformed_answer_settles_the_request_that_it_names(answer):

@@ -213,8 +213,9 @@ DEEP = [
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_is_nested_as_deeply_as_can_be_read_ends_nothing(kinds, refused):
     """Whoever looks into it again, from more calls down, may not be able to any more."""
-    limit = raw_json.deepest()
-    depths = range(limit - 250, limit + 100)
+    limit = min(raw_json.deepest(), 20_000)  # or our own peers cannot read it (Python 3.14)
+    # With what the calls need that one is down, where they count.
+    depths = range(limit - 250, limit + 100) if limit < 1000 else range(limit - 40, limit + 20)
 
     async def main():
         async with seated(build(kinds, 65536), bridged=False) as table:
@@ -237,8 +238,9 @@ def test_what_is_nested_as_deeply_as_can_be_read_ends_nothing(kinds, refused):
 
     ids = [id for id in trio.run(main, clock=MockClock(autojump_threshold=0)) if id is not None]
     answered = Counter(ids)
-    nameless = answered.pop(b"null")  # what could not be read
+    nameless = answered.pop(b"null", 0)  # what could not be read
+    assert nameless or limit == 20_000
     assert set(answered.values()) == {1}
     assert b'"r"' in answered
-    assert len(depths) < len(answered) < 3 * len(depths)
+    assert len(answered) > len(depths)
     assert len(answered) - 2 + nameless >= 3 * len(depths)

@@ -376,9 +376,7 @@ class CommandComponent(Component):
         return None if place is None else str(place)
 
     def _report(self, event: str, detail: str) -> None:
-        if self._reports.take(trio.current_time()):
-            skipped = self._reports.take_skipped()
-            more = {"skipped": skipped} if skipped else {}
+        if (more := self._reports.report(trio.current_time())) is not None:
             self._log.warning(event, detail=detail, **more)
 
     @property

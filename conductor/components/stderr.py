@@ -44,6 +44,14 @@ class Allowance:
         self._left -= amount
         return True
 
+    def report(self, now: float) -> dict[str, int] | None:
+        """What a report of it says beside what happened: how many before were `skipped`, if any;
+        None if there may be no report."""
+        if not self.take(now):
+            return None
+        skipped = self.take_skipped()
+        return {"skipped": skipped} if skipped else {}
+
     def take_skipped(self) -> int:
         skipped, self.skipped = self.skipped, 0
         return skipped

@@ -141,11 +141,13 @@ class Doorman:
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as exc:
-            refused = isinstance(exc.__cause__, ssl.SSLCertVerificationError)
-            if refused and self._refused.take(trio.current_time()):
-                reason = exc.__cause__.verify_message  # type: ignore[union-attr]
-                log.info("a client certificate was refused", address=address, reason=reason)
+            if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
+                self._report_refused(address, exc.__cause__.verify_message)
             raise
+
+    def _report_refused(self, address: str, reason: str) -> None:
+        if (more := self._refused.report(trio.current_time())) is not None:
+            log.info("a client certificate was refused", address=address, reason=reason, **more)
 
     async def _answer(self, peer: Peer, scope: Any, receive: Any, send: Any) -> None:
         try:

@@ -42,6 +42,7 @@ from conductor.bridging import (
     Limits,
     encode_error,
     with_acp,
+    with_server_names,
 )
 from conductor.log import get_logger
 from conductor.proxy import Proxy, RequestError, on
@@ -130,7 +131,8 @@ class McpBridge(Proxy):
         for earlier in self._sessions.get(session, ()):
             self._offers.door.void(earlier.token)  # what runs, runs on; but nothing starts any more
         self._sessions.setdefault(session, []).extend(declared)
-        return result
+        renamed = {d.name: d.server.name for d in declared if d.name != d.server.name}
+        return with_server_names(result, renamed)
 
     @on("session/close")
     @on("session/delete")

@@ -13,6 +13,10 @@ A peer of one's own on any transport, what writes for it, and when its reader is
     `Connection`, `Run`, `Limits`, `Flusher`, `write_backlog`, `HIGH_WATER`.
 What an agent is said to be able to:
     `with_acp`.
+Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
+    `declared_server_names(result)` gives, for the decoded answer to a session set-up request, the
+    declared names by the names that the agent was given: `{"tools-2": "tools"}`. The bridge puts
+    them there with `with_server_names`; see `conductor.routing.server_names`.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from conductor.messages import (
 )
 from conductor.proxy.peers import Answered
 from conductor.routing.capabilities import with_acp
+from conductor.routing.server_names import declared_server_names, with_server_names
 
 __all__ = [
     "HIGH_WATER",
@@ -59,6 +64,7 @@ __all__ = [
     "Message",
     "Payload",
     "Run",
+    "declared_server_names",
     "decode",
     "encode_error",
     "encode_id",
@@ -67,5 +73,6 @@ __all__ = [
     "request_pieces",
     "result_pieces",
     "with_acp",
+    "with_server_names",
     "write_backlog",
 ]

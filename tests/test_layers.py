@@ -54,6 +54,7 @@ PURE = [
     "conductor.routing.held",
     "conductor.routing.recollection",
     "conductor.routing.restarting",
+    "conductor.routing.server_names",
     "conductor.routing.sides",
     "conductor.routing.special",
     "conductor.routing.wire",

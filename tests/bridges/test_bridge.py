@@ -8,6 +8,7 @@ import pytest
 from bridges_providers import BINDINGS, declaration
 from bridges_situation import situation
 
+from conductor.bridging import declared_server_names
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
 
@@ -131,6 +132,21 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
     async with situation(handlers={"initialize": hello}) as on:
         given = [await on.declare(), await on.declare()]
         assert [servers[0]["name"] for servers in given] == names
+
+
+async def test_a_renamed_server_is_told_in_the_answer():
+    """Proxies read the declared name from it, for tool names that the agent makes of its own."""
+
+    def hello(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": "OpenCode"}}
+
+    async with situation(handlers={"initialize": hello}) as on:
+        params = {"cwd": "/", "mcpServers": [declaration("serverId")]}
+        first = await on.client.request("session/new", params)
+        second = await on.client.request("session/new", params)
+
+    assert "_meta" not in first
+    assert declared_server_names(second) == {"tools-2": "tools"}
 
 
 async def test_a_message_for_no_connection_is_a_clear_error():

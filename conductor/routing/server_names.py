@@ -1,0 +1,55 @@
+"""Declared names of MCP servers that a bridge renamed for the agent. Pure.
+
+A bridge may have to give the agent a server under another name than the declared one (`tools-2`
+for `tools`). The agent then uses the new name in tool calls and permission requests. Proxies
+between the bridge and the client learn the declared name from the answer to the session set-up
+(`session/new`, `load`, `resume`, `fork`): if a server was renamed, its `_meta` has one more member.
+
+    "_meta": {"acp-conductor/mcpServerNames": {"tools-2": "tools"}}
+
+The mapping belongs to the session of that answer. It works for proxies in any process, since it
+travels with the message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conductor.routing.restarting import from_members, members_of
+
+__all__ = ["SERVER_NAMES", "declared_server_names", "with_server_names"]
+
+SERVER_NAMES: Final = "acp-conductor/mcpServerNames"
+"""The member of `_meta`."""
+
+
+def declared_server_names(result: Any) -> dict[str, str]:
+    """Declared names by the names that the agent was given; empty if no server was renamed.
+
+    `result` is the decoded answer to a session set-up request.
+    """
+    meta = result.get("_meta") if isinstance(result, Mapping) else None
+    names = meta.get(SERVER_NAMES) if isinstance(meta, Mapping) else None
+    if not isinstance(names, Mapping):
+        return {}
+    return {given: name for given, name in names.items() if isinstance(name, str)}
+
+
+def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
+    """The raw answer with the names in its `_meta`; all other members keep their bytes.
+
+    `null`, which older agents answer to `session/load`, becomes an object. Unchanged if there are
+    no names, and if the answer is no object or too deeply nested to be read.
+    """
+    if not names or not result.startswith((b"{", b"null")):
+        return result
+    try:
+        found = members_of(result)
+        meta = members_of(bytes(found.get("_meta", b"{}")))
+    except RecursionError:
+        return result
+    meta[SERVER_NAMES] = json.dumps(dict(names)).encode()
+    found["_meta"] = from_members(meta)
+    return from_members(found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import json
 import keyword
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -42,11 +45,38 @@ def command(kind: str, name: str, directory: Path | None) -> None:
         path = where / file.replace("@module@", module)
         path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
         print(path)
+    shown, python = shlex.quote(str(where)), shlex.quote(sys.executable)
     print(
-        f"\nTry it:   cd {where} && acp-conductor prompt chain.yaml 'echo hello'\n"
-        f"Test it:  cd {where} && {Path(sys.executable).name} -m pytest"
-        "   (needs pytest and pytest-trio)"
+        f"\nTry it:      cd {shown} && acp-conductor prompt chain.yaml 'echo hello'\n"
+        f"Install it:  cd {shown} && {_pip_install(python)} -e '.[dev]'"
+        f"   (then `use: {name}` works in every chain file)\n"
+        f"Test it:     cd {shown} && {python} -m pytest"
     )
+    if (origin := _origin()) is not None:
+        print(
+            "\nacp-conductor itself was not installed from PyPI. For another environment than this "
+            f"one,\ninstall it there first: pip install {shlex.quote(origin)}"
+        )
+
+
+def _pip_install(python: str) -> str:
+    """The command that installs beside acp-conductor; environments of `uv tool` have no pip."""
+    if importlib.util.find_spec("pip") is not None:
+        return f"{python} -m pip install"
+    return f"uv pip install --python {python}"
+
+
+def _origin() -> str | None:
+    """The URL that acp-conductor was installed from, or `None` for a package index (PEP 610)."""
+    try:
+        text = importlib.metadata.distribution("acp-conductor").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    if text is None:
+        return None
+    origin = json.loads(text)
+    vcs = origin.get("vcs_info")
+    return f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else str(origin["url"])
 
 
 def _module_name(name: str) -> str:

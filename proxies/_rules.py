@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from proxies._globs import matches
+from proxies._patterns import compile_pattern
 
 __all__ = ["Action", "Call", "Rule", "choose_option", "first_match"]
 
@@ -32,10 +33,8 @@ _CHAINS = re.compile(r"[;&|`<>\n\r]|\$\(")
 
 
 def _pattern(instance: Any, field: Any, value: str | None) -> None:
-    try:
-        re.compile(value or "")
-    except re.error as exc:
-        raise ValueError(f"not a regular expression: {exc}") from None
+    if value is not None:
+        compile_pattern(value)
 
 
 @attrs.frozen
@@ -93,7 +92,7 @@ class Rule:
     def matches(self, call: Call) -> bool:
         return (
             (not self.kind or call.kind in self.kind)
-            and (self.title is None or re.search(self.title, call.title) is not None)
+            and (self.title is None or compile_pattern(self.title).search(call.title) is not None)
             and (self.command is None or self._command_matches(call))
             and (not self.path or self._paths_match(call))
             and (not self.mcp_tool or _any(self.mcp_tool, call.tools))
@@ -112,9 +111,11 @@ class Rule:
             command = call.command
             if command is None or (_CHAINS.search(command) and not self.chained):
                 return False
-            return re.fullmatch(regex, command, re.DOTALL) is not None
+            return compile_pattern(regex, dot_all=True).fullmatch(command)
         titles = [call.title] if call.kind == "execute" else []
-        return any(re.search(regex, text) for text in [call.command or "", *titles] if text)
+        return any(
+            compile_pattern(regex).search(text) for text in [call.command or "", *titles] if text
+        )
 
     def _paths_match(self, call: Call) -> bool:
         """An allowing rule wants every path, as written and behind symbolic links."""

@@ -189,3 +189,17 @@ def test_what_cannot_be_rejected_is_cancelled():
 def test_a_regular_expression_is_checked():
     with pytest.raises(ValueError, match="not a regular expression: missing"):
         Rule("deny", title="(")
+
+
+def test_a_rule_is_matched_in_linear_time():
+    told = run("a" * 50_000 + "!")
+
+    assert not Rule("allow_once", command="(a+)+b").matches(told)
+    assert not Rule("deny", command="(a|aa)+b").matches(told)
+    assert not Rule("deny", title="(a+)+b").matches(call(title="a" * 50_000))
+
+
+@pytest.mark.parametrize("member", ["title", "command"])
+def test_an_unsupported_pattern_is_an_error_when_the_rule_is_read(member):
+    with pytest.raises(ValueError, match="negative lookahead"):
+        Rule("deny", **{member: "git (?!push)"})

@@ -1,13 +1,15 @@
 """A server on the client's side of the chain, addressed in the binding that it understands.
 
 A declaration does not say which generation its provider is of, so the first connection to a server
-tries (`bindings.candidates`); what was found out is kept for its other connections.
+tries (`bindings.candidates`); what was found out is kept for its other connections. Another binding
+is tried only where the provider does not know this one (`bindings.alternatives`); any other error
+is the provider's answer and refuses the link.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -15,7 +17,9 @@ import msgspec
 
 from bridges.bindings import (
     Opening,
+    alternatives,
     candidates,
+    code_of,
     connect_params,
     connection_of,
     disconnect_params,
@@ -29,7 +33,6 @@ from conductor.bridging import (
     METHOD_NOT_FOUND,
     Answered,
     Call,
-    ErrorObject,
     Payload,
     encode_error,
 )
@@ -90,21 +93,25 @@ class AcpProvider:
 
     def open(self) -> None:
         known = self._server.way
-        self._try(deque([known] if known is not None else candidates(self._server.declaration)), [])
+        self._try([known] if known is not None else candidates(self._server.declaration), [])
 
-    def _try(self, ways: deque[Opening], errors: list[bytes]) -> None:
+    def _try(self, ways: Sequence[Opening], errors: list[bytes]) -> None:
         if self._link.closed:
             return
         if not ways:
             self._link.refuse(_most_telling(errors))
             return
-        way = ways.popleft()
+        way, rest = ways[0], ways[1:]
+
+        def failed(error: bytes) -> None:
+            self._try(alternatives(way, code_of(error), rest), [*errors, error])
+
         if way.key is not None:
-            self._connect(way, lambda error: self._try(ways, [*errors, error]))
+            self._connect(way, failed)
         elif self._server.way is not None:
             self._ready(way)
         else:
-            self._probe(way, lambda error: self._try(ways, [*errors, error]))
+            self._probe(way, failed)
 
     def _connect(self, way: Opening, failed: Callable[[bytes], None]) -> None:
         assert way.key is not None
@@ -238,11 +245,8 @@ class _Stateless:
 def _most_telling(errors: list[bytes]) -> bytes:
     """Of several refusals the first that is not about an unknown method."""
     for error in errors:
-        try:
-            if msgspec.json.decode(error, type=ErrorObject).code != METHOD_NOT_FOUND:
-                return error
-        except msgspec.MsgspecError:
-            continue
+        if code_of(error) not in (METHOD_NOT_FOUND, None):
+            return error
     return errors[0] if errors else encode_error(INTERNAL_ERROR, "No way to reach the MCP server")
 
 

@@ -11,20 +11,23 @@ the provider which ACP session a message belongs to (`SESSION_KEY`), as soon as 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.bridging import Payload
+from conductor.bridging import INVALID_PARAMS, METHOD_NOT_FOUND, UNUSUAL, Payload
 
 __all__ = [
     "SESSION_KEY",
     "Carried",
     "ConnectKey",
     "Opening",
+    "alternatives",
     "candidates",
+    "code_of",
     "connect_params",
     "connection_of",
     "decode_carried",
@@ -68,6 +71,19 @@ def candidates(declaration: dict[str, Any]) -> tuple[Opening, ...]:
     return tuple(ways)
 
 
+def alternatives(way: Opening, code: int | None, rest: Sequence[Opening]) -> tuple[Opening, ...]:
+    """Which of the remaining ways to try after the provider refused `way` with this error code.
+
+    A provider without `mcp/connect` says "method not found". One that knows it with the other key
+    says "invalid params". Any other error is about this server, and every way would meet it.
+    """
+    if way.key is None or code == METHOD_NOT_FOUND:
+        return tuple(rest)
+    if code == INVALID_PARAMS:
+        return tuple(other for other in rest if other.key is not None)
+    return ()
+
+
 class Carried(msgspec.Struct, gc=False):
     """The params of an `mcp/connect`, `mcp/message` or `mcp/disconnect` of any binding."""
 
@@ -108,11 +124,16 @@ class _Outcome(msgspec.Struct, gc=False):
     error: Raw | UnsetType = UNSET
 
 
+class _Code(msgspec.Struct, gc=False):
+    code: int
+
+
 class _Connected(msgspec.Struct, gc=False):
     connectionId: str
 
 
 _decode_carried = msgspec.json.Decoder(Carried).decode
+_decode_code = msgspec.json.Decoder(_Code).decode
 _decode_outcome = msgspec.json.Decoder(_Outcome).decode
 _decode_connected = msgspec.json.Decoder(_Connected).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -173,6 +194,14 @@ def outcome_result(result: Payload | None, error: Payload | None) -> bytes:
     if result is not None:
         return b'{"result":%b}' % bytes(result)
     return b'{"error":%b}' % bytes(error if error is not None else b"null")
+
+
+def code_of(error: Payload) -> int | None:
+    """The code of a raw error object; `None` if it has none."""
+    try:
+        return _decode_code(error).code
+    except UNUSUAL:
+        return None
 
 
 def connect_params(key: ConnectKey, server_id: str, session: str | None) -> bytes:

@@ -17,6 +17,7 @@ from bridges.acp_provider import AcpProvider, Routes, Server
 from bridges.bindings import (
     Carried,
     Opening,
+    alternatives,
     candidates,
     members_of,
     message_params,
@@ -70,8 +71,9 @@ class NativeSide:
         if server.way in (None, own) and own in candidates(server.declaration):
             try:
                 result = await forward()
-            except RequestError:
-                if server.way is own or candidates(server.declaration) == (own,):
+            except RequestError as exc:
+                others = [way for way in candidates(server.declaration) if way != own]
+                if server.way == own or not alternatives(own, exc.code, others):
                     raise
             else:
                 server.way = own

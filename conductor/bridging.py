@@ -6,7 +6,8 @@ are the names that stay as they are for bridges, ours and others', while what is
 
 Messages, a line to a `Message` (or what is `Malformed`) and back, with payloads that stay raw:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
-    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, and the error codes.
+    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, the error codes, and
+    the exceptions of a decoder (`UNUSUAL`).
 A request on its way, answered exactly once, and the callback that gets the answer to one's own:
     `Call`, `Answered`.
 A peer of one's own on any transport, what writes for it, and when its reader is too slow:
@@ -25,7 +26,7 @@ from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.pump import HIGH_WATER, Flusher, write_backlog
 from conductor.connection.runs import Run
-from conductor.frames import Malformed, decode
+from conductor.frames import UNUSUAL, Malformed, decode
 from conductor.limits import Limits
 from conductor.messages import (
     INTERNAL_ERROR,
@@ -53,6 +54,7 @@ __all__ = [
     "INVALID_PARAMS",
     "METHOD_NOT_FOUND",
     "REQUEST_CANCELLED",
+    "UNUSUAL",
     "Answered",
     "Call",
     "Connection",

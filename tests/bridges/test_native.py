@@ -137,3 +137,19 @@ async def test_nobodys_server_stays_a_clear_error(binding):
         await on.declare({**declaration(binding), "id": "ghost", "serverId": "ghost"})
         with pytest.raises(RequestError):
             await on.agent.endpoint.request("mcp/connect", {"serverId": "ghost"})
+
+
+async def test_an_error_of_the_provider_is_the_answer_to_a_native_agent():
+    """Only "method not found" means that the provider speaks another binding."""
+
+    def refuse(params):
+        raise RequestError(-32000, "the database is locked")
+
+    async with situation("serverId", capabilities=ACP) as on:
+        on.client.handlers["mcp/connect"] = refuse
+        await on.declare()
+        with pytest.raises(RequestError, match="the database is locked"):
+            await on.agent.endpoint.request("mcp/connect", {"serverId": "server-1"})
+        asked = [h.method for h in on.client.transcript if h.method.startswith("mcp/")]
+
+    assert asked == ["mcp/connect"]

@@ -281,6 +281,39 @@ async def test_a_server_that_nobody_offers_is_a_clear_error():
         assert answer["error"] == {"code": -32602, "message": "no serverId server-1"}
 
 
+async def test_a_refused_connection_is_the_answer_and_no_other_binding_is_tried():
+    """The provider would never answer a message without a connection."""
+
+    def refuse(params):
+        raise RequestError(-32000, "the database is locked", {"retry": False})
+
+    async def never(params):
+        await trio.sleep_forever()
+
+    async with situation() as on:
+        on.client.handlers.update({"mcp/connect": refuse, "mcp/message": never})
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            first = await request(process, 1, "initialize", {})
+            second = await request(process, 2, "tools/list")
+
+        asked = [h.method for h in on.client.transcript if h.method.startswith("mcp/")]
+
+    error = {"code": -32000, "message": "the database is locked", "data": {"retry": False}}
+    assert (first["error"], second["error"]) == (error, error)
+    assert asked == ["mcp/connect"]
+
+
+async def test_a_provider_of_the_other_key_is_found_by_its_refusal():
+    """A declaration with both keys; the provider answers "invalid params" to `serverId`."""
+    both = {"type": "acp", "name": "tools", "serverId": "server-1", "id": "server-1"}
+    async with situation("acpId") as on:
+        [entry] = await on.declare(both)
+        async with mcp_client(entry, mode="legacy") as client:
+            assert (await client.list_tools()).tools
+    assert on.provider.methods()[:2] == ["mcp/connect", "mcp/connect"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_the_end_of_a_shim_disconnects_and_cancels(number):
     waiting = Waiting()

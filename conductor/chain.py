@@ -11,7 +11,7 @@ are answered, the client's last bytes are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import msgspec
@@ -27,6 +27,7 @@ from conductor.masking import masked
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.routing.capabilities import with_acp
 from conductor.routing.door import FrontDoor
+from conductor.routing.notices import Notices, Severity
 from conductor.routing.sides import Side, link
 from conductor.routing.wire import Wire
 from conductor.transport.base import Transport
@@ -83,7 +84,7 @@ class Chain(Host):
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _told: int = attrs.field(default=0, init=False)
+    _notices: Notices = attrs.field(factory=Notices, init=False)
     _start_error: ComponentError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -190,18 +191,20 @@ class Chain(Host):
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         sessions = self.client.recollection.sessions
         for session in list(sessions):
-            lost = component.agent_side is None and session in lost_sessions
-            more = " and has lost this session; start a new one, or load it" if lost else ""
-            self.tell(session, f"{component.name} failed, was restarted{more}")
-            if lost:
+            title = f"{component.name} failed, was restarted"
+            if component.agent_side is None and session in lost_sessions:
+                title += " and has lost this session"
+                self.tell(session, title, "start a new one, or load it", severity="error")
                 del sessions[session]
+            else:
+                self.tell(session, title)
 
     def bypass(self, component: Component, error: ComponentError) -> None:
         assert component.agent_side is not None
         successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
         link(predecessor, successor)
         for session in self.client.recollection.sessions:
-            self.tell(session, masked(f"{error}; the chain goes on without it"))
+            self.tell(session, masked(str(error)), "the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if component not in self.components:
@@ -223,14 +226,15 @@ class Chain(Host):
         link(component.agent_side, before.client_side)
         self._nursery.start_soon(component.run)
 
-    def tell(self, session: str, text: str) -> None:
-        """Tell the person at the client, in the conversation: there is no better place."""
-        content = {"type": "text", "text": f"[acp-conductor] {text}\n"}
-        update: dict[str, Any] = {"sessionUpdate": "agent_message_chunk", "content": content}
-        if self._door.version == 2:
-            self._told += 1
-            update["messageId"] = f"acp-conductor-{self._told}"
-        params = msgspec.json.encode({"sessionId": session, "update": update})
+    def tell(
+        self,
+        session: str,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+    ) -> None:
+        params = self._notices.params(session, title, detail, severity)
         parking = self._parking
         parked = parking is not None and parking.standing
         toward_client = parking.inside if parking is not None and parked else self.client.plain
@@ -287,6 +291,7 @@ class Chain(Host):
 
     def _opened(self) -> None:
         self.client.initialized = True
+        self._notices = Notices.of(self._door.params, self._door.version)
         self.flusher.made_room()
         self.initialized.set()
         self._settled.set()

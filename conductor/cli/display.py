@@ -89,6 +89,9 @@ class TextDisplay:
                 self._say(_content(update.get("content")))
             case "tool_call" | "tool_call_update":
                 self._tool(update)
+            case "notice":
+                text = f"{update.get('severity')}: {update.get('title')}"
+                self.note("; ".join(filter(None, (text, update.get("description")))))
             case "plan":
                 self.note(f"plan: {_plan(update.get('entries'))}")
             case "current_mode_update":

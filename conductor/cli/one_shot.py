@@ -124,7 +124,10 @@ class _Once:
 
     def _abilities(self) -> dict[str, Any]:
         fs = self.settings.fs
-        return {"fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"}}
+        return {
+            "fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"},
+            "session": {"notices": {}},
+        }
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:
         handlers: dict[str, Callable[[Any], Any]] = {

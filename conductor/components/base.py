@@ -7,6 +7,7 @@ from typing import Protocol
 from conductor.connection.pump import Flusher, Gate
 from conductor.errors import ComponentError
 from conductor.limits import Limits
+from conductor.routing.notices import Severity
 from conductor.routing.sides import Side
 
 __all__ = ["Component", "Host"]
@@ -27,8 +28,15 @@ class Host(Protocol):
     def insert(self, component: Component, *, before: Component) -> None:
         """Put a proxy into the running chain."""
 
-    def tell(self, session: str, text: str) -> None:
-        """Tell the person at the client something, in this session."""
+    def tell(
+        self,
+        session: str,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+    ) -> None:
+        """Send the person at the client a notice in this session (`routing.notices`)."""
 
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         """A component was started again; these sessions could not be restored."""

@@ -306,8 +306,7 @@ class CommandComponent(Component):
     def _climb(self, session: str, calls: Sequence[Call], rung: Rung, seconds: float) -> None:
         match rung:
             case "report":
-                text = f"{self.name} has been silent for {seconds:.3g} s"
-                self.host.tell(session, text)
+                self.host.tell(session, f"{self.name} has been silent for {seconds:.3g} s")
             case "cancel":
                 self._cancel_turn(session)
             case "cancel_request":

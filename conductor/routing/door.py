@@ -47,6 +47,8 @@ class FrontDoor:
         """Whether the client has asked for initialization."""
         self.version = 1
         """The protocol version that was negotiated."""
+        self.params: bytes | None = None
+        """The params of the client's last `initialize`."""
         self.answer = b""
         """What the client was answered to `initialize`."""
         self.size = 0
@@ -94,7 +96,7 @@ class FrontDoor:
         self.state, self.tried = "starting", True
         self._asker = call
         call.target = self
-        kept = None if params is None else bytes(params)
+        self.params = kept = None if params is None else bytes(params)
         try:
             first = self._start()
         except ComponentError as exc:

@@ -8,7 +8,7 @@ import os
 from signal import SIGKILL, SIGTERM
 
 import pytest
-from failures.waiting import told
+from failures.waiting import told, told_by_notice
 from processes.editor import CONDUCTOR, agent, chunk, is_running, proxy, words
 
 
@@ -354,8 +354,7 @@ def test_version_2_resumes_and_says_that_no_turn_runs(run_chain):
     editor.others.clear()
     idle = editor.next(state_of)  # by way of the proxy, so what the conductor says itself is first
     assert idle["params"]["update"] == {"sessionUpdate": "state_update", "state": "idle"}
-    message = told(editor, "was restarted")
-    assert message["params"]["update"]["messageId"]
+    assert "misbehave failed, was restarted" in told_by_notice(editor)["title"]
     editor.others.clear()
     editor.answer(editor.prompt("how"))
     last = editor.next(lambda message: state_of(message) == "idle")
@@ -423,4 +422,24 @@ def test_errors_are_json_that_names_no_secret(run_chain):
     answer = editor.answer(editor.prompt("die 3"))
 
     assert "s3cret" not in json.dumps(answer)
+    assert editor.leave() == 0
+
+
+def test_a_client_that_presents_notices_gets_one_instead_of_a_message(run_chain):
+    editor = run_chain(agent("--back", "resume"), proxy("p"))
+    capabilities = {"session": {"notices": {}}}
+    editor.answer(editor.request("initialize", protocolVersion=1, clientCapabilities=capabilities))
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    editor.answer(editor.prompt("die 3"))
+    editor.others.clear()
+
+    editor.answer(editor.prompt("how"))
+
+    assert [m["params"]["update"] for m in editor.others if not chunk(m)] == [
+        {
+            "sessionUpdate": "notice",
+            "severity": "warning",
+            "title": "[acp-conductor] misbehave failed, was restarted",
+        }
+    ]
     assert editor.leave() == 0

@@ -1,0 +1,74 @@
+"""Messages of the conductor to the person at the client. Pure.
+
+A client that presents notices gets a `notice` session update, which is no part of the conversation:
+in version 1 a client says so with the capability `session.notices`, in version 2 every client may
+be sent one. Any other client gets the text as an `agent_message_chunk`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.frames import UNUSUAL
+from conductor.messages import Payload
+
+__all__ = ["Notices", "Severity"]
+
+Severity: TypeAlias = Literal["info", "warning", "error"]
+_SENDER: Final = "[acp-conductor]"
+
+
+class _Session(msgspec.Struct):
+    notices: dict[str, Any] | None = None
+
+
+class _Capabilities(msgspec.Struct):
+    session: _Session | None = None
+
+
+class _Initialize(msgspec.Struct):
+    clientCapabilities: _Capabilities | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Initialize).decode
+
+
+@attrs.define(eq=False)
+class Notices:
+    """What one client can be sent."""
+
+    as_notice: bool = False
+
+    @classmethod
+    def of(cls, initialize: Payload | None, version: int) -> Notices:
+        """For a client that sent these params with `initialize`; `version` was negotiated."""
+        return cls(as_notice=version == 2 or _presents_notices(initialize))
+
+    def params(
+        self, session: str, title: str, detail: str | None = None, severity: Severity = "warning"
+    ) -> bytes:
+        """The params of the `session/update`. `title` must make sense alone; `detail` is more
+        about it, or what to do."""
+        update: dict[str, Any]
+        if self.as_notice:
+            update = {"sessionUpdate": "notice", "severity": severity}
+            update["title"] = f"{_SENDER} {title}"
+            if detail:
+                update["description"] = detail
+        else:
+            text = "; ".join(filter(None, (title, detail)))
+            content = {"type": "text", "text": f"{_SENDER} {text}\n"}
+            update = {"sessionUpdate": "agent_message_chunk", "content": content}
+        return msgspec.json.encode({"sessionId": session, "update": update})
+
+
+def _presents_notices(initialize: Payload | None) -> bool:
+    try:
+        capabilities = _decode(initialize or b"{}").clientCapabilities
+    except UNUSUAL:
+        return False
+    session = capabilities.session if capabilities is not None else None
+    return session is not None and session.notices is not None

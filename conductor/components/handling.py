@@ -7,12 +7,14 @@ Every request that reaches a handler is answered exactly once, however the handl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import CoroutineType
 from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
 
+from conductor.components.plugin_errors import call_plugin, contain, describe, split
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import Answering, Turn, current_turn
 from conductor.connection.calls import Call
@@ -28,11 +30,8 @@ from conductor.proxy.raw import RawMessage
 from conductor.proxy.restarts import see_restart
 from conductor.proxy.sessions import ENDS, forget
 
-__all__ = ["CANCELLED", "FAILURES", "Handling", "split"]
+__all__ = ["CANCELLED", "Handling"]
 
-FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
-"""What a plugin's code may raise, and is a failure of the plugin's alone. Neither `sys.exit()` nor
-Ctrl-C, which is a signal here (`serving`), ends the conductor out of a plugin."""
 CANCELLED: Final = error_of(RequestCancelled())
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
@@ -68,13 +67,13 @@ class Handling:
 
     def notification_failed(self, turn: Turn, item: Notification, exc: BaseException) -> None:
         """Deal with what the handler of a notification raised; raises what is not its failure."""
-        failure, rest = split(exc)
-        if failure is not None:
+
+        def failed(failure: BaseException) -> None:
             self._log_failure(turn, item.method, item.params, failure)
             if self.plugin.on_error == "pass" and not turn.forwarded:
                 turn.side.pass_on(item)
-        if rest is not None:
-            raise rest from None
+
+        contain(exc, failed)
 
     async def run_request(self, turn: Turn, item: Request) -> None:
         """Run the handler of a request, and answer it."""
@@ -97,13 +96,13 @@ class Handling:
                 else:
                     reply = None, CANCELLED
         except BaseException as exc:
-            failure, rest = split(exc)
+            failure, passing = split(exc)
             if failure is not None:
                 reply = self._failed(turn, answering, item, failure)
-            if rest is not None:
+            if passing is not None:
                 reply = None
                 self.cut(side, item, turn.forwarded)
-                raise rest from None
+                raise passing from None
         finally:
             del self.running[call]
             if reply is not None:
@@ -125,16 +124,12 @@ class Handling:
             turn.coroutine = turn.handler.function(self.plugin, message)
             await turn.coroutine
         except BaseException as exc:
-            failure, rest = split(exc)
-            if failure is not None:
-                self._log_failure(turn, message.method, message.payload, failure)
-            if rest is not None:
-                raise rest from None
+            contain(exc, partial(self._log_failure, turn, message.method, message.payload))
 
     def cancel(self, call: Call) -> None:
         """Lane rule 6, for a request whose handler has begun."""
         if call in self._deferred:
-            self._deferred[call][2]()
+            call_plugin(partial(self._cancel_failed, call), self._deferred[call][2])
             return
         turn = self.running.get(call)
         if turn is None or turn.answering is None:
@@ -216,7 +211,10 @@ class Handling:
             return None  # answered already
         refusal = _request_error_in(exc)
         if refusal is not None:
-            return None, error_of(refusal)
+            try:
+                return None, error_of(refusal)
+            except BaseException as broken:  # the author's data: its `__repr__`, say
+                exc = broken
         self._log_failure(turn, item.method, item.params, exc)
         if self.plugin.on_error == "pass":
             if answering.answer is not None:
@@ -227,7 +225,7 @@ class Handling:
         data = {
             "component": self.name,
             "plugin": type(self.plugin).__name__,
-            "reason": masked(f"{type(exc).__name__}: {exc}"),
+            "reason": masked(describe(exc)),
         }
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
@@ -237,6 +235,9 @@ class Handling:
             session = session_of(item.params)
             if session is not None:
                 forget(self.plugin, session)
+
+    def _cancel_failed(self, call: Call, exc: BaseException) -> None:
+        self.log.error("callback of defer() failed", method=call.method, exc_info=exc)
 
     def _log_failure(
         self, turn: Turn, method: str, params: bytes | None, exc: BaseException
@@ -254,13 +255,6 @@ class Handling:
 def _is_result(answer: Answer | None) -> bool:
     """Whether it is a result that says anything."""
     return answer is not None and answer.result is not None and answer.result != b"null"
-
-
-def split(exc: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """What is the handler's failure, and what is somebody else's business: a cancellation."""
-    if isinstance(exc, BaseExceptionGroup):
-        return exc.split(FAILURES)
-    return (exc, None) if isinstance(exc, FAILURES) else (None, exc)
 
 
 def _request_error_in(exc: BaseException) -> RequestError | None:

@@ -16,7 +16,7 @@ import trio
 
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, EndChain
-from conductor.components.handling import split
+from conductor.components.plugin_errors import contain, describe, first_leaf, split
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import current_turn
 from conductor.components.workers import Workers
@@ -89,11 +89,7 @@ class PluginComponent(Component):
                     await self._live()
                     around.cancel_scope.cancel()
         except BaseException as exc:
-            failure, rest = split(exc)
-            if failure is not None:
-                self._fail(failure)
-            if rest is not None:
-                raise rest from None
+            contain(exc, self._fail)
         finally:
             self._workers.close()
             self._workers.settle()
@@ -103,18 +99,28 @@ class PluginComponent(Component):
 
     async def _live(self) -> None:
         """Handlers run inside of `lifespan()`, which is left without haste when they are done."""
-        async with self.plugin.lifespan():
-            try:
-                async with trio.open_nursery() as nursery:
-                    self._nursery, self._ready = nursery, True
-                    self._workers.open(nursery, self._host.flusher)
-                    for function, args in self._early:
-                        nursery.start_soon(self._beside, function, args)
-                    await self._stop.wait()
-                    nursery.cancel_scope.cancel()
-            finally:
-                self._nursery = None
-                self._workers.close()
+        try:
+            async with self.plugin.lifespan():
+                await self._handle_messages()
+        except BaseException as exc:
+            failure, _ = split(exc)
+            if isinstance(failure, trio.Cancelled):  # the nursery around would drop it
+                text = "lifespan() raised trio.Cancelled, although nothing was cancelled"
+                raise RuntimeError(text) from None
+            raise
+
+    async def _handle_messages(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery, self._ready = nursery, True
+                self._workers.open(nursery, self._host.flusher)
+                for function, args in self._early:
+                    nursery.start_soon(self._beside, function, args)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+            self._workers.close()
 
     async def _watch_start(self) -> None:
         await trio.sleep(self.start_timeout)
@@ -123,14 +129,14 @@ class PluginComponent(Component):
             raise StartError(self.name, reason, place=self.place)
 
     def _fail(self, exc: BaseException) -> None:
-        cause = _first(exc)
+        cause = first_leaf(exc)
         if isinstance(cause, StartError):
             self._host.component_failed(self, cause)
             return
         self._log.error("plugin failed", exc_info=cause)
         if self._stop.is_set():
             return  # it was to end, and has ended
-        reason = f"{type(cause).__name__}: {cause}"
+        reason = describe(cause)
         if self._ready:
             self._lost(ComponentExited(self.name, f"failed: {reason}", place=self.place))
         else:
@@ -218,12 +224,14 @@ class PluginComponent(Component):
         try:
             await function(*args)
         except BaseException as exc:
-            failure, rest = split(exc)
-            if failure is not None:
-                task = getattr(function, "__qualname__", "?")
-                self._log.error("task failed", task=task, exc_info=failure)
-            if rest is not None:
-                raise rest from None
+            contain(exc, partial(self._task_failed, function))
+
+    def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
+        try:
+            task = str(function.__qualname__)
+        except Exception:  # a callable object of the plugin's
+            task = type(function).__name__
+        self._log.error("task failed", task=task, exc_info=exc)
 
     def _means(self, side: PluginSide) -> tuple[Any, ...]:
         """What a peer sends and listens with."""
@@ -239,9 +247,3 @@ class PluginComponent(Component):
             self.release_lane,
             self._wait_for_readers,
         )
-
-
-def _first(exc: BaseException) -> BaseException:
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return exc

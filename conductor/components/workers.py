@@ -9,14 +9,16 @@ lane, and no task is started for a message.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import msgspec
 import trio
 
-from conductor.components.handling import CANCELLED, FAILURES, Handling
+from conductor.components.handling import CANCELLED, Handling
 from conductor.components.lane_watch import LaneWatch
 from conductor.components.observing import Numbering
+from conductor.components.plugin_errors import call_plugin
 from conductor.components.plugin_side import AgentEnd, PluginSide, two_sides
 from conductor.components.turns import Answering, Turn, Waiter, current_turn
 from conductor.connection.calls import Call
@@ -73,6 +75,7 @@ class Workers:
     _holders: dict[Lane, Turn] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
     _watch: LaneWatch = attrs.field(init=False)
+    _counting_has_failed: bool = attrs.field(default=False, init=False)
     _numbering: Numbering = attrs.field(factory=Numbering, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -174,7 +177,24 @@ class Workers:
 
     def unread_bytes(self, side: PluginSide) -> int:
         """Of what comes from the agent nothing counts: its own reading is what is waited for."""
-        return self.plugin.unread_bytes() if side is self.client_side else 0
+        if side is not self.client_side:
+            return 0
+        return call_plugin(self._counting_failed, self._unread_of_plugin) or 0
+
+    def _unread_of_plugin(self) -> int:
+        size = self.plugin.unread_bytes()
+        if not isinstance(size, int):
+            raise TypeError(f"unread_bytes() returned {type(size).__name__}, not int")
+        return size
+
+    def _counting_failed(self, exc: BaseException) -> None:
+        """Log it once: it is asked for whenever somebody is about to read."""
+        if not self._counting_has_failed:
+            self._counting_has_failed = True
+            self.log.error("unread_bytes() failed; counted as 0 from now on", exc_info=exc)
+
+    def _answer_failed(self, method: str, exc: BaseException) -> None:
+        self.log.error("answer was not handled", method=method, exc_info=exc)
 
     # -- what handlers ask for ---------------------------------------------------------------------
 
@@ -187,6 +207,8 @@ class Workers:
         waiter = self._waiters[call] = Waiter(turn, forwards)
         if turn is not None:
             turn.waiting += (call,)
+            if forwards and type(turn.item) is Request:
+                self._numbering.forwarded(turn.item.call, call)
         side.neighbour.request(call, method, params)
         if turn is not None:
             if turn.answering is not None and turn.answering.call.cancelled:
@@ -308,10 +330,8 @@ class Workers:
             return lane
         answered = self.askers.pop(item.call, None)
         if answered is not None:
-            try:
-                answered(item.result, item.error)
-            except FAILURES as exc:
-                self.log.error("answer was not handled", method=item.call.method, exc_info=exc)
+            failed = partial(self._answer_failed, item.call.method)
+            call_plugin(failed, answered, item.result, item.error)
             return lane
         waiter = self._waiters.get(item.call)
         if waiter is None:

@@ -29,7 +29,7 @@ class CallTarget(Protocol):
         """Tell whoever works on the call that nobody wants it any more. The answer still comes."""
 
 
-class Call(msgspec.Struct, eq=False):
+class Call(msgspec.Struct, eq=False, weakref=True):
     """One request over one hop. It is answered exactly once (design: invariant 1).
 
     A `Struct`, because it is made in a third of the time; it is never encoded.

@@ -22,4 +22,7 @@ class RawMessage(msgspec.Struct, frozen=True):
     is_error: bool = False
     """Whether it is a response whose payload is an error object."""
     number: int = 0
-    """The same for a request and its response, and for no other messages; 0 for notifications."""
+    """The same for a request and its response, and for no other messages; 0 for notifications.
+
+    A request that a handler of the same plugin forwards keeps its number. The response to a request
+    that the plugin itself has sent has a number of its own."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import attrs
 import pytest
 import trio
 
+from conductor.connection.calls import Call
 from conductor.errors import LocalProtocolError
 from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text
 from conductor.schema import v1, v2
@@ -351,6 +354,52 @@ async def test_an_observer_beside_handlers_of_its_own(chain):
 
     assert [m.method for m in watcher.seen if m.kind == "notification"] == ["session/update"]
     assert client.transcript.text() == ""
+
+
+class Numbered(Watcher):
+    """Forwards, answers itself, and asks on its own, with an observer beside."""
+
+    @on("_forwarded", source="client")
+    async def forwarded(self, params, forward):
+        return await forward()
+
+    @on("_own", source="client")
+    async def own(self, params, forward):
+        await self.agent.request("_asked", {})
+        return {}
+
+
+async def test_a_forwarded_request_and_its_response_have_the_same_number(chain):
+    watcher = Numbered()
+    handlers = {"_forwarded": lambda params: {}, "_asked": lambda params: {}}
+    async with chain(watcher, FakeAgent(handlers=handlers)) as client:
+        await client.initialize()
+        await client.request("_forwarded", {})
+        await client.request("_own", {})
+        await client.request("_forwarded", {})
+
+    shown = [(m.kind, m.method, m.number) for m in watcher.seen if m.method[0] == "_"]
+    assert shown == [
+        ("request", "_forwarded", 2),
+        ("response", "_forwarded", 2),
+        ("request", "_own", 3),
+        ("response", "_asked", 4),
+        ("request", "_forwarded", 5),
+        ("response", "_forwarded", 5),
+    ]
+
+
+async def test_numbers_of_requests_that_are_over_are_forgotten(chain):
+    handlers = {"_forwarded": lambda params: {}, "_asked": lambda params: {}}
+    async with chain(Numbered(), FakeAgent(handlers=handlers)) as client:
+        await client.initialize()
+        for _ in range(20):
+            await client.request("_forwarded", {})
+            await client.request("_own", {})
+        gc.collect()
+
+        calls = [x for x in gc.get_objects() if type(x) is Call and x.method[0] == "_"]
+        assert len(calls) < 5  # the last ones, which idle tasks still hold
 
 
 # -- what does not fit -----------------------------------------------------------------------------

@@ -5,6 +5,10 @@ A stream that ends is opened again, because there may be somebody between who en
 and a server keeps what it has for a stream until somebody reads it; one that ends at once, or is
 cut in the middle, ends the connection. With a server of ours it goes on behind the last event that
 arrived.
+
+The stream of a session is closed here once the session was closed or deleted, and nothing that was
+asked about it is open any more. A server limits how many are open at a time; one of ours tells of a
+session beyond that on the connection's stream.
 """
 
 from __future__ import annotations
@@ -34,6 +38,11 @@ _LAST_EVENT: Final = "Last-Event-ID"
 _EVENTS: Final = "text/event-stream"
 _AT_ONCE: Final = 1.0
 """A stream that ends within so many seconds is not opened again."""
+_LATER: Final = 1.0
+"""Seconds until a stream is asked for again that the server cannot open yet."""
+_TAKEN: Final = 10
+"""Times that a stream is asked for while the server says that it has a reader: the one before, of
+which it has not noticed yet that it was closed."""
 _CUT: Final = 0
 """In place of a status: there was none, or what followed was cut."""
 
@@ -48,16 +57,16 @@ class Streams:
     nursery: trio.Nursery
     _events: dict[str | None, Incoming] = attrs.field(factory=dict, init=False)
     """What has come, by session."""
-    _open: set[str | None] = attrs.field(factory=set, init=False)
-    """Sessions whose stream is open, or is being opened."""
+    _open: dict[str | None, trio.CancelScope] = attrs.field(factory=dict, init=False)
+    """Sessions whose stream is open, or is being opened; what ends it."""
     _unread: int = attrs.field(default=0, init=False)
     """Streams whose messages wait for us."""
 
     def open(self, session: str | None) -> None:
         """Read this session's stream, or the connection's, if that is not done yet."""
         if session not in self._open:
-            self._open.add(session)
-            self.nursery.start_soon(self._keep, session)
+            self._open[session] = trio.CancelScope()
+            self.nursery.start_soon(self._keep, session, self._open[session])
 
     async def deliver(self, lines: list[bytes]) -> None:
         """Hand on messages of the server's; the sessions that they name have streams now."""
@@ -70,6 +79,8 @@ class Streams:
             await self.link.lines.send(lines)
         finally:
             self._unread -= 1
+        for session in self.sessions.take_ended():
+            self._close(session)
 
     async def watch(self, ping_timeout: float) -> None:
         """Ask a server that is silent whether it is there: any answer will do."""
@@ -101,16 +112,30 @@ class Streams:
                 self.link.lost(f"it did not answer within {ping_timeout:g} s (ping_timeout)")
                 return
 
-    async def _keep(self, session: str | None) -> None:
-        """Read a stream, and again when it has ended."""
+    def _close(self, session: str) -> None:
+        """Nothing more will come for this session."""
+        if (scope := self._open.pop(session, None)) is not None:
+            scope.cancel()
+        if (incoming := self._events.pop(session, None)) is not None:
+            self.nursery.start_soon(self._acknowledge_all, session, incoming.taken)
+
+    async def _keep(self, session: str | None, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._read_again(session)
+            if session is not None and self._open.get(session) is scope:
+                del self._open[session]  # it is opened when the session is set up
+
+    async def _read_again(self, session: str | None) -> None:
+        """Read a stream, and again when it has ended; return when it is not to be read now."""
+        taken = 0
         while True:
             began = trio.current_time()
-            status = _CUT
+            status, later = _CUT, False
             error: httpx2.HTTPError = httpx2.ReadTimeout("it did not answer")
             try:
                 with self.requests.attempt():
                     async with self.requests.clients.new() as client:
-                        status = await self._read(client, session)
+                        status, later = await self._read(client, session)
             except httpx2.HTTPError as exc:
                 error = exc
             except OutOfStep as exc:
@@ -122,9 +147,18 @@ class Streams:
                 return
             except ConnectionClosed:
                 return
-            if session is not None and (status == 404 or session in self.sessions.ended):
-                self._open.discard(session)  # it is opened when the session is set up
+            if session is not None and status == 404:
                 return
+            if session is not None and status == 200 and self.sessions.may_end(session):
+                return
+            if session is not None and status == 409 and (taken := taken + 1) <= _TAKEN:
+                await trio.sleep(_LATER)
+                continue
+            if session is not None and status == 429 and later:
+                await trio.sleep(_LATER)
+                continue
+            if session is not None and status == 429 and self.requests.is_ours:
+                await trio.sleep_forever()  # everything is told on the connection's stream
             may_go_on = self.requests.is_ours and status in TRY_AGAIN | {200, _CUT}
             nobody = status == _CUT and nobody_listens(error)
             if may_go_on and await self.requests.persevering.try_again(nobody=nobody):
@@ -137,7 +171,8 @@ class Streams:
                 self.link.lost(f"its stream of events {why}")
                 return
 
-    async def _read(self, client: httpx2.AsyncClient, session: str | None) -> int:
+    async def _read(self, client: httpx2.AsyncClient, session: str | None) -> tuple[int, bool]:
+        """The status that a stream was answered with, and whether it may be opened later."""
         assert self.requests.connection is not None
         headers = {
             "Accept": _EVENTS,
@@ -147,7 +182,8 @@ class Streams:
         if session is not None:
             headers[SESSION] = session
         if self.requests.is_ours:
-            headers[_LAST_EVENT] = str(self._events.setdefault(session, Incoming()).taken)
+            known = self._events.get(session)
+            headers[_LAST_EVENT] = "0" if known is None else str(known.taken)
             await self.link.lines.send(())  # what was cut short
         reader = EventReader(self.link.max_message_bytes)
         async with client.stream(
@@ -155,7 +191,7 @@ class Streams:
         ) as response:
             self.requests.heard = trio.current_time()
             if response.status_code != 200:
-                return response.status_code
+                return response.status_code, "retry-after" in response.headers
             self.requests.persevering.reached()
             async with aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
@@ -163,18 +199,22 @@ class Streams:
                     lines = self._taken_from(reader.feed(chunk), session)
                     if lines:
                         await self.deliver(lines)
-        return 200
+                        await trio.lowlevel.checkpoint_if_cancelled()  # it may have ended this
+        return 200, False
 
     def _taken_from(self, events: list[Event], session: str | None) -> list[bytes]:
         """The messages that are new, and what is to be said about them to a server of ours."""
         if not self.requests.is_ours:
             return [event.data for event in events if event.data]
-        incoming, now = self._events[session], trio.current_time()
+        if not events:
+            return []
+        numbered, now = [_numbered(event) for event in events], trio.current_time()
+        # A session may be set up again whose numbers the server remembers, and we do not.
+        first = 1 if session is None else numbered[0].number
+        incoming = self._events.setdefault(session, Incoming(taken=first - 1))
         lines = []
-        for event in events:
-            if event.id is None or not event.id.isdecimal():
-                raise OutOfStep("an event has no number")
-            incoming.put(Numbered(int(event.id), event.data))
+        for event in numbered:
+            incoming.put(event)
             if (line := incoming.take(now)) is not None:
                 lines.append(line)
         if (due := incoming.acknowledgement(now)) is not None:
@@ -185,3 +225,14 @@ class Streams:
         headers = {} if session is None else {SESSION: session}
         with self.requests.attempt(), suppress(httpx2.HTTPError):  # the next one says it, too
             await self.requests.request("POST", {**headers, RECEIVED: str(number)}, b"")
+
+    async def _acknowledge_all(self, session: str, number: int) -> None:
+        """So that the server can forget what it has kept for a session that is closed."""
+        with suppress(httpx2.HTTPError):
+            await self.requests.persist("POST", {SESSION: session, RECEIVED: str(number)}, b"")
+
+
+def _numbered(event: Event) -> Numbered:
+    if event.id is None or not event.id.isdecimal():
+        raise OutOfStep("an event has no number")
+    return Numbered(int(event.id), event.data)

@@ -7,6 +7,7 @@ whose request it answers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, Literal
 
 import attrs
@@ -50,6 +51,8 @@ class Letter:
     method: str = ""
     session: str | None = None
     """Of its params; of its result, where it is an answer."""
+    failed: bool = False
+    """It is an answer without a result."""
 
     @property
     def initializes(self) -> bool:
@@ -64,7 +67,8 @@ def read_letter(line: bytes) -> Letter:
     id = b"" if message.id is msgspec.UNSET else bytes(message.id)
     if message.method is msgspec.UNSET:
         session = None if message.result is msgspec.UNSET else _params(message.result).sessionId
-        return Letter(line, "response" if id else "other", id, session=session)
+        failed = message.result is msgspec.UNSET
+        return Letter(line, "response" if id else "other", id, session=session, failed=failed)
     kind: Kind = "request" if id else "notification"
     return Letter(line, kind, id, message.method, _params(message.params).sessionId)
 
@@ -78,39 +82,69 @@ def body_with_connection(body: bytes) -> str | None:
     return None if result is msgspec.UNSET else _params(result).connectionId
 
 
+@attrs.frozen
+class _Asked:
+    """An open request of ours."""
+
+    method: str
+    session: str | None
+
+
 @attrs.define
 class Sessions:
-    """Which session a message belongs to, where its own text does not say so."""
+    """Which session a message belongs to, where its own text does not say so; which sessions have
+    a stream."""
 
     _of_theirs: dict[bytes, str] = attrs.field(factory=dict, init=False)
     """Sessions of the server's requests that are open, by id."""
-    _of_ours: dict[bytes, str] = attrs.field(factory=dict, init=False)
-    """Sessions that our open requests set up, by id."""
-    ended: set[str] = attrs.field(factory=set, init=False)
-    """Sessions that were told to end: their streams may, too."""
+    _of_ours: dict[bytes, _Asked] = attrs.field(factory=dict, init=False)
+    """Our open requests that name a session or set one up, by id."""
+    _open: Counter[str] = attrs.field(factory=Counter, init=False)
+    """How many requests of ours are open, by session."""
+    _ended: set[str] = attrs.field(factory=set, init=False)
+    """Sessions that were closed or deleted, while requests about them are still open."""
 
     def posts(self, letter: Letter) -> str | None:
         """The session for the header of a message of ours."""
         if letter.kind == "response":
             return self._of_theirs.pop(letter.id, None)
-        if letter.session is not None:
-            if letter.method in _ENDS:
-                self.ended.add(letter.session)
-            elif letter.method in SET_UPS:
-                self.ended.discard(letter.session)
-                self._of_ours[letter.id] = letter.session
-        elif letter.method in SET_UPS:
-            self._of_ours[letter.id] = ""
+        if letter.kind == "request" and (letter.session is not None or letter.method in SET_UPS):
+            self._of_ours[letter.id] = _Asked(letter.method, letter.session)
+        if letter.kind == "request" and letter.session is not None:
+            self._open[letter.session] += 1
+            if letter.method in SET_UPS:
+                self._ended.discard(letter.session)
         return letter.session
 
     def arrives(self, letter: Letter) -> str | None:
         """A session that exists now, by what the server says."""
         if letter.kind == "request" and letter.session is not None:
             self._of_theirs[letter.id] = letter.session
-        if letter.kind == "response" and letter.id in self._of_ours:
-            asked_for = self._of_ours.pop(letter.id)
-            return letter.session or asked_for or None
-        return None
+        if letter.kind != "response" or (asked := self._of_ours.pop(letter.id, None)) is None:
+            return None
+        if asked.session is not None:
+            self._answered(asked.session)
+            if asked.method in _ENDS and not letter.failed:
+                self._ended.add(asked.session)
+        return (letter.session or asked.session) if asked.method in SET_UPS else None
+
+    def take_ended(self) -> list[str]:
+        """Sessions of which nothing more will come: closed or deleted, and every request about
+        them is answered. Each is told of once."""
+        done = [session for session in self._ended if session not in self._open]
+        self._ended.difference_update(done)
+        return done
+
+    def may_end(self, session: str) -> bool:
+        """Whether the server may end this session's stream."""
+        asked = self._of_ours.values()
+        ending = any(each.session == session and each.method in _ENDS for each in asked)
+        return ending or session in self._ended
+
+    def _answered(self, session: str) -> None:
+        self._open[session] -= 1
+        if not self._open[session]:
+            del self._open[session]
 
 
 def _params(raw: msgspec.Raw) -> _Params:

@@ -185,16 +185,14 @@ class Answering(Exchange):
         streamable = await self._found()
         if streamable is None:
             return
-        mailbox = streamable.mailbox(self.headers.get(SESSION))
+        try:
+            received = self.number(_LAST_EVENT) or 0
+            mailbox = streamable.mailbox(self.headers.get(SESSION), received)
+        except OutOfStep as exc:
+            mailbox = Refusal(400, str(exc))
         if isinstance(mailbox, Refusal):
             await self.refuse(mailbox)
             return
-        if streamable.numbered:
-            try:
-                mailbox.acknowledge(self.number(_LAST_EVENT) or 0)
-            except OutOfStep as exc:
-                await self.refuse(Refusal(400, str(exc)))
-                return
         async with streamable.reading(mailbox), trio.open_nursery() as nursery:
             nursery.start_soon(self.until_gone, nursery.cancel_scope)
             await self.start(200, [("content-type", "text/event-stream"), _NO_STORE])

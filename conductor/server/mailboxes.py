@@ -6,11 +6,16 @@ does not read slows its own chain down, and loses nothing.
 
 For a client of ours what was sent waits, too, until the client says that it has it: its numbers are
 the ids of the events, and a stream that is opened again goes on behind the last one.
+
+A mailbox is dropped once nothing waits in it, no stream reads it, and its numbers, if it has any,
+belong to a session that is not open any more. So a connection may have any number of sessions in
+its life; only the streams that are open at the same time are limited.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -28,8 +33,14 @@ class Mailbox:
     """The lines for one stream; one reader at a time."""
 
     of: Mailboxes
+    session: str | None = None
+    """None: it is the connection's."""
     taken: bool = False
-    """Somebody reads it."""
+    """A stream reads it."""
+    readers: int = 0
+    """Streams that read it, or wait until the one before them has stopped."""
+    unread: bool = False
+    """It was made for a session that was not open, and no stream has read it yet."""
     sent: Outgoing = attrs.field(factory=Outgoing, init=False)
     """Of a client of ours: what it was sent and has not acknowledged."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -41,6 +52,32 @@ class Mailbox:
     )
     _lines: deque[bytes] = attrs.field(factory=deque, init=False)
     _more: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it can be dropped, and a new one take its place later."""
+        if self.readers or self._lines or self.sent.acknowledged < self.sent.last:
+            return False
+        return not self.sent.last or not self.of.is_open(self.session)
+
+    def go_on_behind(self, number: int) -> None:
+        """The client opens a stream, and has everything up to this number. Raises `OutOfStep`.
+
+        A new mailbox takes over the number: the client may still count from one that was dropped.
+        """
+        if self.session is not None and not self.sent.last:
+            self.sent = Outgoing(last=number, acknowledged=number)
+        else:
+            self.acknowledge(number)
+
+    def take_unread(self) -> list[bytes]:
+        """What the client has not got: sent and not acknowledged, then what waits."""
+        numbers = range(self.sent.acknowledged + 1, self.sent.last + 1)
+        lines = [*(self.sent.get(number).text for number in numbers), *self._lines]
+        self._lines.clear()
+        self.sent = Outgoing()
+        self.of.count(-sum(map(_size, lines)))
+        return lines
 
     async def take(self) -> list[bytes]:
         """Everything that waits, at least one line; `[]` when no more will come."""
@@ -73,6 +110,7 @@ class Mailbox:
             lines = self.sent.acknowledged - before[0]
             self.of.count(self.sent.size - before[1] - lines * _PER_LINE)
             self._acknowledged.unpark_all()
+            self.of.drop_if_spent(self)
 
     def put(self, line: bytes) -> None:
         self._lines.append(line)
@@ -91,42 +129,108 @@ class Mailbox:
 
 @attrs.define(eq=False)
 class Mailboxes:
-    """Of one client: the connection's, and one for each session that was spoken of."""
+    """Of one client: the connection's, and those of sessions for which something waits or is read.
+
+    `is_open` tells whether the client has a session.
+    """
 
     bound: int
     most: int
-    """How many sessions may be spoken of."""
+    """Session streams that may be open at a time; also, mailboxes that are `unread`."""
+    is_open: Callable[[str | None], bool] = lambda _: False
     ended: bool = attrs.field(default=False, init=False)
     connection: Mailbox = attrs.field(init=False)
     sessions: dict[str, Mailbox] = attrs.field(factory=dict, init=False)
-    _size: int = attrs.field(default=0, init=False)
+    _closed: dict[str, None] = attrs.field(factory=dict, init=False)
+    """The sessions that were closed last, oldest first; `most` of them."""
+    _streams: int = attrs.field(default=0, init=False)
+    """Session streams that are open."""
+    _unread: int = attrs.field(default=0, init=False)
+    """Mailboxes that are `unread`."""
+    waiting: int = attrs.field(default=0, init=False)
+    """Bytes that wait in all of them."""
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.connection = Mailbox(self)
 
     def of(self, session: str | None) -> Mailbox:
-        """The mailbox of a session; beyond the bound on them it is the connection's."""
+        """Where a message goes. What is still said about a session that was closed, and whose
+        stream is gone, goes to the connection's: no stream of the session may ever open again."""
         if session is None:
             return self.connection
         mailbox = self.sessions.get(session)
-        if mailbox is None:
-            if len(self.sessions) >= self.most:
-                return self.connection
-            mailbox = self.sessions[session] = Mailbox(self)
+        if mailbox is not None:
+            return mailbox
+        is_open = self.is_open(session)
+        if session in self._closed or not (is_open or self._unread < self.most):
+            return self.connection
+        mailbox = self.sessions[session] = Mailbox(self, session, unread=not is_open)
+        self._unread += mailbox.unread
         return mailbox
 
+    def for_stream(self, session: str | None) -> Mailbox | None:
+        """The mailbox that a new stream is to read; None: too many streams are open."""
+        mailbox = self.known(session)
+        if session is None or (mailbox is not None and mailbox.readers):
+            return mailbox
+        if self._streams >= self.most:
+            return None
+        return mailbox or Mailbox(self, session)
+
+    def add_reader(self, mailbox: Mailbox) -> None:
+        """A stream is opened for this mailbox."""
+        mailbox.readers += 1
+        if mailbox.session is None or mailbox.readers > 1:
+            return
+        self.sessions[mailbox.session] = mailbox
+        self._streams += 1
+        self._unread -= mailbox.unread
+        mailbox.unread = False
+
+    def remove_reader(self, mailbox: Mailbox) -> None:
+        mailbox.readers -= 1
+        if mailbox.session is not None and not mailbox.readers:
+            self._streams -= 1
+            self.drop_if_spent(mailbox)
+
     def known(self, session: str | None) -> Mailbox | None:
-        """The same, but none is made."""
+        """The mailbox of a session, if there is one now."""
         return self.connection if session is None else self.sessions.get(session)
 
     def streaming(self, session: str) -> bool:
-        """Whether somebody reads the session's stream."""
+        """Whether a stream of the session is open."""
         return session in self.sessions and self.sessions[session].taken
+
+    def tell_on_connection(self, session: str) -> None:
+        """The session has no stream: what waits for it goes to the connection's."""
+        mailbox = self.sessions.get(session)
+        if mailbox is not None:
+            for line in mailbox.take_unread():
+                self.connection.put(line)
+            self.drop_if_spent(mailbox)
+
+    def opened(self, session: str) -> None:
+        """The session is being set up, perhaps again."""
+        self._closed.pop(session, None)
+
+    def closed(self, session: str) -> None:
+        """The session was closed or deleted."""
+        self._closed[session] = None
+        if len(self._closed) > self.most:
+            del self._closed[next(iter(self._closed))]
+        if session in self.sessions:
+            self.drop_if_spent(self.sessions[session])
+
+    def drop_if_spent(self, mailbox: Mailbox) -> None:
+        session = mailbox.session
+        if session is not None and self.sessions.get(session) is mailbox and mailbox.is_spent:
+            del self.sessions[session]
+            self._unread -= mailbox.unread
 
     async def room(self) -> None:
         """Wait while more waits than may."""
-        while self._size > self.bound and not self.ended:
+        while self.waiting > self.bound and not self.ended:
             await self._room.park()
 
     def end(self) -> None:
@@ -137,7 +241,7 @@ class Mailboxes:
             mailbox.wake()
 
     def count(self, change: int) -> None:
-        self._size += change
+        self.waiting += change
         if change < 0:
             self._room.unpark_all()
 

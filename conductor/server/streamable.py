@@ -18,6 +18,7 @@ from msgspec import UNSET
 from conductor.errors import ConnectionClosed
 from conductor.messages import INVALID_PARAMS, Id, Message, encode_error, error_pieces
 from conductor.remote.numbering import Repeated
+from conductor.routing.recollection import SET_UPS
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds
 from conductor.server.mailboxes import Mailbox, Mailboxes
@@ -27,6 +28,7 @@ from conductor.server.streams import Router
 
 __all__ = ["Streamable"]
 
+_TOO_MANY: Final = "too many session streams are open"
 _decode_result: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -49,19 +51,21 @@ class Streamable:
     _posting: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.mailboxes = Mailboxes(self.bounds.buffered_bytes, self.bounds.streams)
+        self.mailboxes = Mailboxes(self.bounds.buffered_bytes, self.bounds.streams, self._is_open)
 
     async def run(self) -> None:
         """Sort what the agent says into the mailboxes, until the chain ends."""
         while lines := await self.client.lines.receive():
             self.client.heard()
             for line in lines:
-                message, session = self.router.route(line)
-                if not self._answered.is_set() and self._answers_initialize(message):
+                route = self.router.route(line)
+                if not self._answered.is_set() and self._answers_initialize(route.message):
                     self._answer = line
                     self._answered.set()
-                else:
-                    self.mailboxes.of(session).put(line)
+                    continue
+                self.mailboxes.of(route.session).put(line)
+                if route.closed is not None:
+                    self.mailboxes.closed(route.closed)
             await self.mailboxes.room()
         self.mailboxes.end()
         self._answered.set()
@@ -93,37 +97,56 @@ class Streamable:
                 is_new = number is None or self._posts.is_new(number)
                 if is_new:
                     self.router.asked(posted, streaming=streaming)
+                    if posted.session is not None and posted.method in SET_UPS:
+                        self.mailboxes.opened(posted.session)
                 try:
                     await self.client.lines.send([posted.line] if is_new else [])
                 except ConnectionClosed:
                     return Refusal(500, "the chain has ended")
         return None
 
-    def mailbox(self, session: str | None) -> Mailbox | Refusal:
-        """The mailbox of a stream that is to be opened, or why it is not."""
+    def mailbox(self, session: str | None, received: int) -> Mailbox | Refusal:
+        """The mailbox of a stream that is to be opened, or why it is not. `received` is what a
+        client of ours has of the stream. Raises `OutOfStep`.
+
+        Of a session that is open and can have no stream, everything is told on the connection's.
+        """
         if session is not None and not self._may_have(session):
             return Refusal(404, "Unknown Acp-Session-Id")
-        mailbox = self.mailboxes.of(session)
-        if mailbox is self.mailboxes.connection and session is not None:
-            return Refusal(429, "too many session streams")
+        known = self.mailboxes.known(session)
+        if self.numbered and known is not None:
+            known.go_on_behind(received)
+        mailbox = self.mailboxes.for_stream(session)
+        if mailbox is None:
+            if session is None or not self._is_open(session):
+                return Refusal(429, _TOO_MANY, (("retry-after", "1"),))
+            self.router.streamless.add(session)
+            self.mailboxes.tell_on_connection(session)
+            return Refusal(429, f"{_TOO_MANY}: this session is told of on the connection's")
         if mailbox.taken and not self.numbered:
             return Refusal(409, "this stream has a reader already")
+        if self.numbered and known is None:
+            mailbox.go_on_behind(received)
         return mailbox
 
     @asynccontextmanager
     async def reading(self, mailbox: Mailbox) -> AsyncIterator[None]:
         """The stream is open for as long as the block lasts, or until it is opened again."""
-        while mailbox.taken:
-            mailbox.reading.cancel()
-            await mailbox.left.wait()
-        mailbox.taken, mailbox.left = True, trio.Event()
-        with self.client.carried():
-            try:
-                with trio.CancelScope() as mailbox.reading:
-                    yield
-            finally:
-                mailbox.taken = False
-                mailbox.left.set()
+        self.mailboxes.add_reader(mailbox)
+        try:
+            while mailbox.taken:
+                mailbox.reading.cancel()
+                await mailbox.left.wait()
+            mailbox.taken, mailbox.left = True, trio.Event()
+            with self.client.carried():
+                try:
+                    with trio.CancelScope() as mailbox.reading:
+                        yield
+                finally:
+                    mailbox.taken = False
+                    mailbox.left.set()
+        finally:
+            self.mailboxes.remove_reader(mailbox)
 
     async def _refuse_session(self, posted: Posted) -> None:
         """Say that this connection does not have the session: on its stream, since to a client a
@@ -132,6 +155,9 @@ class Streamable:
             await self.mailboxes.room()
             error = encode_error(INVALID_PARAMS, "Unknown session", {"sessionId": posted.session})
             self.mailboxes.connection.put(b"".join(error_pieces(posted.message.id, error))[:-1])
+
+    def _is_open(self, session: str | None) -> bool:
+        return session is not None and self.client.has_session(session)
 
     def _has(self, session: str) -> bool:
         return self.client.has_session(session) or session in self.mailboxes.sessions

@@ -21,49 +21,86 @@ from conductor.messages import Id, Message
 from conductor.routing.recollection import SET_UPS, session_of
 from conductor.server.requests import Posted
 
-__all__ = ["Router"]
+__all__ = ["Route", "Router"]
 
+_ENDS: Final = frozenset({"session/close", "session/delete"})
 _TO_CONNECTION: Final = SET_UPS | {"session/delete"}
+
+
+@attrs.frozen
+class Route:
+    """Where a message of the agent goes."""
+
+    message: Message | None = None
+    session: str | None = None
+    """The session whose stream it goes to; None: to the connection's."""
+    closed: str | None = None
+    """The session that is closed, or deleted, by what this message answers."""
+
+
+@attrs.frozen
+class _Asked:
+    """An open request about a session."""
+
+    method: str
+    session: str
+    made_streamless: bool
 
 
 @attrs.define(eq=False)
 class Router:
-    """Of one client. A route is a session's id, or None for the connection's stream."""
+    """Of one client."""
 
     streamless: set[str] = attrs.field(factory=set)
-    """Sessions that are told of on the connection's stream."""
-    _routes: dict[Id, list[str]] = attrs.field(factory=dict)
-    """The sessions that open requests belong to, by id; ids may repeat."""
+    """Sessions that are told of on the connection's stream, until they are closed."""
+    _open: dict[Id, list[_Asked]] = attrs.field(factory=dict)
+    """Open requests about sessions, by id; ids may repeat."""
 
     def asked(self, posted: Posted, *, streaming: bool) -> None:
         """The client sent this. `streaming`: it has a stream for the session."""
         if posted.session is None or not posted.is_request:
             return
-        if posted.method in SET_UPS and not posted.by_header and not streaming:
+        assert posted.message is not None
+        assert posted.method is not None
+        streamless = posted.method in SET_UPS and not posted.by_header and not streaming
+        made_streamless = streamless and posted.session not in self.streamless
+        if made_streamless:
             self.streamless.add(posted.session)
-        if posted.method not in _TO_CONNECTION:
-            assert posted.message is not None
-            self._routes.setdefault(_key(posted.message), []).append(posted.session)
+        asked = _Asked(posted.method, posted.session, made_streamless)
+        self._open.setdefault(_key(posted.message), []).append(asked)
 
-    def route(self, line: bytes) -> tuple[Message | None, str | None]:
-        """A message of the agent, and where it goes."""
+    def route(self, line: bytes) -> Route:
+        """Where a message of the agent goes."""
         try:
             message = decode_envelope(line)
         except UNUSUAL:
-            return None, None
-        session = self._session(message)
-        return message, None if session in self.streamless else session
-
-    def _session(self, message: Message) -> str | None:
+            return Route()
         if message.method is not UNSET:
-            return session_of(message.params) if message.params is not UNSET else None
-        sessions = self._routes.get(_key(message))
-        if not sessions:
+            named = session_of(message.params) if message.params is not UNSET else None
+            return Route(message, self._stream(named))
+        asked = self._answered(message)
+        if asked is None:
+            return Route(message)
+        failed = message.error is not UNSET
+        closed = asked.session if asked.method in _ENDS and not failed else None
+        named = None if asked.method in _TO_CONNECTION else asked.session
+        route = Route(message, self._stream(named), closed)
+        if closed is not None or (asked.made_streamless and failed):
+            self.streamless.discard(asked.session)
+        return route
+
+    def _stream(self, session: str | None) -> str | None:
+        return None if session in self.streamless else session
+
+    def _answered(self, message: Message) -> _Asked | None:
+        """The request that a message answers."""
+        asked = self._open.get(_key(message))
+        if not asked:
             return None
-        session = sessions.pop(0)
-        if not sessions:
-            del self._routes[_key(message)]
-        return session
+        first = asked.pop(0)
+        if not asked:
+            del self._open[_key(message)]
+        return first
 
 
 def _key(message: Message) -> Id:

@@ -69,13 +69,49 @@ def test_a_session_exists_once_its_set_up_is_answered(asked, answer, session):
     assert sessions.arrives(read_letter(answer)) == session
 
 
-def test_a_session_that_was_closed_has_ended_until_it_is_set_up_again():
-    sessions = Sessions()
-    sessions.posts(Letter(b"", "request", b"4", "session/close", "s1"))
-    assert sessions.ended == {"s1"}
+CLOSE = b'{"jsonrpc":"2.0","id":4,"method":"session/close","params":{"sessionId":"s1"}}'
+PROMPT = b'{"jsonrpc":"2.0","id":5,"method":"session/prompt","params":{"sessionId":"s1"}}'
 
+
+def answer(id: int, *, failed: bool = False) -> Letter:
+    return read_letter(
+        b'{"jsonrpc":"2.0","id":%d,"%s":{}}' % (id, b"error" if failed else b"result")
+    )
+
+
+def test_a_session_has_ended_when_it_was_closed_and_nothing_asked_about_it_is_open():
+    sessions = Sessions()
+    for line in (PROMPT, CLOSE):
+        sessions.posts(read_letter(line))
+    ended = [sessions.take_ended()]
+    for id in (4, 5):
+        sessions.arrives(answer(id))
+        ended.append(sessions.take_ended())
+
+    assert ended == [[], [], ["s1"]]
+    assert sessions == Sessions()
+
+
+def test_a_session_that_could_not_be_closed_has_not_ended():
+    sessions = Sessions()
+    sessions.posts(read_letter(CLOSE))
+    assert sessions.may_end("s1")
+
+    sessions.arrives(answer(4, failed=True))
+    assert sessions.take_ended() == []
+    assert not sessions.may_end("s1")
+
+
+def test_a_session_that_is_set_up_again_has_not_ended():
+    sessions = Sessions()
+    for line in (PROMPT, CLOSE):
+        sessions.posts(read_letter(line))
+    sessions.arrives(answer(4))
     sessions.posts(read_letter(LOAD))
-    assert sessions.ended == set()
+    for id in (3, 5):
+        sessions.arrives(answer(id))
+
+    assert sessions.take_ended() == []
 
 
 def test_the_id_of_a_connection_may_stand_in_the_answer():

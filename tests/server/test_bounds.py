@@ -81,12 +81,29 @@ async def test_one_address_cannot_open_any_number_of_sockets(tmp_path):
             assert await third.receive_some() == b""
 
 
-async def test_a_connection_has_no_more_streams_than_it_may(tmp_path):
+async def test_a_connection_has_no_more_streams_at_a_time_than_it_may(tmp_path):
     async with serving(tmp_path, bounds={"streams": 2}) as server, http(server) as client:
         remote = await Remote.open(server, client)
-        statuses = [await remote.get(session) for session in ("a", "b", "c")]
+        async with remote.stream("a"), remote.stream("b"):
+            assert await remote.get("c") == 429
+        while (status := await remote.get("c")) == 429:
+            pass  # the server has not noticed yet that they are gone
 
-    assert statuses == [200, 200, 429]
+    assert status == 200
+
+
+async def test_a_session_beyond_the_limit_on_streams_is_told_of_on_the_connections(tmp_path):
+    async with serving(tmp_path, bounds={"streams": 1}) as server, http(server) as client:
+        remote = await Remote.open(server, client)
+        first, second = await remote.new_session(), await remote.new_session()
+        async with remote.stream() as connection, remote.stream(first):
+            assert await remote.get(second) == 429
+            await remote.post(prompt(2, second, "say hello"), second)
+            got = []
+            while not got or got[-1].get("id") != 2:
+                got.append(await connection.receive())
+
+    assert list(texts(got)) == ["hello"]
 
 
 async def test_what_nobody_reads_is_bounded_and_nothing_of_it_is_lost(tmp_path):

@@ -10,7 +10,7 @@ from server.peers import request
 
 from conductor.server.access import Refusal
 from conductor.server.requests import Posted, read_post
-from conductor.server.streams import Router
+from conductor.server.streams import Route, Router
 
 
 def post(message: dict[str, Any], session: str | None = None) -> Posted:
@@ -21,7 +21,7 @@ def post(message: dict[str, Any], session: str | None = None) -> Posted:
 
 
 def route(router: Router, **message: Any) -> str | None:
-    return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode())[1]
+    return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode()).session
 
 
 def test_what_names_a_session_goes_to_its_stream():
@@ -33,7 +33,7 @@ def test_what_names_a_session_goes_to_its_stream():
     )
     assert route(router, method="$/cancel_request", params={"requestId": 1}) is None
     assert route(router, method="_note") is None
-    assert router.route(b"no message") == (None, None)
+    assert router.route(b"no message") == Route()
 
 
 @pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_mine/of_a_session"])
@@ -73,6 +73,28 @@ def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streami
 
     assert route(router, method="session/update", params={"sessionId": "s"}) == stream
     assert route(router, id=2, result={}) == stream
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_the_answer_that_ends_a_session_says_so(method):
+    router = Router()
+    for id in (1, 2):
+        router.asked(post(request(id, method, sessionId="s"), "s"), streaming=True)
+    refused = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
+    done = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {}})
+
+    assert [router.route(line.encode()).closed for line in (refused, done)] == [None, "s"]
+
+
+@pytest.mark.parametrize("answers", [[{"error": {"code": 1, "message": ""}}], [{"result": {}}] * 2])
+def test_a_session_that_is_not_open_is_not_remembered_as_one_without_a_stream(answers):
+    router = Router()
+    for id, method in enumerate(["session/load", "session/close"]):
+        router.asked(post(request(id, method, sessionId="s"), "s" if id else None), streaming=False)
+    for id, answer in enumerate(answers):
+        route(router, id=id, **answer)
+
+    assert router.streamless == set()
 
 
 def test_a_message_without_a_session_needs_none():

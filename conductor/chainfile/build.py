@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import attrs
 
+from conductor.chainfile import paths
 from conductor.chainfile.document import Document
 from conductor.chainfile.grammar import File, Item, TlsItem
 from conductor.chainfile.model import ChainFile, Component, Limits, Tls, ValuePath
@@ -68,7 +69,7 @@ def _component(
     directory: str,
 ) -> Component:
     def absolute(text: str) -> str:
-        return os.path.normpath(os.path.join(directory, text))
+        return paths.absolute(directory, text)
 
     run, use, tls = item.run, item.use, item.tls
     there = item.ssh is not None  # whose paths are not relative to a file of ours

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from conductor.chainfile.nodes import NULL, NodeLoader
+from conductor.chainfile.paths import absolute
 from conductor.chainfile.pyyaml import MappingNode, Node, ScalarNode, SequenceNode
 
 __all__ = ["Program", "programs"]
@@ -85,7 +86,7 @@ class _Glance:
         )
 
     def _absolute(self, path: str) -> str:
-        return os.path.normpath(os.path.join(self._directory, path))
+        return absolute(self._directory, path)
 
     def _mapping(self, node: Node | None) -> dict[str, Node]:
         if node is None:

@@ -19,6 +19,7 @@ from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import File, file_converter
 from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
+from conductor.chainfile.paths import absolute
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem, in_file_order
 from conductor.chainfile.source import Source
@@ -110,7 +111,7 @@ class _Loading:
     ) -> ChainFile | None:
         """The chain that a component names, or None after its problems were added."""
         place = document.places[*where, "chain"]
-        inner_path = os.path.normpath(os.path.join(os.path.dirname(path), text))
+        inner_path = absolute(os.path.dirname(path), text)
         real_paths = [real for real, _ in opened]
         real = os.path.realpath(inner_path)
         if real in real_paths:

@@ -24,6 +24,7 @@ from cattrs.errors import StructureHandlerNotFoundError
 from conductor.chainfile import units
 from conductor.chainfile.classes import class_hook
 from conductor.chainfile.mistakes import Mistake, Mistakes, as_list, collect, expected, mistake
+from conductor.chainfile.paths import absolute, home_is_unknown
 from conductor.chainfile.problems import closest
 
 __all__ = ["converter"]
@@ -52,7 +53,10 @@ def converter(directory: str, word: str) -> cattrs.Converter:
     """A converter for which paths are relative to `directory`, and which calls a key `word`."""
 
     def path(text: str) -> Path:
-        return Path(os.path.normpath(os.path.join(directory, text)))
+        if home_is_unknown(text):
+            help = "write `./~…` for a file of this name"
+            raise mistake("the home directory at the beginning of this path is unknown", help)
+        return Path(absolute(directory, text))
 
     scalars: dict[Any, tuple[str, Callable[[str], Any]]] = {
         str: (_WORDS[str], str),

@@ -20,7 +20,7 @@ def split_component(word: str) -> tuple[tuple[str, ...], dict[str, str]]:
     """
     argv, env = _from_json(word) if word.lstrip().startswith("{") else _from_shell(word)
     if os.path.dirname(argv[0]):
-        argv[0] = os.path.abspath(argv[0])
+        argv[0] = os.path.abspath(os.path.expanduser(argv[0]))
     return tuple(argv), env
 
 

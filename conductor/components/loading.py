@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,8 +16,10 @@ import attrs
 from conductor.chainfile import Place, Problem, structure_options
 from conductor.chainfile.model import Component as Spec
 from conductor.components.announced import GROUP, announced
+from conductor.components.plugin_errors import describe
 from conductor.errors import ChainFileError, StartError
 from conductor.proxy.base import Plugin
+from conductor.proxy.importing import importing_plugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -108,9 +110,10 @@ def _from_entry_point(spec: Spec, name: str) -> object:
         value = points[name].value
     module, _, attributes = value.partition(":")
     try:
-        return reduce(getattr, attributes.split("."), importlib.import_module(module))
-    except Exception as exc:
-        raise _error(spec, f"{value} cannot be imported: {_described(exc)}") from exc
+        with importing_plugin():
+            return reduce(getattr, attributes.split("."), importlib.import_module(module))
+    except BaseException as exc:
+        raise _error(spec, f"{value} cannot be imported: {describe(exc)}") from exc
 
 
 def _from_file(spec: Spec, path: str, class_name: str) -> object:
@@ -130,27 +133,14 @@ def _from_file(spec: Spec, path: str, class_name: str) -> object:
 
 
 def _module(spec: Spec, path: str) -> ModuleType:
-    name = f"acp_component_{abs(hash(path)):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise _error(spec, f"{path} is no Python file")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
+    from conductor.components.plugin_files import import_file
+
+    if not os.path.exists(path):
+        raise _error(spec, f"no such file: {path}")
     try:
-        module_spec.loader.exec_module(module)
-    except FileNotFoundError as exc:
-        del sys.modules[name]
-        raise _error(spec, f"no such file: {path}") from exc
-    except Exception as exc:
-        del sys.modules[name]
-        raise _error(spec, f"{path} cannot be imported: {_described(exc)}") from exc
-    return module
-
-
-def _described(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}"
+        return import_file(path)
+    except BaseException as exc:
+        raise _error(spec, f"{path} cannot be imported: {describe(exc)}") from exc
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -84,8 +84,13 @@ def run(plugin: type[Plugin], /) -> None:
     """Be a stand-alone program: `plugin` on stdin and stdout, under any conductor.
 
     Options are read from the environment variable `ACP_PROXY_OPTIONS` (a JSON object) or from the
-    arguments `--option value`. Never returns.
+    arguments `--option value`. Never returns, except in a module that is imported as a plugin
+    (`use: ./file.py:Class`): there it does nothing.
     """
+    from conductor.proxy.importing import is_importing_plugin
+
+    if is_importing_plugin():
+        return
     from conductor.proxy.standalone import run_plugin
 
     run_plugin(plugin)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.declare import Handler, check_fields, collect
+from conductor.proxy.declare import Handler, annotations_of, check_fields, collect
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
 from conductor.proxy.prompting import hidden
 from conductor.proxy.restarts import with_restart
@@ -51,6 +51,30 @@ class Runtime(Protocol):
         """Show a tap every such notification of that peer; returns what ends that."""
 
 
+_RESERVED = (
+    *("client", "agent", "release_lane", "start_soon", "answering"),
+    *("defer", "wait_room", "made_room", "muted"),
+)
+"""What plugins use, and do not override."""
+
+
+def _check_reserved(cls: type) -> None:
+    """Raise `DeclarationError` for a field, or a method, that would hide what we provide."""
+    for name in _RESERVED:
+        providers = [base for base in cls.__mro__ if name in vars(base)]
+        provider = next((base for base in providers if base.__module__ == __name__), None)
+        if provider is None:
+            continue
+        annotated = [b for b in cls.__mro__ if name in annotations_of(b) and b is not provider]
+        hiding = next((base for base in (*annotated, *providers) if base is not provider), None)
+        if hiding is not None:
+            raise DeclarationError(
+                f"{hiding.__name__}.{name} would hide {provider.__name__}.{name}, which plugins "
+                f"use; rename it (an option `{name}` can stay: "
+                f'`{name}_: … = attrs.field(alias="{name}")`)'
+            )
+
+
 class Plugin:
     """What proxies and agents in Python have in common."""
 
@@ -72,6 +96,12 @@ class Plugin:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_fields(cls)
+        _check_reserved(cls)
+        if not isinstance(cls.required, bool):
+            raise DeclarationError(
+                f"{cls.__name__}.required is no option: write `required = True`, without an "
+                f"annotation"
+            )
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         cls._acp_handlers = with_tools(cls, with_restart(cls, collect(cls)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
@@ -14,7 +15,7 @@ from conductor.proxy.codec import reader
 from conductor.proxy.sessions import ENDS, per_session
 from conductor.schema import METHODS, similar_methods
 
-__all__ = ["EVERYTHING", "Handler", "check_fields", "collect", "on"]
+__all__ = ["EVERYTHING", "Handler", "annotations_of", "check_fields", "collect", "on"]
 
 Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,7 +131,7 @@ async def _see_end(plugin: Any, params: bytes, forward: Callable[..., Any]) -> A
 
 def check_fields(cls: type) -> None:
     """Raise `DeclarationError` for what cannot be an option, or not as it is written."""
-    annotations = vars(cls).get("__annotations__", {})
+    annotations = annotations_of(cls)
     for name, value in vars(cls).items():
         if name not in annotations or "ClassVar" in str(annotations[name]):
             continue
@@ -145,6 +146,16 @@ def check_fields(cls: type) -> None:
                 f"{cls.__name__}.{name}: a mutable default would be shared by all instances; "
                 f"write `= attrs.field(factory={_factory(default)})`"
             )
+
+
+def annotations_of(cls: type) -> Mapping[str, Any]:
+    """The annotations in the class's own body; names that only a type checker sees may be in it."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    found: Mapping[str, Any] = vars(cls).get("__annotations__", {})
+    return found
 
 
 def _factory(default: Any) -> str:

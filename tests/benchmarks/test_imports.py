@@ -33,6 +33,7 @@ TO_GLANCE_AT_A_FILE = {
     "conductor.chainfile",
     "conductor.chainfile.glance",
     "conductor.chainfile.nodes",
+    "conductor.chainfile.paths",
     "conductor.chainfile.pyyaml",
     "conductor.chainfile.pyyaml_modules",
     *(

@@ -65,6 +65,30 @@ def _known(component: Component | None) -> dict[str, Any]:
     }
 
 
+def test_every_path_may_begin_in_the_home_directory(
+    chain: Callable[..., ChainFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    read = chain(
+        """
+        version: 1
+        proxies:
+          - use: ~/plugin.py:Mine
+          - chain: ~/tools.yaml
+          - unix: ~/socket
+        agent: {run: [~/bin/agent, ~/argument], cwd: ~/work}
+        """,
+        files={"home/tools.yaml": TOOLS},
+    )
+
+    home = f"{tmp_path}/home"
+    assert read.agent is not None
+    assert read.proxies[1].chain is not None
+    assert read.proxies[0].use == f"{home}/plugin.py:Mine"
+    assert read.proxies[2].unix == f"{home}/socket"
+    assert (read.agent.run, read.agent.cwd) == ((f"{home}/bin/agent", "~/argument"), f"{home}/work")
+
+
 def test_everything_that_a_file_can_say_is_read(
     chain: Callable[..., ChainFile], tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def test_it_sees_the_agent_behind_any_of_our_own_proxies(seen, path):
         "{run: agent}",
         "{run: [./agent, -v]}",
         "{run: ../bin/agent, cwd: work}",
+        "{run: [~/bin/agent, ~/x], cwd: ~/work}",
         "{run: [agent, '${TOKEN}', '$$x', '${NONE:-default}', '${EMPTY:-y}']}",
         "{run: [agent], env: {KEY: '${TOKEN}', PATH: /usr/bin}}",
         "{run: [agent], env: {KEY: v}, inherit_env: false}",

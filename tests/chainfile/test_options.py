@@ -321,3 +321,18 @@ def test_an_annotation_that_cannot_be_resolved_is_the_authors_mistake() -> None:
 
     with pytest.raises(TypeError, match=r"Unresolved\.peer: the annotation 'Peer' cannot"):
         structure_options(Component("x", use="x"), Unresolved)
+
+
+def test_a_path_may_begin_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    component = Component("c", options={"files": [], "path": "~/audit.log"}, directory="/etc")
+
+    assert structure_options(component, Options).path == Path("/home/me/audit.log")
+
+
+def test_a_home_directory_that_is_unknown_is_a_mistake() -> None:
+    component = Component("c", options={"files": [], "path": "~nobody-of-this-name/x"})
+
+    assert "path: the home directory at the beginning of this path is unknown" in _mistakes(
+        component, Options
+    )

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from conductor.proxy import DeclarationError, Proxy, RawMessage, on, per_session
+from conductor.chainfile import Component, structure_options
+from conductor.proxy import Agent, DeclarationError, Proxy, RawMessage, on, per_session
 from conductor.schema import v1, v2
 
 if typing.TYPE_CHECKING:
@@ -268,3 +269,59 @@ def test_on_error_has_two_values():
             on_error = "ignore"
 
     assert mistake_in(define) == 'P.on_error must be "fail" or "pass"'
+
+
+# -- names of the API ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["client", "agent", "start_soon", "release_lane", "answering"])
+def test_a_field_may_not_hide_what_plugins_use(name):
+    with pytest.raises(DeclarationError) as caught:
+        attrs.define(type("Hiding", (Proxy,), {"__annotations__": {name: str}}))
+
+    assert f"Hiding.{name} would hide P" in str(caught.value)
+    assert f'`{name}_: … = attrs.field(alias="{name}")`' in str(caught.value)
+
+
+def test_neither_may_a_method_or_a_base_class():
+    with pytest.raises(DeclarationError):
+
+        class Method(Proxy):
+            def client(self): ...
+
+    @attrs.define(slots=False)
+    class Base:
+        agent: str = "claude"
+
+    with pytest.raises(DeclarationError) as caught:
+
+        class Mixed(Base, Proxy): ...
+
+    assert "Base.agent would hide Proxy.agent" in str(caught.value)
+
+
+def test_an_option_may_have_such_a_name_in_the_chain_file():
+    @attrs.define
+    class Named(Proxy):
+        agent_: str = attrs.field(alias="agent")
+
+    spec = Component(name="named", use="named", options={"agent": "claude"})
+    assert structure_options(spec, Named).agent_ == "claude"
+
+
+def test_an_agent_may_have_an_agent():
+    @attrs.define
+    class Wrapper(Agent):
+        agent: str
+
+    assert Wrapper("x").agent == "x"
+
+
+def test_required_is_no_option():
+    with pytest.raises(DeclarationError) as caught:
+
+        @attrs.define
+        class Wrong(Proxy):
+            required: bool = True
+
+    assert "Wrong.required is no option: write `required = True`" in str(caught.value)

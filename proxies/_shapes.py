@@ -9,13 +9,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from proxies._commands import handled
+
 __all__ = [
+    "BESIDE",
     "merge_tool_call",
     "opened_session",
     "permission_tool_call",
     "turn_end",
     "update_of_kind",
 ]
+
+BESIDE = frozenset(
+    {
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "session_info_update",
+        "usage_update",
+    }
+)
+"""Updates that may come in the middle of a sentence and do not end it."""
 
 _CAP = 1000
 _FINISHED = ("completed", "failed", "cancelled")
@@ -38,8 +52,11 @@ def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
 
 def turn_end(update: dict[str, Any]) -> bool:
     """Whether a version 2 update ends a turn; in version 1 the answer to the prompt does."""
-    return update.get("sessionUpdate") == "state_update" and (
-        update.get("state") == "idle" and update.get("stopReason") is not None
+    return (
+        update.get("sessionUpdate") == "state_update"
+        and update.get("state") == "idle"
+        and update.get("stopReason") is not None
+        and not handled(update)
     )
 
 

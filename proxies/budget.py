@@ -22,10 +22,10 @@ import attrs
 from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._commands import answer, say
+from proxies._commands import Announced, SlashCommands, answer, handled, say
 from proxies._ledger import Ledger
 from proxies._meter import Counting, Meter, Spent
-from proxies._shapes import update_of_kind
+from proxies._shapes import opened_session, update_of_kind
 
 __all__ = ["Budget", "Limits"]
 
@@ -52,6 +52,7 @@ class _Session:
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
+    announced: Announced = attrs.field(factory=Announced)
 
 
 @attrs.define
@@ -66,6 +67,7 @@ class Budget(Proxy):
     file: Path | None = None
     _version: int = attrs.field(default=1, init=False)
     _ledger: Ledger = attrs.field(init=False)
+    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
 
     sessions = per_session(_Session)
 
@@ -78,18 +80,25 @@ class Budget(Proxy):
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
         self._version = result.get("protocolVersion", 1)
-        return result
+        return self._commands.initialized(result)
+
+    @on("session/new")
+    @on("session/fork")
+    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        return self._opened(params, await forward())
 
     @on("session/load")
     @on("session/resume")
     async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
         if params["sessionId"] not in self.sessions:
             self.sessions[params["sessionId"]].meter.restored = True
-        return await forward()
+        return self._opened(params, await forward())
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         id = params["sessionId"]
+        if self._commands.calls_other(params, self.sessions[id].announced):
+            return await forward()
         over = self._reached(id, 1.0)
         if over is not None:
             text = f"Refused: the budget is used up ({over})."
@@ -110,11 +119,14 @@ class Budget(Proxy):
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
         await forward()
-        params = update_of_kind(raw, "usage_update", "state_update")
-        if params is None:
+        params = update_of_kind(raw, "usage_update", "state_update", "available_commands_update")
+        if params is None or handled(params["update"]):
             return
         id = params["sessionId"]
         session = self._session(id)
+        if params["update"]["sessionUpdate"] == "available_commands_update":
+            session.announced.read(params["update"])
+            return
         spent = session.meter.update(params["update"])
         self._spend(session, spent)
         if spent.turns:
@@ -133,6 +145,11 @@ class Budget(Proxy):
             await self._warn(id)
 
     # ----------------------------------------------------------------------------------------------
+
+    def _opened(self, params: dict[str, Any], result: Any) -> Any:
+        if self._version > 1 and result is not None:
+            self.sessions[opened_session(params, result)].announced.read(result)
+        return result
 
     def _session(self, id: str) -> _Session:
         session = self.sessions[id]

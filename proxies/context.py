@@ -2,46 +2,80 @@
 
 Agents do not all read AGENTS.md, and none knows what `git status` says right now. What is put in is
 text, files of the session's directory, and the output of a command; the user asks `/context` to see
-it.
+it. Where the agent replays or echoes prompts, it is taken out, as the user has not written it.
 
 Options:
     text       a text
-    files      paths and globs, relative to the session's directory (`**` crosses directories)
+    files      paths and globs, relative to the session's directory (`**` crosses directories).
+               `check`, `/context` and, once, the log tell of those that match no file
     command    an argv, run in the session's directory without a shell; its output is put in
     timeout    of the command; default 3s
     every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
     max_bytes  of all of it together; default 65536; what is over it is cut off, and says so
 
-The prompt waits for the command, and so does what the client sends after it.
+A loaded session has had as many prompts as are replayed; one that is resumed without a replay, or
+forked, counts as begun. The prompt waits for the command, and so does what the client sends after
+it.
 """
 
 from __future__ import annotations
 
 import glob
+import json
 import os
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 from attrs.validators import ge, gt
 
+from conductor.log import get_logger
 from conductor.proxy import Proxy, on, per_session
-from proxies._commands import SlashCommand, answer
+from proxies._commands import Announced, SlashCommand, SlashCommands, answer
+from proxies._context_parts import UserText, part, without_parts
 from proxies._process import run
-from proxies._shapes import opened_session, update_of_kind
+from proxies._shapes import BESIDE, opened_session, update_of_kind
 
 __all__ = ["Context"]
 
-_COMMAND = SlashCommand("context", "Show what was added to your prompts")
+_COMMAND: Final = SlashCommand("context", "Show what was added to your prompts")
+_USER: Final = ("user_message", "user_message_chunk")
+
+log = get_logger(component="context")
+
+
+@attrs.define
+class _Replay:
+    """Counts the prompts in a session's history."""
+
+    prompts: int = 0
+    in_prompt: bool = False
+
+    def see(self, kind: str) -> None:
+        if kind in BESIDE:
+            return
+        if kind in _USER and not self.in_prompt:
+            self.prompts += 1
+        self.in_prompt = kind in _USER
+        self.prompts = max(self.prompts, 1)  # an agent may replay its own words only
 
 
 @attrs.define
 class _Session:
     cwd: str = ""
     prompts: int = 0
+    """Prompts that the session has had."""
     shown: str = ""
     """What was put in last."""
+    announced: Announced = attrs.field(factory=Announced)
+    replay: _Replay | None = None
+    """While the session is loaded."""
+    user: UserText | None = None
+    """While chunks of the user's message come."""
+    chunk: dict[str, Any] = attrs.field(factory=dict)
+    """The last of them."""
 
 
 @attrs.define
@@ -55,6 +89,11 @@ class Context(Proxy):
     every: int = attrs.field(default=0, validator=ge(0))
     max_bytes: int = attrs.field(default=65536, validator=gt(0))
     _version: int = attrs.field(default=1, init=False)
+    _commands: SlashCommands = attrs.field(factory=lambda: SlashCommands(_COMMAND), init=False)
+    _watched: set[str] = attrs.field(factory=set, init=False)
+    """Sessions of which every update is looked at."""
+    _told: set[str] = attrs.field(factory=set, init=False)
+    """Files that the log was told are missing."""
 
     sessions = per_session(_Session)
 
@@ -62,34 +101,83 @@ class Context(Proxy):
         if not (self.text or self.files or self.command):
             raise ValueError("there is nothing to add: give `text`, `files` or `command`")
 
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        where = os.getcwd()
+        return [
+            ("files", f"`{name}` matches no file in {where}; a session looks in its own directory")
+            for name in _missing(self.files, where)
+        ]
+
+    async def on_restart(self, sessions: Sequence[str]) -> None:
+        for id in sessions:
+            self.sessions[id].prompts = 1
+
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Any) -> Any:
         result = await forward()
         self._version = result.get("protocolVersion", 1)
-        return result
+        return self._commands.initialized(result)
 
     @on("session/new")
+    async def new_session(self, params: dict[str, Any], forward: Any) -> Any:
+        return self._opened(params, await forward())
+
     @on("session/load")
+    async def load_session(self, params: dict[str, Any], forward: Any) -> Any:
+        return await self._reopen(params, forward, replays=True)
+
     @on("session/resume")
+    async def resume_session(self, params: dict[str, Any], forward: Any) -> Any:
+        return await self._reopen(params, forward, replays=params.get("replayFrom") is not None)
+
     @on("session/fork")
-    async def open_session(self, params: dict[str, Any], forward: Any) -> Any:
+    async def fork_session(self, params: dict[str, Any], forward: Any) -> Any:
         result = await forward()
-        self.sessions[opened_session(params, result)].cwd = params.get("cwd", "")
-        if self._version > 1 and result is not None:
-            return _COMMAND.advertise(result)
+        origin = self.sessions.get(params["sessionId"])
+        forked = self.sessions[opened_session(params, result)]
+        forked.prompts = origin.prompts if origin is not None else 1
+        return self._opened(params, result)
+
+    @on("session/close")
+    @on("session/delete")
+    async def close_session(self, params: dict[str, Any], forward: Any) -> Any:
+        result = await forward()
+        self._watched.discard(params["sessionId"])
         return result
 
     @on("session/update")
-    async def advertise(self, raw: bytes, forward: Any) -> None:
-        params = update_of_kind(raw, "available_commands_update")
-        await forward(params and {**params, "update": _COMMAND.advertise(params["update"])})
+    async def update(self, raw: bytes, forward: Any) -> None:
+        kinds = ("available_commands_update", *_USER)
+        params = json.loads(raw) if self._watched else update_of_kind(raw, *kinds)
+        if params is None:
+            await forward()
+            return
+        id, update = params["sessionId"], params["update"]
+        session, kind = self.sessions[id], update.get("sessionUpdate")
+        if session.replay is not None:
+            session.replay.see(kind)
+        if kind == "user_message_chunk" and _has_text(update.get("content")):
+            await self._user_chunk(id, params, forward)
+            return
+        if kind not in BESIDE:
+            await self._end_user_message(id)
+        if kind == "available_commands_update":
+            update = self._commands.announced(update, session.announced)
+            await forward({**params, "update": update})
+        elif kind == "user_message" and isinstance(update.get("content"), list):
+            content = [block for block in map(_without_parts, update["content"]) if block]
+            await forward({**params, "update": {**update, "content": content}})
+        else:
+            await forward()
 
     @on("session/prompt")
     async def add_context(self, params: dict[str, Any], forward: Any) -> Any:
         session = self.sessions[params["sessionId"]]
-        if _COMMAND.called_in(params):
-            shown = session.shown or "Nothing was added to your prompts yet."
-            return await answer(self.client, params, shown, version=self._version)
+        if self._commands.calls_own(params, session.announced):
+            text = await self.report(session)
+            return await answer(self.client, params, text, version=self._version)
+        if self._commands.calls_other(params, session.announced):
+            return await forward()
         number, session.prompts = session.prompts, session.prompts + 1
         if number % self.every if self.every else number:
             return await forward()
@@ -97,21 +185,86 @@ class Context(Proxy):
         if not session.shown:
             return await forward()
         block = {"type": "text", "text": session.shown}
-        return await forward({**params, "prompt": [block, *params["prompt"]]})
+        try:
+            return await forward({**params, "prompt": [block, *params["prompt"]]})
+        finally:
+            await self._end_user_message(params["sessionId"])
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def report(self, session: _Session) -> str:
+        """What `/context` answers."""
+        lines = [session.shown or "Nothing was added to your prompts yet."]
+        missing = await trio.to_thread.run_sync(_missing, self.files, session.cwd)
+        lines += [f"No file matches `{name}` in {session.cwd or '?'}." for name in missing]
+        return "\n".join(lines)
 
     async def collect(self, cwd: str) -> str:
         """Everything that is put in, each part with its source, within the size allowed."""
         parts = [("text", self.text.encode())] if self.text else []
         parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
+        await self._log_missing(cwd)
         if self.command:
             # Arguments may hold secrets, and the user sees what is put in.
             parts.append((self.command[0], await self._output(cwd)))
         room, shown = self.max_bytes, []
         for source, content in parts:
             if content.strip():
-                shown.append(_part(source, content, room))
+                shown.append(part(source, content, room))
                 room = max(0, room - len(content))
         return "\n".join(shown)
+
+    async def _reopen(self, params: dict[str, Any], forward: Any, *, replays: bool) -> Any:
+        id = params["sessionId"]
+        known, session = id in self.sessions, self.sessions[id]
+        session.replay = replay = _Replay()
+        self._watched.add(id)
+        try:
+            result = await forward()
+        finally:
+            await self._end_user_message(id)
+            session.replay = None
+            self._watched.discard(id)
+        # Without a replay nothing says whether there were prompts; most likely there were.
+        session.prompts = max(session.prompts, replay.prompts if replays or known else 1)
+        return self._opened(params, result)
+
+    def _opened(self, params: dict[str, Any], result: Any) -> Any:
+        session = self.sessions[opened_session(params, result)]
+        session.cwd = params.get("cwd", "")
+        if self._version > 1 and result is not None:
+            return self._commands.announced(result, session.announced)
+        return result
+
+    async def _user_chunk(self, id: str, params: dict[str, Any], forward: Any) -> None:
+        """Show of a chunk of the user's message what the user has written."""
+        session, update = self.sessions[id], params["update"]
+        if session.chunk.get("messageId") != update.get("messageId"):
+            await self._end_user_message(id)
+        if session.user is None:
+            session.user = UserText(4 * self.max_bytes)
+            self._watched.add(id)  # until the message ends
+        session.chunk, text = update, update["content"]["text"]
+        shown = session.user.feed(text)
+        if shown == text:
+            await forward()
+        elif shown:
+            await forward({**params, "update": _with_text(update, shown)})
+
+    async def _end_user_message(self, id: str) -> None:
+        """Show what was held back of the user's message: it was no part of context."""
+        session = self.sessions[id]
+        user, session.user = session.user, None
+        if session.replay is None:
+            self._watched.discard(id)
+        if user is not None and (text := user.end()):
+            await self.client.update(id, _with_text(session.chunk, text))
+
+    async def _log_missing(self, cwd: str) -> None:
+        for name in await trio.to_thread.run_sync(_missing, self.files, cwd):
+            if name not in self._told:
+                self._told.add(name)
+                log.warning("context file not found", file=name, directory=cwd)
 
     async def _output(self, cwd: str) -> bytes:
         done = await run(
@@ -125,28 +278,40 @@ class Context(Proxy):
         return done.stdout if done.status == 0 else f"(exit status {done.status})".encode()
 
 
-def _read(patterns: list[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
-    """The files that the patterns match, each once, in the patterns' order."""
+def _with_text(update: dict[str, Any], text: str) -> dict[str, Any]:
+    return {**update, "content": {**update["content"], "text": text}}
+
+
+def _has_text(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("text"), str)
+
+
+def _without_parts(block: Any) -> Any:
+    """A content block of the user's, or `None` if it holds nothing but parts of context."""
+    if not _has_text(block) or (text := without_parts(block["text"])) in (None, block["text"]):
+        return block
+    return {**block, "text": text} if text else None
+
+
+def _missing(patterns: list[str], cwd: str) -> list[str]:
+    """The patterns that match no file."""
+    return [pattern for pattern in patterns if not _matching(pattern, cwd)]
+
+
+def _matching(pattern: str, cwd: str) -> list[str]:
     if not cwd:
         return []
-    names = dict.fromkeys(
-        name
-        for pattern in patterns
-        for name in sorted(glob.glob(pattern, root_dir=cwd, recursive=True))
-    )
+    names = sorted(glob.glob(pattern, root_dir=cwd, recursive=True))
+    return [name for name in names if os.path.isfile(os.path.join(cwd, name))]
+
+
+def _read(patterns: list[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
+    """The files that the patterns match, each once, in the patterns' order."""
     found = []
-    for name in names:
-        path = os.path.join(cwd, name)
-        if os.path.isfile(path):
-            try:
-                with open(path, "rb") as file:
-                    found.append((name, file.read(limit + 1)))
-            except OSError as exc:
-                found.append((name, f"(cannot be read: {exc.strerror})".encode()))
+    for name in dict.fromkeys(name for pattern in patterns for name in _matching(pattern, cwd)):
+        try:
+            with open(os.path.join(cwd, name), "rb") as file:
+                found.append((name, file.read(limit + 1)))
+        except OSError as exc:
+            found.append((name, f"(cannot be read: {exc.strerror})".encode()))
     return found
-
-
-def _part(source: str, content: bytes, room: int) -> str:
-    note = "\n(cut off here: too large)" if len(content) > room else ""
-    body = content[:room].decode(errors="replace" if not note else "ignore").strip("\n")
-    return f'<context source="{source}">\n{body}{note}\n</context>'

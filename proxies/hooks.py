@@ -31,7 +31,7 @@ from attrs.validators import ge, gt, min_len
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._commands import say
+from proxies._commands import handled, say
 from proxies._process import run
 from proxies._rules import choose_option
 from proxies._shapes import (
@@ -138,7 +138,7 @@ class Hooks(Proxy):
         session.continues, session.cancelled = 0, False
         try:
             result = await forward()
-            while self._version == 1:
+            while self._version == 1 and not handled(result):
                 self.release_lane()  # other sessions need not wait for our hooks
                 reason = await self._turn_ended(id, result.get("stopReason"))
                 if session.cancelled:
@@ -146,7 +146,7 @@ class Hooks(Proxy):
                 if reason is None:
                     return result
                 result = await forward(_prompt(id, reason))
-            return result
+            return result  # of version 2, or what a proxy has answered: no turn of the agent's
         except RequestError as exc:
             error = {"code": exc.code, "message": exc.message}
             self.start_soon(self._tell, id, "error", {"error": error})

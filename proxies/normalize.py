@@ -30,6 +30,7 @@ import trio
 
 from conductor.proxy import Forward, Proxy, on, per_session
 from proxies import _quirks
+from proxies._commands import Announced, SlashCommands
 from proxies._quirks import Quirk, quirks_of
 from proxies._shapes import opened_session, update_of_kind
 
@@ -47,6 +48,7 @@ class _Session:
     """Of the last tool call that had none of its own."""
     calls: dict[str, None] = attrs.field(factory=dict)
     """Ids of tool calls that were announced; the oldest are forgotten."""
+    commands: Announced = attrs.field(factory=Announced)
 
 
 @attrs.define
@@ -64,6 +66,7 @@ class Normalize(Proxy):
     """Updates that wait until the client knows their session."""
     _version: int = attrs.field(default=1, init=False)
     _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
 
     sessions = per_session(_Session)
 
@@ -79,7 +82,7 @@ class Normalize(Proxy):
         if "echoed_protocol_version" in self._active:
             result = {**result, "protocolVersion": 1}
         self._version = result.get("protocolVersion", 1)
-        return result
+        return self._commands.initialized(result)
 
     @on("session/new")
     @on("session/fork")
@@ -131,6 +134,8 @@ class Normalize(Proxy):
         if "one_turn_at_a_time" not in self._active or self._version > 1:
             return await forward()
         session = self.sessions[params["sessionId"]]
+        if self._commands.calls_other(params, session.commands):
+            return await forward()
         with trio.CancelScope() as scope:
             if session.turn.locked():
                 self.release_lane()
@@ -176,10 +181,13 @@ class Normalize(Proxy):
 
     def _repaired(self, raw: bytes) -> bytes:
         """An update with a tool call's id, if that is missing."""
-        params = update_of_kind(raw, "tool_call", "tool_call_update")
+        params = update_of_kind(raw, "tool_call", "tool_call_update", "available_commands_update")
         if params is None:
             return raw
         session, update = self.sessions[params["sessionId"]], params["update"]
+        if update["sessionUpdate"] == "available_commands_update":
+            session.commands.read(update)
+            return raw
         changed = "missing_tool_call_id" in self._active and not update.get("toolCallId")
         if changed:
             new = update["sessionUpdate"] == "tool_call" or not session.last_id

@@ -29,7 +29,7 @@ from attrs.validators import gt, optional
 
 from conductor.log import get_logger
 from conductor.proxy import Proxy, on, per_session
-from proxies._commands import SlashCommand, answer
+from proxies._commands import Announced, SlashCommand, SlashCommands, answer
 from proxies._rules import Action, Call, Rule, choose_option, first_match
 from proxies._shapes import merge_tool_call, opened_session, permission_tool_call, update_of_kind
 
@@ -46,6 +46,7 @@ class _Session:
     cwd: str = ""
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_SHOWN))
+    announced: Announced = attrs.field(factory=Announced)
 
 
 @attrs.define
@@ -59,6 +60,7 @@ class Permissions(Proxy):
     audit: Path | None = None
     _version: int = attrs.field(default=1, init=False)
     _agent: str = attrs.field(default="", init=False)
+    _commands: SlashCommands = attrs.field(factory=lambda: SlashCommands(_COMMAND), init=False)
 
     sessions = per_session(_Session)
 
@@ -67,7 +69,7 @@ class Permissions(Proxy):
         result = await forward()
         self._version = result.get("protocolVersion", 1)
         self._agent = (result.get("agentInfo") or result.get("info") or {}).get("name", "")
-        return result
+        return self._commands.initialized(result)
 
     @on("session/new")
     @on("session/load")
@@ -77,9 +79,10 @@ class Permissions(Proxy):
         if "sessionId" in params:  # the updates of what is loaded come before the answer
             self.sessions[params["sessionId"]].cwd = params.get("cwd", "")
         result = await forward()
-        self.sessions[opened_session(params, result)].cwd = params.get("cwd", "")
+        session = self.sessions[opened_session(params, result)]
+        session.cwd = params.get("cwd", "")
         if self._version > 1 and result is not None:
-            return _COMMAND.advertise(result)
+            return self._commands.announced(result, session.announced)
         return result
 
     @on("session/update")
@@ -92,7 +95,8 @@ class Permissions(Proxy):
                 merge_tool_call(self.sessions[params["sessionId"]].calls, update)
             await forward()
         else:
-            await forward({**params, "update": _COMMAND.advertise(update)})
+            announced = self.sessions[params["sessionId"]].announced
+            await forward({**params, "update": self._commands.announced(update, announced)})
 
     @on("session/request_permission")
     async def decide(self, params: dict[str, Any], forward: Any) -> Any:
@@ -110,10 +114,10 @@ class Permissions(Proxy):
 
     @on("session/prompt")
     async def explain(self, params: dict[str, Any], forward: Any) -> Any:
-        if not _COMMAND.called_in(params):
+        session = self.sessions[params["sessionId"]]
+        if not self._commands.calls_own(params, session.announced):
             return await forward()
-        decisions = self.sessions[params["sessionId"]].decisions
-        text = "\n".join(decisions) or "No permission was asked for yet."
+        text = "\n".join(session.decisions) or "No permission was asked for yet."
         return await answer(self.client, params, text, version=self._version)
 
     async def _ask(self, params: dict[str, Any], forward: Any) -> Any:

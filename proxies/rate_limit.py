@@ -25,8 +25,8 @@ import trio
 from attrs.validators import ge, gt, optional
 
 from conductor.proxy import Forward, Proxy, RequestCancelled, on, per_session
-from proxies._commands import answer, say
-from proxies._shapes import update_of_kind
+from proxies._commands import Announced, SlashCommands, answer, handled, say
+from proxies._shapes import opened_session, update_of_kind
 
 __all__ = ["RateLimit"]
 
@@ -36,6 +36,7 @@ class _Session:
     waiting: list[trio.CancelScope] = attrs.field(factory=list)
     holds: int = 0
     """How many of the turns that may run at once are its own."""
+    announced: Announced = attrs.field(factory=Announced)
 
 
 @attrs.define
@@ -52,6 +53,7 @@ class RateLimit(Proxy):
     """When the last prompts begin; those that wait are in the future."""
     _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
+    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
 
     sessions = per_session(_Session)
 
@@ -66,11 +68,23 @@ class RateLimit(Proxy):
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
         self._version = result.get("protocolVersion", 1)
+        return self._commands.initialized(result)
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        if self._version > 1 and result is not None:
+            self.sessions[opened_session(params, result)].announced.read(result)
         return result
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         id = params["sessionId"]
+        if self._commands.calls_other(params, self.sessions[id].announced):
+            return await forward()
         begin = self._next_begin()
         wait = begin - trio.current_time()
         room = wait <= 0 and not self._queue.locked() and self._take_turn()
@@ -95,9 +109,14 @@ class RateLimit(Proxy):
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
         await forward()
-        params = update_of_kind(raw, "state_update")
-        if params is not None and params["update"].get("state") == "idle":
-            self._give_back(self.sessions[params["sessionId"]])
+        params = update_of_kind(raw, "state_update", "available_commands_update")
+        if params is None:
+            return
+        session, update = self.sessions[params["sessionId"]], params["update"]
+        if update["sessionUpdate"] == "available_commands_update":
+            session.announced.read(update)
+        elif update.get("state") == "idle" and not handled(update):
+            self._give_back(session)
 
     @on("session/close")
     async def close(self, params: dict[str, Any], forward: Forward) -> Any:

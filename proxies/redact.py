@@ -34,6 +34,7 @@ from attrs.validators import gt
 
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
 from proxies._secrets import PATTERNS, Secrets, Tail, check_patterns, environment_values, walk
+from proxies._shapes import BESIDE
 
 __all__ = ["Redact"]
 
@@ -47,16 +48,6 @@ _CHUNKS = {
     "terminal_output_chunk": "terminalId",
 }
 """Updates that are pieces of a text, and the member that tells whose."""
-_BESIDE = frozenset(
-    {
-        "available_commands_update",
-        "config_option_update",
-        "current_mode_update",
-        "session_info_update",
-        "usage_update",
-    }
-)
-"""Updates that may come in the middle of a sentence and do not end it."""
 
 
 def _check_names(instance: Any, field: Any, value: list[str]) -> None:
@@ -144,7 +135,7 @@ class Redact(Proxy):
             if shown or not text:
                 await forward(_with_text(params, shown))
             return
-        if kind not in _BESIDE:
+        if kind not in BESIDE:
             await self._flush(session_id)
         await forward(self._clean(params))
 

@@ -20,6 +20,7 @@ import trio
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on, per_session
+from proxies._commands import Announced, SlashCommands
 
 __all__ = ["SystemPrompt"]
 
@@ -37,6 +38,8 @@ class SystemPrompt(Proxy):
     _can: dict[str, Any] | None = attrs.field(default=None, init=False)
     """What the agent says about system prompts; None if it takes none."""
 
+    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
+
     waiting = per_session(list[str])
     """What comes before the session's first prompt."""
 
@@ -52,7 +55,7 @@ class SystemPrompt(Proxy):
         else:
             session = (result.get("capabilities") or {}).get("session")
         self._can = (session or {}).get("systemPrompt")
-        return result
+        return self._commands.initialized(result)
 
     @on("session/new")
     async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -74,6 +77,9 @@ class SystemPrompt(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        # Without a look at what is announced: a command of the agent's does without, too.
+        if self._commands.calls_other(params, Announced()):
+            return await forward()
         waiting = self.waiting.pop(params["sessionId"], [])
         if not waiting:
             return await forward()

@@ -4,7 +4,8 @@ Most clients show none of what agents report: the context window, tokens, cost. 
 asked and spends nothing on the answer.
 
 Options:
-    command  the slash command; default `usage`
+    command  the slash command; default `usage`. If the agent has one of that name, ours is
+             `acp:usage`
     tokens   whether the tokens that the agent reports at a turn's end are those of the `turn`
              (default) or of the `session` so far; agents differ
 """
@@ -17,11 +18,17 @@ import attrs
 from attrs.validators import matches_re
 
 from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._commands import SlashCommand, answer
+from proxies._commands import Announced, SlashCommand, SlashCommands, answer, handled
 from proxies._meter import CATEGORIES, Counting, Meter
-from proxies._shapes import update_of_kind
+from proxies._shapes import opened_session, update_of_kind
 
 __all__ = ["Usage"]
+
+
+@attrs.define
+class _Session:
+    meter: Meter = attrs.field(factory=Meter)
+    announced: Announced = attrs.field(factory=Announced)
 
 
 @attrs.define
@@ -33,18 +40,19 @@ class Usage(Proxy):
     command: str = attrs.field(default="usage", validator=matches_re(r"[\w:-]+"))
     tokens: Counting = "turn"
     _version: int = attrs.field(default=1, init=False)
-    _command: SlashCommand = attrs.field(init=False)
+    _commands: SlashCommands = attrs.field(init=False)
 
-    meters = per_session(Meter)
+    sessions = per_session(_Session)
 
     def __attrs_post_init__(self) -> None:
-        self._command = SlashCommand(self.command, "Show the tokens and cost of this session")
+        about = "Show the tokens and cost of this session"
+        self._commands = SlashCommands(SlashCommand(self.command, about))
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
         self._version = result.get("protocolVersion", 1)
-        return result
+        return self._commands.initialized(result)
 
     @on("session/new")
     @on("session/load")
@@ -52,31 +60,36 @@ class Usage(Proxy):
     @on("session/fork")
     async def advertise(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
-        return result if self._version == 1 or result is None else self._command.advertise(result)
+        if self._version == 1 or result is None:
+            return result
+        session = self.sessions[opened_session(params, result)]
+        return self._commands.announced(result, session.announced)
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
         kinds = ("usage_update", "state_update", "available_commands_update")
         params = update_of_kind(raw, *kinds)
         if params is not None and params["update"]["sessionUpdate"] == "available_commands_update":
-            await forward({**params, "update": self._command.advertise(params["update"])})
+            announced = self.sessions[params["sessionId"]].announced
+            update = self._commands.announced(params["update"], announced)
+            await forward({**params, "update": update})
             return
-        if params is not None:
+        if params is not None and not handled(params["update"]):
             self._meter(params["sessionId"]).update(params["update"])
         await forward()
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         meter = self._meter(params["sessionId"])
-        if self._command.called_in(params):
+        if self._commands.calls_own(params, self.sessions[params["sessionId"]].announced):
             return await answer(self.client, params, report(meter), version=self._version)
         result = await forward()
-        if self._version == 1:
+        if self._version == 1 and not handled(result):
             meter.turn(result)
         return result
 
     def _meter(self, session_id: str) -> Meter:
-        meter = self.meters[session_id]
+        meter = self.sessions[session_id].meter
         meter.counting = self.tokens
         return meter
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -30,9 +31,11 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
     note: tuple[Place, str] | None = None
     help: str | None = None
+    severity: Literal["error", "warning"] = "error"
+    """A chain file with warnings only is used."""
 
     def __str__(self) -> str:
-        lines = [f"{self.place}: error: {self.message}", *_excerpt(self.place)]
+        lines = [f"{self.place}: {self.severity}: {self.message}", *_excerpt(self.place)]
         if self.note:
             place, text = self.note
             lines += [f"{place}: note: {text}", *_excerpt(place)]

@@ -10,7 +10,7 @@ import click
 from conductor.cli.quiet import log_less
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile
+    from conductor.chainfile.model import ChainFile, Component
     from conductor.chainfile.problems import Problem
 
 __all__ = ["command"]
@@ -22,6 +22,8 @@ __all__ = ["command"]
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     """Report every mistake in chain files; with --start, try whether they start.
+
+    What is allowed but probably a mistake is a warning, and no reason to fail.
 
     Without --start no program is run; proxies named by `use:` are imported to check their options.
     With --start each chain is started and initialized, as by an editor, and ended; a chain of
@@ -46,11 +48,12 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
 
 def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
     from conductor.chainfile import load
-    from conductor.cli.reading import report
+    from conductor.cli.reading import print_problems, report
     from conductor.errors import ChainFileError
 
     chains: list[ChainFile] = []
     problems: list[Problem] = []
+    plugins: list[Component] = []
     for file in files:
         try:
             chain = load(file)
@@ -63,9 +66,14 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
             from conductor.components.loading import plugin_problems
 
             problems += plugin_problems(specs)
+            plugins += specs
     if problems:
         report(ChainFileError(list(dict.fromkeys(problems))))
         sys.exit(2)
+    if plugins:
+        from conductor.components.loading import plugin_warnings
+
+        print_problems(plugin_warnings(plugins))
     return chains
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Literal
 
-from conductor.chainfile import ChainFile, load
+from conductor.chainfile import ChainFile, Problem, load
 from conductor.errors import ChainFileError
 from conductor.masking import hide_environment, masked
 
-__all__ = ["check_options", "read_chain", "read_file", "report"]
+__all__ = ["check_options", "print_problems", "read_chain", "read_file", "report"]
 
 
 def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either") -> ChainFile:
@@ -59,8 +60,13 @@ def report(error: ChainFileError) -> None:
 
     A line that is shown may have a secret in it that somebody wrote there instead of `${TOKEN}`.
     """
-    hide_environment(os.environ)
-    for problem in error.problems:
-        print(masked(str(problem)), end="\n\n", file=sys.stderr)
+    print_problems(error.problems)
     count = len(error.problems)
     print(f"{count} problem{'s' if count != 1 else ''}", file=sys.stderr)
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """Print problems, or warnings, without secrets."""
+    hide_environment(os.environ)
+    for problem in problems:
+        print(masked(str(problem)), end="\n\n", file=sys.stderr)

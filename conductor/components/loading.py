@@ -24,7 +24,14 @@ from conductor.proxy.importing import importing_plugin
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["entry_points", "instance_of", "load_class", "make_plugin", "plugin_problems"]
+__all__ = [
+    "entry_points",
+    "instance_of",
+    "load_class",
+    "make_plugin",
+    "plugin_problems",
+    "plugin_warnings",
+]
 
 
 def make_plugin(spec: Spec) -> Plugin:
@@ -66,6 +73,19 @@ def plugin_problems(specs: Iterable[Spec], *, options_only: bool = False) -> lis
                     place = spec.places.get(("use",)) or spec.place or Place.whole(spec.name)
                     problems.append(Problem(place, exc.reason))
     return problems
+
+
+def plugin_warnings(specs: Iterable[Spec]) -> list[Problem]:
+    """What is allowed in the options of plugins without problems but is probably a mistake."""
+    warnings: list[Problem] = []
+    with _stdout_aside():
+        for spec in specs:
+            if spec.use is None:
+                continue
+            for option, text in make_plugin(spec).option_warnings():
+                place = spec.places.get(("with", option)) or spec.place or Place.whole(spec.name)
+                warnings.append(Problem(place, f"{spec.name}: {text}", severity="warning"))
+    return warnings
 
 
 @contextmanager

@@ -131,6 +131,14 @@ class Plugin:
         """
         return self._runtime("defer()").defer(cancelled)
 
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        """Override it to name what is allowed in the options but probably a mistake.
+
+        Each is the name of an option and a text, which `acp-conductor check` shows with the
+        option's place in the chain file.
+        """
+        return ()
+
     async def wait_room(self) -> None:
         """Wait while the client, or a proxy, has too much to read.
 

@@ -43,6 +43,26 @@ def test_all_mistakes_of_all_files(run, chain_file, tmp_path):
     assert re.search(r"^[34] problems$", result.stderr, re.MULTILINE)
 
 
+def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_path, monkeypatch):
+    (tmp_path / "AGENTS.md").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    path = chain_file(
+        "proxies:\n  - use: context\n    with:\n      text: x\n"
+        "      files: [AGENTS.md, AGENTZ.md]\nagent: {use: test-agent}\n"
+    )
+
+    result = run("check", path)
+
+    assert (result.returncode, result.stdout) == (0, f"{path}: ok: 1 proxy, agent test-agent\n")
+    assert result.stderr.splitlines() == [
+        f"{path}:6:14: warning: context: `AGENTZ.md` matches no file in {tmp_path}; "
+        "a session looks in its own directory",
+        "   |       files: [AGENTS.md, AGENTZ.md]",
+        "   |              ^^^^^^^^^^^^^^^^^^^^^^",
+        "",
+    ]
+
+
 def test_start_shows_what_was_negotiated(run, chain_file):
     path = chain_file(
         "proxies:\n"

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from conductor.testing import FakeAgent
+from proxies._commands import HANDLED
 from proxies.budget import Budget, Limits
 
-REFUSED = {"stopReason": "refusal"}
+REFUSED = {"stopReason": "refusal", "_meta": {HANDLED: True}}
 ENDED = {"stopReason": "end_turn"}
 
 

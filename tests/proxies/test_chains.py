@@ -34,7 +34,7 @@ async def test_an_example_does_what_it_says(name, tmp_path):
     async with open_chain(CHAINS / f"{name}.yaml") as client:
         await client.initialize()
         session = await client.new_session(str(tmp_path))
-        assert await client.prompt(session, prompt) == {"stopReason": "end_turn"}
+        assert (await client.prompt(session, prompt))["stopReason"] == "end_turn"
         assert said in client.transcript.text()
 
 

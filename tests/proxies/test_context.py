@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from conductor import log
 from conductor.testing import FakeAgent
+from proxies._commands import HANDLED
 from proxies.context import Context
+
+MARK = {HANDLED: True}
 
 
 def prompts_of(agent):
@@ -129,7 +135,8 @@ async def test_the_user_sees_what_was_added_and_the_agent_is_not_asked(chain):
     async with chain(Context(text="Be brief."), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
-        assert await client.prompt(session, "/context") == {"stopReason": "end_turn"}
+        answer = await client.prompt(session, "/context")
+        assert answer == {"stopReason": "end_turn", "_meta": MARK}
         await client.prompt(session, "hi")
         await client.prompt(session, "/context please")
 
@@ -151,7 +158,11 @@ async def test_the_command_is_advertised_beside_those_of_the_agent(chain):
             "sessionUpdate": "available_commands_update",
             "availableCommands": [
                 {"name": "a"},
-                {"name": "context", "description": "Show what was added to your prompts"},
+                {
+                    "name": "context",
+                    "description": "Show what was added to your prompts",
+                    "_meta": MARK,
+                },
             ],
         }
 
@@ -170,8 +181,175 @@ async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
             "agent_message",
             "state_update",
         ]
-        assert answer == {"messageId": updates[0]["messageId"]}
+        assert answer == {"messageId": updates[0]["messageId"], "_meta": MARK}
+        assert [update.get("_meta") for update in updates] == [None, MARK, None, MARK]
         assert updates[-1]["stopReason"] == "end_turn"
+
+
+USER = "user_message_chunk"
+PART = '<context source="text">\nx\n</context>'
+
+
+def chunk(text, kind=USER, **members):
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}, **members}
+
+
+def replaying(method, *updates):
+    """An agent that replays these when a session is loaded, or resumed."""
+
+    def reopen(params):
+        for update in updates:
+            agent.update(params["sessionId"], update)
+        return {}
+
+    agent = FakeAgent(handlers={method: reopen})
+    return agent
+
+
+async def reopened(chain, agent, method="session/load", *, every=0, version=1, **params):
+    """What the client hears while a session is reopened, and the prompts of the agent then."""
+    async with chain(Context(text="x", every=every), agent) as client:
+        await client.initialize(version=version)
+        await client.request(method, {"sessionId": "s", "cwd": "/", "mcpServers": [], **params})
+        heard = client.transcript.updates()
+        for text in ("one", "two"):
+            await client.prompt("s", text)
+    return heard, [len(texts) == 2 for texts in prompts_of(agent)]
+
+
+async def test_a_loaded_session_gets_its_context_no_second_time_and_it_is_not_shown(chain):
+    said = chunk("hello", "agent_message_chunk")
+    agent = replaying("session/load", chunk(PART), chunk("hi"), said, chunk("more"), said)
+
+    heard, added = await reopened(chain, agent)
+
+    assert heard == [chunk("hi"), said, chunk("more"), said]
+    assert added == [False, False]
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, 1000])
+async def test_a_prompt_that_is_replayed_as_one_text_in_pieces_is_the_users_only(chain, cut):
+    text = f"{PART}\n\nhi {PART} all"
+    pieces = [chunk(text[at : at + cut]) for at in range(0, len(text), cut)]
+
+    heard, _ = await reopened(chain, replaying("session/load", *pieces))
+
+    assert "".join(update["content"]["text"] for update in heard) == f"hi {PART} all"
+
+
+async def test_what_only_begins_like_context_is_shown_before_what_follows(chain):
+    said, usage = chunk("hello", "agent_message_chunk"), {"sessionUpdate": "usage_update"}
+    odd = '<context source="mine">'
+    agent = replaying("session/load", chunk(odd), usage, said, chunk("<"))
+
+    heard, _ = await reopened(chain, agent)
+
+    assert heard == [usage, chunk(odd), said, chunk("<")]
+
+
+async def test_a_session_without_history_gets_context_when_it_was_loaded(chain):
+    _, added = await reopened(chain, replaying("session/load"))
+    assert added == [True, False]
+
+
+async def test_replayed_prompts_count_for_every(chain):
+    said = chunk("hello", "agent_message_chunk")
+    agent = replaying("session/load", chunk("a"), chunk("b"), said, chunk("c"), said)
+
+    _, added = await reopened(chain, agent, every=3)
+
+    assert added == [False, True]
+
+
+async def test_a_resumed_session_counts_as_begun(chain):
+    _, added = await reopened(chain, replaying("session/resume"), "session/resume")
+    assert added == [False, False]
+
+
+async def test_version_2_replays_when_it_resumes(chain):
+    message = {"sessionUpdate": "user_message", "messageId": "m1"}
+    content = [{"type": "text", "text": text} for text in (PART, f"{PART}\nhi", "there")]
+    cursor = {"replayFrom": {"type": "start"}}
+    agent = replaying(
+        "session/resume", {**message, "content": content}, chunk(PART, messageId="m2")
+    )
+
+    heard, added = await reopened(chain, agent, "session/resume", version=2, **cursor)
+
+    shown = [{"type": "text", "text": text} for text in ("hi", "there")]
+    assert heard == [{**message, "content": shown}]
+    assert added == [False, False]
+
+    _, added = await reopened(
+        chain, replaying("session/resume"), "session/resume", version=2, **cursor
+    )
+    assert added == [True, False]
+
+
+async def test_an_echo_of_the_prompt_is_the_users_only(chain):
+    agent = FakeAgent(turns=[[chunk(PART), chunk("hi"), chunk("hello", "agent_message_chunk")]])
+    async with chain(Context(text="x"), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "hi")
+
+        assert client.transcript.updates() == [chunk("hi"), chunk("hello", "agent_message_chunk")]
+
+
+async def test_a_session_that_is_opened_again_here_goes_on_counting(chain):
+    agent = FakeAgent(handlers={"session/resume": lambda p: {}})
+    async with chain(Context(text="x"), agent) as client:
+        await client.initialize()
+        unused, used = [await client.new_session("/") for _ in range(2)]
+        await client.prompt(used, "one")
+        for session in (unused, used):
+            await client.request("session/resume", {"sessionId": session, "cwd": "/"})
+            await client.prompt(session, "two")
+
+    assert [len(texts) for texts in prompts_of(agent)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
+    agent = FakeAgent(handlers={"session/fork": lambda p: {"sessionId": "fork"}})
+    async with chain(Context(text="x"), agent) as client:
+        await client.initialize()
+        origin = await client.new_session("/") if known else "other"
+        await client.request("session/fork", {"sessionId": origin, "cwd": "/"})
+        await client.prompt("fork", "one")
+
+    assert [len(texts) for texts in prompts_of(agent)] == [2 if known else 1]
+
+
+async def test_missing_files_are_told_of_by_the_command_and_once_in_the_log(
+    chain, tmp_path, capsys
+):
+    log.configure("info", as_json=True)
+    files = ["missing.md", "rules/*.md"]
+    async with chain(Context(text="x", files=files, every=1), FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session(str(tmp_path))
+        await client.prompt(session, "/context")
+        missing = "".join(f"\nNo file matches `{name}` in {tmp_path}." for name in files)
+        told = f"Nothing was added to your prompts yet.{missing}"
+        assert client.transcript.text() == told
+        for text in ("one", "two", "/context"):
+            await client.prompt(session, text)
+        assert client.transcript.text() == f"{told}{PART}{missing}"
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    logged = [(line["event"], line["file"], line["directory"]) for line in lines]
+    assert logged == [("context file not found", name, str(tmp_path)) for name in files]
+
+
+async def test_a_restarted_proxy_adds_nothing_to_sessions_that_are_open(chain):
+    proxy = Context(text="x")
+    agent = FakeAgent()
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        await proxy.on_restart(["session-1"])
+        await client.prompt(await client.new_session("/"), "one")
+
+    assert prompts_of(agent) == [["one"]]
 
 
 def test_options_that_add_nothing_are_refused():

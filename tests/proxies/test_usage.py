@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from conductor.testing import FakeAgent
+from proxies._commands import HANDLED
 from proxies._meter import Meter
 from proxies.usage import Usage, report
 
@@ -14,6 +15,7 @@ UPDATE = {
     "cost": {"amount": 0.045, "currency": "USD"},
 }
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+ANSWERED = {"stopReason": "end_turn", "_meta": {HANDLED: True}}
 TOLD = (
     "Context: 53,000 of 200,000 tokens (26 %)\n"
     "Tokens: {} (input {}, output {}, thought {})\n"
@@ -30,7 +32,7 @@ async def test_usage_is_told_and_the_agent_is_not_asked(chain):
         assert await client.prompt(session, "one") == answer
         await client.prompt(session, "two")
         assert client.transcript.updates() == [UPDATE]
-        assert await client.prompt(session, "/usage") == {"stopReason": "end_turn"}
+        assert await client.prompt(session, "/usage") == ANSWERED
 
         assert client.transcript.text() == TOLD.format("3,000 in 2 turns", "2,000", "800", "200")
     assert len(agent.transcript.of("session/prompt", "request")) == 2
@@ -49,16 +51,21 @@ async def test_each_session_has_its_own(chain):
         assert client.transcript.text(two) == "The agent has not reported any usage yet."
 
 
-async def test_the_command_replaces_one_of_the_agent_with_its_name(chain):
+async def test_the_command_leaves_one_of_the_agent_with_its_name_alone(chain):
     theirs = [{"name": "usage", "description": "theirs"}, {"name": "other", "description": "x"}]
     update = {**COMMANDS, "availableCommands": theirs}
-    async with chain(Usage(), FakeAgent(turns=[[update]])) as client:
+    async with chain(Usage(), FakeAgent(turns=[[update], ["the agent's"]])) as client:
         await client.initialize()
-        await client.prompt(await client.new_session("/work"), "hi")
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+        assert await client.prompt(session, "/usage") == {"stopReason": "end_turn"}
+        assert client.transcript.text() == "the agent's"
+        assert await client.prompt(session, "/acp:usage") == ANSWERED
 
+        about = "Show the tokens and cost of this session"
         assert client.transcript.updates()[0]["availableCommands"] == [
-            theirs[1],
-            {"name": "usage", "description": "Show the tokens and cost of this session"},
+            *theirs,
+            {"name": "acp:usage", "description": about, "_meta": {HANDLED: True}},
         ]
 
 

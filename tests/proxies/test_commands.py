@@ -1,0 +1,236 @@
+"""Slash commands of proxies, whatever the order of the chain and whoever else has the name."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor.testing import FakeAgent
+from proxies._commands import HANDLED, Announced, SlashCommand, SlashCommands
+from proxies.budget import Budget, Limits
+from proxies.context import Context
+from proxies.hooks import Hook, Hooks
+from proxies.normalize import Normalize
+from proxies.permissions import Permissions
+from proxies.rate_limit import RateLimit
+from proxies.system_prompt import SystemPrompt
+from proxies.usage import Usage
+
+MARK = {HANDLED: True}
+ENDED = {"stopReason": "end_turn"}
+RUNNING = {"sessionUpdate": "state_update", "state": "running"}
+IDLE = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+
+
+def commands(*names):
+    listed = [{"name": name, "description": "the agent's"} for name in names]
+    return {"sessionUpdate": "available_commands_update", "availableCommands": listed}
+
+
+def prompts_of(agent):
+    """The texts of every prompt that the agent got."""
+    return [
+        [block["text"] for block in heard.params["prompt"]]
+        for heard in agent.transcript.of("session/prompt", "request")
+    ]
+
+
+def turn_2(agent, **members):
+    """A turn of version 2, which ends by an update."""
+
+    async def turn(session):
+        for update in (RUNNING, {**IDLE, **members}):
+            agent.update(session, update)
+
+    return [turn]
+
+
+async def open_session(client, version):
+    await client.initialize(version=version)
+    return await client.new_session("/work")
+
+
+def blocking_hook():
+    return Hooks([Hook(["turn_end"], run=["sh", "-c", "echo go on >&2; exit 2"])])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_fires_no_hooks_of_a_proxy_nearer_the_client(chain, version, tmp_path):
+    fired = tmp_path / "fired"
+    hooks = Hooks([Hook(["turn_end"], run=["sh", "-c", f"echo >> {fired}; exit 2"])])
+    agent = FakeAgent()
+    async with chain(hooks, Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        answer = await client.prompt(session, "/context")
+        assert answer["_meta"] == MARK
+
+    assert not fired.exists()
+    assert prompts_of(agent) == []
+
+
+async def test_a_refusal_fires_no_hooks_either(chain):
+    agent = FakeAgent()
+    async with chain(blocking_hook(), Budget(Limits(turns=0)), agent) as client:
+        session = await open_session(client, 1)
+        assert (await client.prompt(session, "hi"))["stopReason"] == "refusal"
+        assert client.transcript.text().count("Refused") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chain, version):
+    agent = FakeAgent()
+    agent.turns.append(turn_2(agent) if version == 2 else ["one"])
+    async with chain(Budget(Limits(turns=1)), Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("/context", "hi", "/context", "hi"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_takes_nothing_of_a_rate(chain, virtual_clock, version):
+    limit = RateLimit(prompts=1, per=timedelta(hours=1), when_full="refuse")
+    agent = FakeAgent()
+    async with chain(limit, Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("/context", "hi", "/context", "hi"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+async def test_the_end_of_a_command_gives_no_running_turn_back(chain):
+    """Version 2: a command is answered while the only turn that may run is running."""
+    limit = RateLimit(at_once=1, when_full="refuse")
+    agent = FakeAgent(turns=[[RUNNING]])
+    async with chain(limit, Context(text="x"), agent) as client:
+        session = await open_session(client, 2)
+        for prompt in ("hi", "/context", "again"):
+            await client.prompt(session, prompt)
+        assert client.transcript.updates()[-1]["stopReason"] == "refusal"
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_is_not_the_first_prompt(chain, version):
+    proxies = [SystemPrompt(text="Be brief."), Context(text="outer"), Context(text="inner")]
+    agent = FakeAgent()
+    async with chain(*proxies, Usage(), agent) as client:
+        session = await open_session(client, version)
+        await client.prompt(session, "/usage")
+        await client.prompt(session, "hi")
+
+    assert prompts_of(agent) == [
+        [
+            '<context source="text">\ninner\n</context>',
+            '<context source="text">\nouter\n</context>',
+            "Be brief.",
+            "hi",
+        ]
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_is_no_turn_in_usage(chain, version):
+    agent, usage = FakeAgent(), {"totalTokens": 5}
+    agent.turns.append(turn_2(agent, usage=usage) if version == 2 else [{**ENDED, "usage": usage}])
+    async with chain(Usage(), Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("hi", "/context", "/usage"):
+            await client.prompt(session, prompt)
+        updates = [update for update in client.transcript.updates() if "content" in update]
+        content = updates[-1]["content"]
+        text = (content[0] if version == 2 else content)["text"]
+
+    assert text == "Tokens: 5 in 1 turn ()"
+
+
+async def test_a_command_does_not_wait_for_the_end_of_a_turn(chain, virtual_clock):
+    async def ask(session):
+        with trio.fail_after(10):
+            assert (await client.prompt(session, "/context"))["_meta"] == MARK
+
+    agent = FakeAgent(turns=[[ask]])
+    async with chain(Normalize(add=["one_turn_at_a_time"]), Context(text="x"), agent) as client:
+        session = await open_session(client, 1)
+        assert await client.prompt(session, "hi") == ENDED
+
+
+@pytest.mark.parametrize(
+    ("proxy", "name"),
+    [
+        (lambda: Context(text="x"), "context"),
+        (Usage, "usage"),
+        (lambda: Permissions(rules=[]), "permissions"),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_name_of_the_agent_is_not_taken(chain, proxy, name, version):
+    agent = FakeAgent()
+    agent.handlers["session/new"] = lambda params: {"sessionId": "s", **commands(name)}
+    async with chain(blocking_hook(), proxy(), agent) as client:
+        session = await open_session(client, version)
+        if version == 1:
+            agent.update(session, commands(name))
+            await client.transcript.wait("session/update available_commands_update")
+            listed = client.transcript.updates()[-1]["availableCommands"]
+        else:
+            (opened,) = client.transcript.of("session/new", "answer")
+            listed = opened.result["availableCommands"]
+        assert [each["name"] for each in listed] == [name, f"acp:{name}"]
+        await client.prompt(session, f"/acp:{name}")
+        assert prompts_of(agent) == []
+        await client.prompt(session, f"/{name}")
+
+    assert prompts_of(agent)[0][-1] == f"/{name}"
+
+
+async def test_a_name_becomes_free_again(chain):
+    agent = FakeAgent(turns=[[commands("context")], [commands()]])
+    async with chain(Context(text="x"), agent) as client:
+        session = await open_session(client, 1)
+        for prompt in ("one", "two", "/context"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["one", "two"]
+
+
+async def test_two_proxies_of_one_kind_have_two_names(chain):
+    agent = FakeAgent(turns=[[commands("context")]])
+    async with chain(Context(text="outer"), Context(text="inner"), agent) as client:
+        session = await open_session(client, 1)
+        await client.prompt(session, "hi")
+        await client.prompt(session, "/acp:context")
+        await client.prompt(session, "/acp:context-2")
+        names = [each["name"] for each in client.transcript.updates()[0]["availableCommands"]]
+        assert names == ["context", "acp:context", "acp:context-2"]
+        assert client.transcript.text() == (
+            '<context source="text">\ninner\n</context><context source="text">\nouter\n</context>'
+        )
+
+
+@pytest.mark.parametrize("odd", [True, "context", 3, [3, None], {"context": 1}])
+async def test_a_mark_that_is_none_is_ignored(chain, odd):
+    def initialize(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {HANDLED: odd}}
+
+    agent = FakeAgent(handlers={"initialize": initialize})
+    async with chain(Budget(Limits(turns=1)), Usage(), agent) as client:
+        assert (await client.initialize())["_meta"] == {HANDLED: ["usage"]}
+
+
+def test_a_command_is_the_first_word_of_the_last_text():
+    commands = SlashCommands(SlashCommand("context", "x"))
+    own = [
+        commands.calls_own({"prompt": [{"type": "text", "text": text} for text in texts]}, known)
+        for known in [Announced()]
+        for texts in [["/context"], ["x", "/context now"], ["/context", "x"], ["/contexts"], [""]]
+    ]
+
+    assert own == [True, True, False, False, False]
+    assert not commands.calls_own({"prompt": [{"type": "text"}]}, Announced())
+    assert not commands.calls_other({"prompt": []}, Announced())

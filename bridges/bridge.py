@@ -31,9 +31,10 @@ from bridges.http import HttpDoor
 from bridges.http_session import HttpSession
 from bridges.link import Link
 from bridges.native import NativeSide
-from bridges.offers import Declaration, Offers
+from bridges.offers import Declaration, Offers, SetUp
 from bridges.opening import Opening
 from bridges.remote_provider import RemoteProvider
+from bridges.shared_servers import AgentSession, Screen, SharedServers
 from bridges.shim_consumer import ShimConsumer
 from conductor.bridging import (
     INVALID_PARAMS,
@@ -66,6 +67,11 @@ class McpBridge(Proxy):
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
     _serving: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
+    _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
+    """Sessions that have servers or are active, by id."""
+    _shared: SharedServers = attrs.field(init=False)
+    _looks_at_turns: bool = attrs.field(default=False, init=False)
+    """Whether it matters which session is active."""
     _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
     _native: NativeSide = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
@@ -73,6 +79,7 @@ class McpBridge(Proxy):
 
     def __attrs_post_init__(self) -> None:
         self._offers = Offers(self.mode, self.new_request_id, self._over_http)
+        self._shared = SharedServers(self._tap_updates, self.later, self._shares_unexpectedly)
         self._native = NativeSide(self, lambda link: Opening(link, self))
 
     @asynccontextmanager
@@ -95,44 +102,97 @@ class McpBridge(Proxy):
 
     def learn(self, result: bytes) -> None:
         """What the agent answered to `initialize`, also for a bridge that was not there then."""
-        self._offers.agent = abilities(result)
+        self._offers.agent = agent = abilities(result)
+        self._offers.names.apart = agent.servers in ("one_per_name", "shared")
+        # In version 2 the answer to a prompt does not end its turn, so that nothing can be told.
+        self._shared.enforced = agent.servers == "shared" and agent.version == 1
+        self._looks_at_turns = agent.servers in ("shared", None) and agent.version == 1
 
     @on("session/new")
+    @on("session/fork")
+    async def set_up_new(self, params: bytes, forward: Any) -> bytes:
+        return await self._set_up(params, forward, None)
+
     @on("session/load")
     @on("session/resume")
-    @on("session/fork")
-    async def set_up(self, params: bytes, forward: Any) -> bytes:
+    async def set_up_known(self, params: bytes, forward: Any) -> bytes:
+        return await self._set_up(params, forward, session_of(params))
+
+    async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
         if self._offers.agent.acp:
             return await self._set_up_native(params, forward)
-        declared: list[Declaration] = []
         if self._offers.way() == "http" and self._offers.http is None:
             self._offers.http = http = HttpDoor(self.wait_room)
             self.start_soon(http.serve)
             await http.wait_open()
-        changed = rewrite(params, lambda entry, taken: self._offers.replace(entry, taken, declared))
+        session = self._agent_session(loaded)
+        self._shared.begin(session)
+        try:
+            return await self._set_up_bridged(params, forward, session)
+        finally:
+            self._shared.end(session)
+            self._forget(session)
+
+    async def _set_up_bridged(self, params: bytes, forward: Any, session: AgentSession) -> bytes:
+        earlier = self._sessions.get(session.id or "", [])
+        own = {each.server.name: each.name for each in earlier} if self._shared.enforced else {}
+        set_up = SetUp(session, own)
+        changed = rewrite(params, lambda entry, taken: self._offers.replace(entry, taken, set_up))
         if changed is params:
             return await forward()  # type: ignore[no-any-return]
+        declared = set_up.declared
         if not self._serving and self._offers.door.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)
             self.start_soon(self._tell_of_room)
             self.start_soon(self._offers.door.serve, self._welcome)
-        loaded = session_of(params)
         for declaration in declared:
-            declaration.server.session = loaded
+            declaration.server.session = session.id
         try:
             result: bytes = await forward(changed)
+        except RequestError as exc:
+            self._offers.release(declared)
+            if not self._names_clash(exc, declared):
+                raise
+            return await self._set_up_bridged(params, forward, session)
         except BaseException:
             self._offers.release(declared)
             raise
-        session = session_of(result) or loaded or ""
+        answered = session_of(result) or session.id or ""
+        if session.id is not None and session.id != answered:
+            self._agent_sessions.pop(session.id, None)
+        session.id = answered
+        self._agent_sessions[session.id] = session
         for declaration in declared:
-            declaration.server.session = session
-        for earlier in self._sessions.get(session, ()):
-            self._offers.door.void(earlier.token)  # what runs, runs on; but nothing starts any more
-        self._sessions.setdefault(session, []).extend(declared)
+            declaration.server.session = session.id
+        for declaration in earlier:
+            self._offers.door.void(declaration.token)  # no new shim; what runs, runs on
+        unused = [declaration for declaration in earlier if not declaration.links]
+        self._offers.release(unused)
+        kept = [declaration for declaration in earlier if declaration.links]
+        self._sessions[session.id] = kept + declared
         renamed = {d.name: d.server.name for d in declared if d.name != d.server.name}
         return with_server_names(result, renamed)
+
+    def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:
+        """Whether the agent refuses a name that another session's server has, so that the set-up
+        is to be tried again with names of its own."""
+        names = self._offers.names
+        text = f"{refusal.message} {refusal.data}"
+        if names.apart or self._offers.agent.servers is not None:
+            return False
+        if not any(names.is_used(each.name) and each.name in text for each in declared):
+            return False
+        self._set_names_apart("it refused a name that another session has")
+        return True
+
+    def _set_names_apart(self, reason: str) -> None:
+        if not self._offers.names.apart:
+            self._offers.names.apart = True
+            log.warning(
+                "the agent keeps one MCP server per name: later sessions get names of their own",
+                reason=reason,
+            )
 
     @on("session/close")
     @on("session/delete")
@@ -140,9 +200,35 @@ class McpBridge(Proxy):
         result: bytes = await forward()
         session = session_of(params) or ""
         self._offers.release(self._sessions.pop(session, []))
+        if session in self._agent_sessions:
+            self._forget(self._agent_sessions[session])
         for server in [one for one in self._native.servers.values() if one.session == session]:
             self._native.release(server)
         return result
+
+    @on("session/prompt")
+    async def prompt(self, params: bytes, forward: Any) -> bytes:
+        """Let the agent see the servers of this session, and only those, if it shares servers."""
+        if not self._looks_at_turns:
+            return await forward()  # type: ignore[no-any-return]
+        session = self._agent_session(session_of(params))
+        self._shared.begin(session)
+        try:
+            await self._shared.show(session)
+            return await forward()  # type: ignore[no-any-return]
+        finally:
+            self._shared.end(session)
+            self._forget(session)
+
+    def _agent_session(self, id: str | None) -> AgentSession:
+        if id is None:
+            return AgentSession()
+        return self._agent_sessions.setdefault(id, AgentSession(id))
+
+    def _forget(self, session: AgentSession) -> None:
+        """Forget a session that neither is active nor has servers."""
+        if not session.active and session.id is not None and session.id not in self._sessions:
+            self._agent_sessions.pop(session.id, None)
 
     async def _set_up_native(self, params: bytes, forward: Any) -> bytes:
         """Nothing is changed, but remembered: the provider may be of another generation."""
@@ -181,6 +267,12 @@ class McpBridge(Proxy):
     async def disconnect(self, params: bytes, forward: Any) -> Any:
         return await self._native.disconnect(_carried(params), forward)
 
+    def _tap_updates(self, tap: Callable[[bytes | None], bool]) -> Callable[[], None]:
+        return self._runtime("tap()").tap("agent", "session/update", tap)
+
+    def _shares_unexpectedly(self) -> None:
+        self._set_names_apart("a call came for a session without a prompt, while another had one")
+
     # -- shims -------------------------------------------------------------------------------------
 
     async def _welcome(self, declaration: object, transport: SocketTransport) -> None:
@@ -188,7 +280,7 @@ class McpBridge(Proxy):
         assert isinstance(declaration, Declaration)
         consumer = ShimConsumer(transport, self._flusher, Limits().max_message_bytes)
         link = consumer.link = Link(consumer, lambda link: Opening(link, self))
-        declaration.links.add(link)
+        self._open_link(declaration, link)
         self._shims.add(consumer)
         try:
             await consumer.serve(self._flusher, self.wait_room, self._provide(declaration, link))
@@ -221,8 +313,13 @@ class McpBridge(Proxy):
     def _over_http(self, declaration: Declaration, session: HttpSession) -> None:
         """One MCP session of an agent that was given an address."""
         link = session.link = Link(session, lambda link: Opening(link, self))
-        declaration.links.add(link)
+        self._open_link(declaration, link)
         AcpProvider(declaration.server, link, self.client, self).open()
+
+    def _open_link(self, declaration: Declaration, link: Link) -> None:
+        declaration.links.add(link)
+        if self._looks_at_turns:
+            link.screen = Screen(self._shared, declaration.session, declaration.name, link)
 
     # -- what servers say --------------------------------------------------------------------------
 

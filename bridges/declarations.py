@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from bridges.bindings import members_of
+from proxies._quirks import McpServers, mcp_servers_of
+from proxies._quirks import load as load_quirks
 
 __all__ = [
     "Abilities",
@@ -25,15 +27,10 @@ __all__ = [
     "rewrite",
     "session_of",
     "stdio_entry",
-    "unique_name",
 ]
 
 Rewrite: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
 """Given a declaration and the names that are taken: another one in its place, or `None`."""
-
-_FREE_NAMES: Final = ("claude", "codex", "gemini", "qwen", "vibe", "mistral")
-"""Agents that keep MCP servers by session. opencode and fast-agent keep one by name and process
-(the first silently uses another session's, the second refuses); of others that is not known."""
 
 
 @attrs.frozen
@@ -45,8 +42,8 @@ class Abilities:
     http: bool = False
     sse: bool = False
     acp: bool = False
-    by_name: bool = False
-    """Whether it may keep one MCP server per name, for all of its sessions."""
+    servers: McpServers | None = None
+    """How it keeps MCP servers, if that is known."""
 
 
 def abilities(result: bytes) -> Abilities:
@@ -55,12 +52,11 @@ def abilities(result: bytes) -> Abilities:
         return Abilities()
     version = 2 if answer.get("protocolVersion") == 2 else 1
     info = _get(answer, "info" if version == 2 else "agentInfo")
-    name = f"{info.get('name', '')} {info.get('title', '')}".lower()
-    by_name = not any(known in name for known in _FREE_NAMES)
+    servers = _servers_kept_by(info)
     if version == 2:
         mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
         has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
-        return Abilities(2, has["stdio"], has["http"], False, has["acp"], by_name)
+        return Abilities(2, has["stdio"], has["http"], False, has["acp"], servers)
     mcp = _get(_get(answer, "agentCapabilities"), "mcpCapabilities")
     return Abilities(
         1,
@@ -68,7 +64,7 @@ def abilities(result: bytes) -> Abilities:
         mcp.get("http") is True,
         mcp.get("sse") is True,
         mcp.get("acp") is True,
-        by_name,
+        servers,
     )
 
 
@@ -124,14 +120,14 @@ def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def unique_name(name: str, taken: set[str]) -> str:
-    """`tools`, `tools-2`, `tools-3`: still what users and models recognise."""
-    number = 1
-    unique = name
-    while unique in taken:
-        number += 1
-        unique = f"{name}-{number}"
-    return unique
+def _servers_kept_by(info: dict[str, Any]) -> McpServers | None:
+    """What `quirks.yaml` says of an agent with this name, or this title."""
+    entries = load_quirks()["agents"]
+    for name in (info.get("name"), info.get("title")):
+        servers = mcp_servers_of(entries, {**info, "name": name})
+        if servers is not None:
+            return servers
+    return None
 
 
 def names_in(entries: Sequence[Raw]) -> set[str]:

@@ -21,6 +21,7 @@ __all__ = [
     "CANCELLED",
     "LISTEN",
     "MODERN_META",
+    "TOOLS_CHANGED",
     "Cancel",
     "Consumer",
     "Link",
@@ -32,6 +33,7 @@ __all__ = [
 
 CANCELLED: Final = "notifications/cancelled"
 LISTEN: Final = "subscriptions/listen"
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
 """What every request of revision 2026-07-28 has in its `_meta`, and no earlier one."""
 
@@ -70,6 +72,22 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Nobody uses it any more."""
+
+
+class Screen(Protocol):
+    """What stands before a server that several sessions of the agent can reach."""
+
+    def takes(self, call: Call, method: str, params: Payload | None) -> bool:
+        """Whether this request of the agent's is dealt with there."""
+
+    def answered(self, result: bytes) -> bytes:
+        """What the agent is told in place of the server's list of tools."""
+
+    def changed(self) -> None:
+        """The server says that its tools are other ones now."""
+
+    def close(self) -> None:
+        """The link is closed."""
 
 
 class Mode:
@@ -113,6 +131,8 @@ class Link:
     ) -> None:
         self.consumer = consumer
         self.closed = False
+        self.screen: Screen | None = None
+        """Keeps other sessions of the agent away from the server, where that is needed."""
         self._begin = begin
         self._tell_refused = refused
         self._provider: Provider | None = None
@@ -166,6 +186,8 @@ class Link:
         if self.closed:
             return
         self.closed = True
+        if self.screen is not None:
+            self.screen.close()
         if self._mode is not None:
             self._mode.closed()
         for cancel in list(self._asked.values()):
@@ -180,6 +202,11 @@ class Link:
 
     def request(self, call: Call, method: str, params: Payload | None) -> None:
         call.target = self
+        if self.screen is None or not self.screen.takes(call, method, params):
+            self.pass_request(call, method, params)
+
+    def pass_request(self, call: Call, method: str, params: Payload | None) -> None:
+        """Send a request to the provider, which `screen` has seen."""
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
         elif self._held:
@@ -218,6 +245,8 @@ class Link:
     ) -> None:
         if self.closed or self._mode is None:
             return
+        if self.screen is not None and method == TOOLS_CHANGED:
+            self.screen.changed()
         self._mode.server_notification(method, params, owner)
 
     # -- for modes ---------------------------------------------------------------------------------
@@ -246,6 +275,8 @@ class Link:
 
     def reply(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         self._asked.pop(call, None)
+        if self.screen is not None and result is not None and call.method == "tools/list":
+            result = self.screen.answered(bytes(result))
         self.consumer.respond(call, result, error)
 
 
@@ -302,7 +333,7 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 _STREAMED: Final = frozenset(
     {
         ACKNOWLEDGED,
-        "notifications/tools/list_changed",
+        TOOLS_CHANGED,
         "notifications/prompts/list_changed",
         "notifications/resources/list_changed",
         "notifications/resources/updated",

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 
 from bridges.acp_provider import Server
-from bridges.declarations import Abilities, http_entry, stdio_entry, unique_name
+from bridges.declarations import Abilities, http_entry, stdio_entry
 from bridges.door import Door
 from bridges.http import HttpDoor
 from bridges.http_session import HttpSession
 from bridges.link import Link
+from bridges.names import Names
+from bridges.shared_servers import AgentSession
 from conductor.bridging import INVALID_PARAMS
 from conductor.proxy import RequestError
 
-__all__ = ["Declaration", "Offers"]
+__all__ = ["Declaration", "Offers", "SetUp"]
 
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
@@ -30,11 +32,22 @@ class Declaration:
     server: Server
     name: str
     token: str
+    session: AgentSession
     remote: bool = False
     """Whether it is a server on the web, which the agent cannot reach itself."""
     path: str | None = None
     """Where it is served, if over HTTP."""
     links: set[Link] = attrs.field(factory=set)
+
+
+@attrs.define(eq=False)
+class SetUp:
+    """A session set-up whose declarations are being replaced."""
+
+    session: AgentSession
+    own_names: Mapping[str, str] = attrs.field(factory=dict)
+    """Names that the session's servers were given before, by the declared ones."""
+    declared: list[Declaration] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)
@@ -47,8 +60,7 @@ class Offers:
     agent: Abilities = attrs.field(factory=Abilities, init=False)
     door: Door = attrs.field(factory=Door, init=False)
     http: HttpDoor | None = attrs.field(default=None, init=False)
-    _names: set[str] = attrs.field(factory=set, init=False)
-    """The server names that the agent was ever given."""
+    names: Names = attrs.field(factory=Names, init=False)
     _servers: dict[str, Server] = attrs.field(factory=dict, init=False)
 
     def way(self) -> Literal["native", "stdio", "http", "none"]:
@@ -64,13 +76,11 @@ class Offers:
             return "stdio"
         return "http" if agent.http else "none"
 
-    def replace(
-        self, entry: dict[str, Any], taken: set[str], declared: list[Declaration]
-    ) -> dict[str, Any] | None:
+    def replace(self, entry: dict[str, Any], taken: set[str], into: SetUp) -> dict[str, Any] | None:
+        """The declaration that the agent gets for this one; `None` if it gets it as it is."""
         if self._is_out_of_reach(entry):
             server = Server(f"url:{self.new_id()}", entry["name"], entry)
-            name = self._name_for_agent(entry["name"], taken - {entry["name"]})
-            return self._over_stdio(Declaration(server, name, "", remote=True), declared)
+            return self._over_stdio(server, taken - {entry["name"]}, into, remote=True)
         if entry.get("type") != "acp":
             return None
         way = self.way()
@@ -89,10 +99,9 @@ class Offers:
         known = self._servers.get(id)
         server = Server(id, entry["name"], entry, way=known.way if known is not None else None)
         self._servers[id] = server
-        name = self._name_for_agent(entry["name"], taken)
         if way == "http":
-            return self._over_http(server, name, declared)
-        return self._over_stdio(Declaration(server, name, ""), declared)
+            return self._over_http(server, taken, into)
+        return self._over_stdio(server, taken, into)
 
     def release(self, declarations: Sequence[Declaration]) -> None:
         for declaration in declarations:
@@ -103,6 +112,8 @@ class Offers:
                 del self._servers[declaration.server.id]
             for link in list(declaration.links):
                 link.close()
+            if self.agent.servers != "one_per_name":  # such an agent keeps the name
+                self.names.free([declaration.name])
 
     def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:
         """Whether it is a server on the web, of a kind that the agent does not take."""
@@ -110,27 +121,29 @@ class Offers:
         given = isinstance(entry.get("name"), str) and isinstance(entry.get("url"), str)
         return not takes and given and self.agent.stdio and self.mode != "off"
 
-    def _over_stdio(self, declaration: Declaration, declared: list[Declaration]) -> dict[str, Any]:
+    def _over_stdio(
+        self, server: Server, taken: set[str], into: SetUp, *, remote: bool = False
+    ) -> dict[str, Any]:
         address = self.door.open()
+        declaration = self._declare(server, taken, into, remote=remote)
         declaration.token = self.door.issue(declaration)
-        declared.append(declaration)
         argv = [sys.executable, "-I", "-S", _SHIM]
         env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
         return stdio_entry(declaration.name, argv, env, self.agent.version)
 
-    def _over_http(self, server: Server, name: str, declared: list[Declaration]) -> dict[str, Any]:
+    def _over_http(self, server: Server, taken: set[str], into: SetUp) -> dict[str, Any]:
         assert self.http is not None
         assert self.http.origin is not None
-        declaration = Declaration(server, name, "")
-
+        declaration = self._declare(server, taken, into)
         path, token = self.http.publish(lambda session: self.over_http(declaration, session))
         declaration.path = path
-        declared.append(declaration)
         authorization = {"Authorization": f"Bearer {token}"}
-        return http_entry(name, self.http.origin + path, authorization)
+        return http_entry(declaration.name, self.http.origin + path, authorization)
 
-    def _name_for_agent(self, name: str, taken: set[str]) -> str:
-        if self.agent.by_name:
-            name = unique_name(name, self._names | taken)
-        self._names.add(name)
-        return name
+    def _declare(
+        self, server: Server, taken: set[str], into: SetUp, *, remote: bool = False
+    ) -> Declaration:
+        name = self.names.choose(server.name, taken, into.own_names.get(server.name))
+        declaration = Declaration(server, name, "", into.session, remote)
+        into.declared.append(declaration)
+        return declaration

@@ -31,6 +31,7 @@ from conductor.limits import Limits
 from conductor.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     ErrorObject,
@@ -52,6 +53,7 @@ __all__ = [
     "HIGH_WATER",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
+    "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "REQUEST_CANCELLED",
     "UNUSUAL",

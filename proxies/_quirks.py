@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 import yaml
 
-__all__ = ["QUIRKS", "Entry", "Quirk", "load", "quirks_of"]
+__all__ = ["QUIRKS", "Entry", "McpServers", "Quirk", "load", "mcp_servers_of", "quirks_of"]
 
 Quirk: TypeAlias = Literal[
     "early_updates",
@@ -21,6 +21,7 @@ Quirk: TypeAlias = Literal[
     "protocol_version_text",
     "unannounced_tool_calls",
 ]
+McpServers: TypeAlias = Literal["by_session", "one_per_name", "shared"]
 QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
 
 
@@ -29,7 +30,9 @@ class Entry:
     """One line of the table."""
 
     name: str
-    quirks: list[str]
+    quirks: list[str] = attrs.field(factory=list)
+    mcp_servers: McpServers | None = None
+    """How the agent keeps MCP servers, if that is known."""
     since: str | None = None
     until: str | None = None
 
@@ -51,8 +54,18 @@ def load() -> dict[str, list[Entry]]:
 
 def quirks_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> set[str]:
     """The quirks of who introduces itself like this; one that does not has those of everybody."""
+    return {quirk for entry in _matching(entries, info) for quirk in entry.quirks}
+
+
+def mcp_servers_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> McpServers | None:
+    """How the agent that introduces itself like this keeps MCP servers; `None` if unknown."""
+    said = [entry.mcp_servers for entry in _matching(entries, info) if entry.mcp_servers]
+    return said[-1] if said else None
+
+
+def _matching(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> Iterator[Entry]:
     name, version = (str((info or {}).get(key) or "") for key in ("name", "version"))
-    return {quirk for entry in entries if entry.applies_to(name, version) for quirk in entry.quirks}
+    return (entry for entry in entries if entry.applies_to(name, version))
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 from bridges_providers import BINDINGS, declaration
 from bridges_situation import situation
 
+from bridges.declarations import abilities
 from conductor.bridging import declared_server_names
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
@@ -122,7 +124,7 @@ async def test_a_malformed_declaration_is_refused():
         ("claude-agent-acp", ["tools", "tools"]),
         ("OpenCode", ["tools", "tools-2"]),
         ("fast-agent", ["tools", "tools-2"]),
-        ("somebody else", ["tools", "tools-2"]),
+        ("somebody else", ["tools", "tools"]),
     ],
 )
 async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, names):
@@ -132,6 +134,36 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
     async with situation(handlers={"initialize": hello}) as on:
         given = [await on.declare(), await on.declare()]
         assert [servers[0]["name"] for servers in given] == names
+
+
+@pytest.mark.parametrize(
+    ("name", "servers"),
+    [
+        ("OpenCode", "shared"),
+        ("fast-agent", "one_per_name"),
+        ("fast-agent-mcp", "one_per_name"),
+        ("@agentclientprotocol/claude-agent-acp", "by_session"),
+        ("codex-acp", "by_session"),
+        ("gemini-cli", "by_session"),
+        ("qwen-code", "by_session"),
+        ("@mistralai/mistral-vibe", "by_session"),
+        ("somebody else", None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("member", ["name", "title"])
+def test_how_agents_keep_servers_is_known_by_name_or_title(name, servers, member):
+    answer = {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {member: name}}
+    assert abilities(json.dumps(answer).encode()).servers == servers
+
+
+async def test_two_servers_of_one_set_up_have_different_names():
+    """Whatever the agent: most keep the servers of a session by name."""
+    async with situation() as on:
+        own = {"name": "tools-2", "command": "/bin/own", "args": [], "env": []}
+        bridged = [declaration("serverId", id=id) for id in ("a", "b", "c")]
+        given = await on.declare(bridged[0], own, *bridged[1:])
+    assert [entry["name"] for entry in given] == ["tools", "tools-2", "tools-3", "tools-4"]
 
 
 async def test_a_renamed_server_is_told_in_the_answer():

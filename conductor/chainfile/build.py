@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 from conductor.chainfile import paths
 from conductor.chainfile.document import Document
-from conductor.chainfile.grammar import File, Item, TlsItem
+from conductor.chainfile.grammar import AgentItem, File, Item, TlsItem
 from conductor.chainfile.model import ChainFile, Component, Limits, Tls, ValuePath
 from conductor.chainfile.naming import command_name
 
@@ -60,6 +60,12 @@ def build_chain(
     )
 
 
+def _about_cancellation(item: Item) -> dict[str, Any]:
+    if not isinstance(item, AgentItem):
+        return {}
+    return {"cancel_timeout": item.cancel_timeout, "on_cancel_timeout": item.on_cancel_timeout}
+
+
 def _component(
     item: Item,
     name: str,
@@ -100,6 +106,7 @@ def _component(
         request_timeout=item.request_timeout,
         stall_timeout=item.stall_timeout,
         on_stall=item.on_stall,
+        **_about_cancellation(item),
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,

@@ -16,7 +16,16 @@ import cattrs
 
 from conductor.chainfile.classes import class_hook, key_of
 from conductor.chainfile.mistakes import Mistake, Mistakes, collect, expected, mistake
-from conductor.chainfile.model import Dialect, Limits, McpBridge, OnFailure, OnStall, Restarts
+from conductor.chainfile.model import (
+    CANCEL_TIMEOUT,
+    Dialect,
+    Limits,
+    McpBridge,
+    OnCancelTimeout,
+    OnFailure,
+    OnStall,
+    Restarts,
+)
 from conductor.chainfile.problems import closest
 from conductor.chainfile.structure import converter
 from conductor.chainfile.units import Argv, Bytes, Seconds, seconds
@@ -192,16 +201,16 @@ class Item:
     required: bool = False
 
 
-_KEYS = {key_of(field) for field in attrs.fields(Item)}
-
-
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class AgentItem(Item):
     """The agent as it is written: nothing is behind it that could take its place."""
 
     on_failure: Literal["restart", "end_chain"] | None = None
+    cancel_timeout: Seconds = attrs.field(default=CANCEL_TIMEOUT, validator=_positive)
+    on_cancel_timeout: OnCancelTimeout = "answer"
 
 
+_KEYS = {key_of(field) for field in attrs.fields(AgentItem)}
 _LIMITS = Limits()
 
 

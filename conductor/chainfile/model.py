@@ -16,12 +16,14 @@ from conductor.chainfile.places import Place
 from conductor.limits import Limits
 
 __all__ = [
+    "CANCEL_TIMEOUT",
     "MAX_PROXIES",
     "ChainFile",
     "Component",
     "Dialect",
     "Limits",
     "McpBridge",
+    "OnCancelTimeout",
     "OnFailure",
     "OnStall",
     "Restarts",
@@ -30,11 +32,14 @@ __all__ = [
     "Written",
 ]
 
+CANCEL_TIMEOUT = 10.0
+"""Seconds that an agent has by default to end what was cancelled."""
 MAX_PROXIES = 64
 """How many proxies a chain may have after its nested chains were put in line."""
 
 Dialect: TypeAlias = Literal["proxy", "_proxy"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
+OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
 McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
@@ -124,6 +129,10 @@ class Component(msgspec.Struct, frozen=True):
     """Seconds of silence during a prompt turn that count as a hang; None: never."""
     on_stall: OnStall = "report"
     """How far to go about a hang: the highest rung of the ladder."""
+    cancel_timeout: float = CANCEL_TIMEOUT
+    """Of an agent: seconds after which what was cancelled and goes on is ended in its place."""
+    on_cancel_timeout: OnCancelTimeout = "answer"
+    """Whether the agent is restarted then, too."""
     on_failure: OnFailure | None = None
     """What follows when the component fails; None is the default of its kind."""
     restarts: Restarts | None = None

@@ -87,6 +87,10 @@ def _facts(component: Component) -> Iterator[tuple[str, str]]:
         yield "request_timeout", f"{method}: {seconds:g}s"
     if component.stall_timeout is not None:
         yield "stall_timeout", f"{component.stall_timeout:g}s"
+    from conductor.chainfile.model import CANCEL_TIMEOUT
+
+    if component.cancel_timeout != CANCEL_TIMEOUT or component.on_cancel_timeout != "answer":
+        yield "cancel_timeout", f"{component.cancel_timeout:g}s ({component.on_cancel_timeout})"
     if component.on_failure is not None:
         yield "on_failure", component.on_failure
     if component.restarts is not None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import msgspec
@@ -23,6 +23,8 @@ import trio
 from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import ValuePath
 from conductor.components.base import Component, Host
+from conductor.components.cancel_monitor import CancelMonitor
+from conductor.components.cancellation import CancelDue, TurnOverdue
 from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
 from conductor.components.far_end import Opener, SpawnError, opener
 from conductor.components.initialization import Initialization
@@ -38,7 +40,7 @@ from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.log import Logger, get_logger
-from conductor.messages import error_of
+from conductor.messages import REQUEST_CANCELLED, encode_error, error_of
 from conductor.routing.handshake import Handshake
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
@@ -61,6 +63,8 @@ class CommandComponent(Component):
     initialization: Initialization = attrs.field(init=False)
     contract: Contract = attrs.field(init=False)
     _watching: Watching | None = attrs.field(default=None, init=False)
+    _cancels: CancelMonitor | None = attrs.field(default=None, init=False)
+    """Of an agent."""
     _log: Logger = attrs.field(init=False)
     host: Host = attrs.field(init=False)
     _open: Opener = attrs.field(init=False)
@@ -86,7 +90,11 @@ class CommandComponent(Component):
             from conductor.components.watching import Watching
 
             watch = Watch(self.spec.request_timeout, self.spec.stall_timeout, self.spec.on_stall)
-            self._watching = self.wire.observer = Watching(self.wire, watch, self._on_due)
+            self._watching = self.wire.observer = Watching(watch, self._on_due)
+        if self.role == "agent":
+            self._cancels = self.wire.turns = CancelMonitor(
+                self.spec.cancel_timeout, self._speaks_version_2, self._on_cancel_due
+            )
 
     @property
     def name(self) -> str:
@@ -185,6 +193,8 @@ class CommandComponent(Component):
         beside: list[Callable[[], Awaitable[None]]] = [self.initialization.watch]
         if self._watching is not None:
             beside.append(self._watching.run)
+        if self._cancels is not None:
+            beside.append(self._cancels.run)
         if again:
             beside.append(partial(self._restore, life))
         await life.run(self.host.gate(self), beside)
@@ -227,19 +237,26 @@ class CommandComponent(Component):
         self._log.warning("component was started again", lost_sessions=lost)
         if self.role == "agent":
             wire.lost.update(lost)
-            self._end_turns(result)
+            self._end_turns()
         self.host.restarted(self, lost)
         wire.release()
         self.host.flusher.made_room()
 
-    def _end_turns(self, result: Mapping[str, Any]) -> None:
+    def _end_turns(self) -> None:
         """In version 2 a turn is not a request that could be answered: say that there is none."""
-        if result.get("protocolVersion") != 2:
-            return
+        if self._speaks_version_2():
+            for session in (*self.wire.recollection.sessions, *self.wire.lost):
+                self._report_idle(session)
+
+    def _report_idle(self, session: str, reason: str | None = None) -> None:
+        """Version 2: say in the agent's place that no turn runs in a session."""
         update = {"sessionUpdate": "state_update", "state": "idle"}
-        for session in (*self.wire.recollection.sessions, *self.wire.lost):
-            params = msgspec.json.encode({"sessionId": session, "update": update})
-            self.wire.plain.neighbour.notify("session/update", params)
+        if reason is not None:
+            update["stopReason"] = reason
+        params = msgspec.json.encode({"sessionId": session, "update": update})
+        if self._cancels is not None:
+            self._cancels.on_notification("session/update", params)
+        self.wire.plain.neighbour.notify("session/update", params)
 
     def _gone(self, life: Life) -> None:
         """It is over: say so to everyone who waits for it."""
@@ -314,6 +331,54 @@ class CommandComponent(Component):
                     self.wire.plain.cancel(call)
             case "restart":
                 self._kill_because(f"was silent for {seconds:.3g} s (stall_timeout)")
+
+    def _on_cancel_due(self, due: CancelDue) -> None:
+        """What was cancelled goes on: end it in the agent's place."""
+        seconds = self.spec.cancel_timeout
+        if isinstance(due, TurnOverdue):
+            if self._watching is not None and self._watching.watch.is_climbing(due.session):
+                return  # `on_stall` decides about this turn
+            self._end_cancelled_turn(due, seconds)
+        elif due.session is not None and not self._speaks_version_2():
+            # Few agents know how to cancel a prompt as a request.
+            self._log.warning("withdrawn prompt goes on: sending session/cancel", seconds=seconds)
+            self._cancel_turn(due.session)
+        else:
+            self._log.warning("withdrawn request was not answered", method=due.call.method)
+            self.wire.answer_for(due.call, None, self._cancelled_error(due.call))
+
+    def _end_cancelled_turn(self, due: TurnOverdue, seconds: float) -> None:
+        restarts = self.spec.on_cancel_timeout == "restart"
+        self._log.warning(
+            "cancelled turn goes on: ended in the agent's place",
+            session=due.session,
+            seconds=seconds,
+            restart=restarts,
+        )
+        how = f"did not end the cancelled turn within {seconds:g} s"
+        self.host.tell(
+            due.session,
+            f"{self.name} {how}",
+            "the turn was ended without it; "
+            + ("it is restarted" if restarts else "if it does not react, restart the agent"),
+            severity="error",
+        )
+        for call in due.prompts:
+            if self._speaks_version_2():
+                self.wire.answer_for(call, None, self._cancelled_error(call))
+            else:
+                self.wire.answer_for(call, b'{"stopReason":"cancelled"}', None)
+        if due.running:
+            self._report_idle(due.session, "cancelled")
+        if restarts:
+            self._kill_because(f"{how} (cancel_timeout)")
+
+    def _cancelled_error(self, call: Call) -> bytes:
+        reason = f"{call.method} was cancelled, and {self.name} did not answer"
+        return encode_error(REQUEST_CANCELLED, reason, {"component": self.name})
+
+    def _speaks_version_2(self) -> bool:
+        return (self.initialization.result or {}).get("protocolVersion") == 2
 
     def _cancel_turn(self, session: str) -> None:
         params = msgspec.json.encode({"sessionId": session})

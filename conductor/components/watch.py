@@ -23,16 +23,16 @@ from typing import Final, Literal, TypeAlias
 import attrs
 import msgspec
 
+from conductor.components.alarm import NEVER
 from conductor.connection.calls import Call
 from conductor.frames import UNUSUAL
 from conductor.messages import Payload
 from conductor.routing.recollection import session_of
 
-__all__ = ["LADDER", "NEVER", "Due", "Rung", "Stalled", "TimedOut", "Watch"]
+__all__ = ["LADDER", "Due", "Rung", "Stalled", "TimedOut", "Watch"]
 
 Rung: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 LADDER: Final[tuple[Rung, ...]] = ("report", "cancel", "cancel_request", "restart")
-NEVER: Final = float("inf")
 
 _RUNNING: Final = frozenset({"pending", "in_progress"})
 
@@ -173,6 +173,13 @@ class Watch:
                 found.append(Stalled(name, tuple(session.prompts), rung, silent))
                 session.climbed += 1
         return found
+
+    def is_climbing(self, session: str) -> bool:
+        """Whether a turn was cancelled for its silence, and more than that is still to come."""
+        found = self._sessions.get(session)
+        if found is None or not found.open:
+            return False
+        return LADDER.index("cancel") < found.climbed <= LADDER.index(self.highest)
 
     def forget(self) -> None:
         """The component is gone."""

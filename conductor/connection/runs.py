@@ -75,6 +75,12 @@ class Run(msgspec.Struct, eq=False, gc=False):
             self._params = params
         return self._params
 
+    def contains(self, word: bytes) -> bool:
+        """Whether the bytes of any of them contain a word, be it in a value or a name."""
+        if self._lines is not None:
+            return word in self._lines
+        return any(word in bytes(params) for params in self.params)
+
     def framed(self, head: bytes, tail: bytes) -> bytes:
         """The notifications as lines, with `head` and `tail` around the params of each."""
         lines = self._lines

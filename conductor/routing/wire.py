@@ -70,6 +70,31 @@ class Observer(Protocol):
         """The component notifies."""
 
 
+class Turns(Protocol):
+    """Wants to see the turns of an agent, and what cancels them; no updates in version 1."""
+
+    reports_states: bool
+    """Version 2: whether the agent's updates are shown, for the states among them."""
+
+    def on_prompt(self, call: Call, params: Payload | None) -> None:
+        """The agent gets a prompt."""
+
+    def on_cancel(self, params: Payload | None) -> None:
+        """The agent gets `session/cancel`."""
+
+    def on_withdrawn(self, call: Call) -> None:
+        """The agent gets `$/cancel_request`."""
+
+    def on_answered(self, call: Call) -> None:
+        """The agent answered, or was answered for."""
+
+    def on_run(self, run: Run) -> None:
+        """The agent sent several notifications of one method."""
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        """The agent sent a notification."""
+
+
 @attrs.define(eq=False, repr=False)
 class Wire:
     """The connection of one component, client or parent conductor.
@@ -95,6 +120,8 @@ class Wire:
     answers: dict[str, bytes] = attrs.field(factory=dict)
     """Results for requests to the successor that are answered from the record (`restoring`)."""
     observer: Observer | None = None
+    turns: Turns | None = None
+    """Of an agent."""
     interceptor: Callable[[Call, str, Payload | None], bool] | None = None
     """Asked first about a request of `REMEMBERED`; true if it has taken care of it."""
     lost: set[str] = attrs.field(factory=set)
@@ -131,15 +158,17 @@ class Wire:
             held.pass_by(self)
 
     def give_up(self, call: Call, reason: str) -> None:
-        """Answer a call in the component's place, and let the component know; a late answer of its
-        own is dropped."""
+        """Answer a call in the component's place with an error, and let the component know."""
+        self.plain.cancel(call)
+        self.answer_for(call, None, encode_error(INTERNAL_ERROR, reason, {"component": self.name}))
+
+    def answer_for(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        """Answer a call in the component's place; a late answer of its own is dropped."""
         connection = self.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
-        self.plain.cancel(call)
         del connection.sent[call.target_id]
-        error = encode_error(INTERNAL_ERROR, reason, {"component": self.name})
-        self.on_answer(call, None, error)
+        self.on_answer(call, result, error)
 
     def end_input(self, why: bytes) -> None:
         """The peer says nothing more, but may read: whoever asked it, or asks it now, gets the
@@ -194,7 +223,10 @@ class Wire:
         if self.swallowed is not None or self.observer is not None:
             for each in run.params:
                 self.on_notification(run.method, each)
-        elif run.method in SPECIAL:
+            return
+        if self.turns is not None and self.turns.reports_states:
+            self.turns.on_run(run)
+        if run.method in SPECIAL:
             special_run(self, run)
         else:
             self.plain.neighbour.notify_run(run)
@@ -202,6 +234,8 @@ class Wire:
     def on_notification(self, method: str, params: Payload | None) -> None:
         if self.observer is not None:
             self.observer.on_heard(method, params)
+        if self.turns is not None and self.turns.reports_states:
+            self.turns.on_notification(method, params)
         if method in SPECIAL:
             try:
                 special_notification(self, method, params)
@@ -215,6 +249,8 @@ class Wire:
             self.recollection.answered(call, result)
         if self.observer is not None:
             self.observer.on_answered(call)
+        if self.turns is not None:
+            self.turns.on_answered(call)
         call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]
 
     def on_malformed(self, frame: Malformed, call: Call | None) -> None:

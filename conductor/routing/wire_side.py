@@ -32,6 +32,7 @@ __all__ = ["CLIENTS", "WireSide"]
 
 CLIENTS: Final = frozenset({"client", "parent"})
 """Roles of those who ask the chain for something."""
+_SESSION_CANCEL: Final = "session/cancel"
 _FOR_SERVERS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """What whoever offers an MCP server is asked. A client that offers none may not know how to refuse;
 it is asked when the proxy that did was left out."""
@@ -70,6 +71,8 @@ class WireSide(Side):
             self.neighbour.respond(call, None, error)
             return
         call.target = self
+        if wire.turns is not None and method == "session/prompt":
+            wire.turns.on_prompt(call, params)
         if wire.observer is not None and not self.wrapped:
             wire.observer.on_asked(call, method, params)
         id = connection.open(call)
@@ -104,6 +107,8 @@ class WireSide(Side):
             return
         if connection is None:
             return
+        if self.wire.turns is not None and method == _SESSION_CANCEL:
+            self.wire.turns.on_cancel(params)
         if self.wrapped:
             connection.write(wrap_notification(self.wire.dialect, method, params))
         else:
@@ -111,7 +116,7 @@ class WireSide(Side):
 
     def notify_run(self, run: Run) -> None:
         connection = self.wire.connection
-        if connection is None or self.wire.held is not None:
+        if connection is None or self.wire.held is not None or run.method == _SESSION_CANCEL:
             super().notify_run(run)
             return
         head, tail = notification_frame(self.wire.dialect if self.wrapped else None, run.method)
@@ -134,6 +139,8 @@ class WireSide(Side):
         connection = self.wire.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
+        if self.wire.turns is not None:
+            self.wire.turns.on_withdrawn(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)
         if self.wrapped and self.wire.role == "parent":
             connection.write(wrap_notification(self.wire.dialect, CANCEL, params))

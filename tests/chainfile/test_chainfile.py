@@ -316,3 +316,18 @@ def test_no_text_raises_anything_but_a_chain_file_error(
     except ChainFileError as error:
         shown = str(error)
         assert "error: " in shown
+
+
+def test_the_time_to_end_a_cancelled_turn_is_the_agents(
+    chain: Callable[..., ChainFile], problems: Callable[..., str]
+) -> None:
+    start = "version: 1\nagent: {run: [x]"
+    by_default = chain(start + "}\n").agent
+    given = chain(start + ", cancel_timeout: 1m, on_cancel_timeout: restart}\n").agent
+
+    assert by_default is not None
+    assert given is not None
+    assert (by_default.cancel_timeout, by_default.on_cancel_timeout) == (10.0, "answer")
+    assert (given.cancel_timeout, given.on_cancel_timeout) == (60.0, "restart")
+    assert "cancel_timeout: must be more than zero" in problems(start + ", cancel_timeout: 0s}\n")
+    assert "`cancel_timeout`" in problems("version: 1\nproxies: [{run: x, cancel_timeout: 1s}]\n")

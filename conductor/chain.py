@@ -321,11 +321,18 @@ class Chain(Host):
             self.client.end_input(_GONE)
             self.flusher.flush()
             if self._door.state == "starting":
-                await self._settled.wait()  # what waits behind the door is to be delivered
+                await self._wait_settled()  # what waits behind the door is to be delivered
             if self._door.state == "open":
                 self._finish(Ending("client"))
             else:
                 self._finish(Ending("never started" if self._door.tried else "client"))
+
+    async def _wait_settled(self) -> None:
+        """Wait for the end of an initialization, as long as for open requests after one."""
+        with trio.move_on_after(self.stop_timeout):
+            while not self._settled.is_set() and not self.transport.deaf():
+                with trio.move_on_after(_LOOK_AGAIN):
+                    await self._settled.wait()
 
     async def _read_client(self) -> None:
         self._nursery.start_soon(self._write_client, self._connection)

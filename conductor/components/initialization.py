@@ -29,6 +29,7 @@ from conductor.routing.handshake import (
     Fail,
     Handshake,
     Refused,
+    SentBack,
 )
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
@@ -93,6 +94,10 @@ class Initialization:
         if self._own is not None:
             self._decide(Echoed(), lambda: None)
 
+    def sent_back(self, method: str) -> None:
+        if self._own is not None:
+            self._decide(SentBack(method), lambda: None)
+
     # -- CallTarget ------------------------------------------------------------------------------
 
     def cancel(self, call: Call) -> None:
@@ -133,7 +138,7 @@ class Initialization:
             return
         assert error is not None
         refused = request_error(error)
-        text = f"{refused.message} {refused.data}"
+        text = f"{refused.message}: {refused.data}" if refused.data else refused.message
         if self._inner is not None:
             self._finish(None, error)
         else:

@@ -6,12 +6,14 @@ from components that know only the other name, as seen in the wild (interop §1.
     an error -32601                     ask again in the other dialect, on the same connection
     an error -32600                     the component may be spent: start it again, other dialect
                                         (unless it is about the protocol version: a real answer)
-    the init comes back as an echo      (Rust) refuse the echo, ask again on the same connection
-    it answers without ever having      it answers anything: ask again; if that is all it does,
-      initialised its successor         it is no proxy
+    the init comes back in an envelope  (Rust) refuse the echo, ask again on the same connection
+    it answers without ever having      it is no proxy
+      initialised its successor
+    the init comes back as it was sent  it is no ACP component (`cat`)
     it closes                           start it again, other dialect
 
-Any other error is a real answer, and goes to whoever asked.
+With no dialect left to try, these are failures that say what the component may be instead. Any
+other error is the component's real answer, and is passed on to the predecessor.
 """
 
 from __future__ import annotations
@@ -25,7 +27,17 @@ import msgspec
 from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND
 from conductor.routing.envelope import DIALECTS, Dialect
 
-__all__ = ["AnsweredAlone", "Ask", "Closed", "Echoed", "Fail", "Handshake", "Pass", "Refused"]
+__all__ = [
+    "AnsweredAlone",
+    "Ask",
+    "Closed",
+    "Echoed",
+    "Fail",
+    "Handshake",
+    "Pass",
+    "Refused",
+    "SentBack",
+]
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -44,11 +56,17 @@ class AnsweredAlone(msgspec.Struct, frozen=True):
     """The component answered with a result, but never initialised its successor."""
 
 
+class SentBack(msgspec.Struct, frozen=True):
+    """The component sent an init to its predecessor, outside of an envelope."""
+
+    method: str
+
+
 class Closed(msgspec.Struct, frozen=True):
     """The component ended, or closed its output, before it answered."""
 
 
-Event: TypeAlias = Refused | Echoed | AnsweredAlone | Closed
+Event: TypeAlias = Refused | Echoed | AnsweredAlone | SentBack | Closed
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -99,23 +117,40 @@ class Handshake:
         """What to do about a reaction."""
         match event:
             case Echoed():
-                return self._next(anew=False, otherwise=Pass())
-            case Refused(code=code, text=text):
-                if code == METHOD_NOT_FOUND:
-                    return self._next(anew=False, otherwise=Pass())
-                if code == INVALID_REQUEST and "version" not in text:
-                    return self._next(anew=True, otherwise=Pass())
-                return Pass()
-            case AnsweredAlone():
                 return self._next(
                     anew=False,
                     otherwise=Fail(
-                        "it answered its initialization without initializing its successor: "
-                        "is it an agent rather than a proxy?"
+                        f"it sent its own initialization on to its successor: it does not know "
+                        f"`{self.method}`"
                     ),
+                )
+            case Refused(code=code, text=text):
+                if code == METHOD_NOT_FOUND:
+                    return self._next(anew=False, otherwise=Fail(self._unknown(text)))
+                if code == INVALID_REQUEST and "version" not in text:
+                    return self._next(anew=True, otherwise=Fail(self._unknown(text)))
+                return Pass()
+            case AnsweredAlone():
+                return Fail(
+                    f"it answered `{self.method}` without having initialized its successor: is it "
+                    "an agent rather than a proxy?"
+                )
+            case SentBack(method=method):
+                what = "what it was sent" if method == self.method else f"`{method}`"
+                return Fail(
+                    f"it sent {what} back instead of answering `{self.method}`: is it a program "
+                    "that speaks ACP?"
                 )
             case Closed():
                 return self._next(anew=True, otherwise=Fail("it ended during initialization"))
+
+    def _unknown(self, text: str) -> str:
+        """For people: it does not take the init in any dialect; `text` is what it says."""
+        if self.role == "agent":
+            hint = "is it an agent, and does its command line ask it to speak ACP?"
+        else:
+            hint = "is it an agent rather than a proxy?"
+        return f"it does not take `{self.method}`: {hint} It says: {text}"
 
     def _next(self, *, anew: bool, otherwise: Pass | Fail) -> Ask | Pass | Fail:
         if self.role == "agent" or not self._left:

@@ -53,6 +53,8 @@ def special_request(wire: Wire, call: Call, method: str, params: Payload | None)
         side.neighbour.request(call, inner.method, inner.params)
     elif method in INITS:
         if wire.role != "parent":
+            if wire.init is not None:
+                wire.init.sent_back(method)
             raise _misuse("initialize/proxy requests are only sent by the conductor")
         if wire.initialized:
             raise _misuse("a connection is initialized only once")
@@ -62,6 +64,9 @@ def special_request(wire: Wire, call: Call, method: str, params: Payload | None)
         raise _misuse("a connection is initialized only once")
     elif method == "initialize" and wire.role == "parent":
         raise _misuse("this conductor runs as a proxy: expected `proxy/initialize`")
+    elif method == "initialize" and wire.init is not None:
+        wire.init.sent_back(method)
+        raise _misuse("`initialize` is not for the client: proxies send it in `proxy/successor`")
     else:
         wire.plain.neighbour.request(call, method, params)
 

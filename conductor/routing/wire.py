@@ -47,6 +47,9 @@ class Init(Protocol):
     def echoed(self, method: str) -> None:
         """The component sent a proxy init to its successor."""
 
+    def sent_back(self, method: str) -> None:
+        """The component sent an init to its predecessor."""
+
     def successor_answered(self, call: Call) -> None:
         """The component gets the answer to a call that it forwarded to its successor."""
 

@@ -4,7 +4,18 @@ import time
 
 import psutil
 import pytest
-from processes.editor import HERE, agent, chunk, conversation, encoded, probe, proxy, python, words
+from processes.editor import (
+    HERE,
+    agent,
+    chunk,
+    conversation,
+    encoded,
+    probe,
+    proxy,
+    python,
+    wait_until_idle,
+    words,
+)
 
 
 def wrapped(*command, flags=()):
@@ -166,3 +177,31 @@ def test_leaving_before_initialize_is_no_failure(start_agent):
     editor = start_agent(probe())
 
     assert editor.leave() == 0
+
+
+SILENT = {"run": python("pass_proxy.py", "--wrong", "silent", "--dialect", "_proxy")}
+"""A proxy that never answers its initialization, in the dialect that it is asked in first."""
+
+
+def test_a_client_that_dies_while_a_component_starts_is_not_waited_for(start):
+    editor = start("agent", *words(SILENT["run"], agent()))  # with a stop_timeout of 5 s
+    editor.request("initialize", protocolVersion=1)
+    wait_until_idle(editor.pid)
+    began = time.monotonic()
+    editor.process.stdout.close()
+
+    assert editor.leave() == 3
+    assert time.monotonic() - began < 4
+
+
+def test_a_client_that_only_reads_while_a_component_starts_is_answered_in_time(start_file):
+    editor = start_file({"run": agent()}, SILENT)
+    editor.request("initialize", protocolVersion=1)
+    editor.close_stdin()
+    began = time.monotonic()
+
+    (answer,) = editor.rest()
+
+    assert answer["error"]["code"] == -32603
+    assert editor.wait() == 3
+    assert time.monotonic() - began < 15

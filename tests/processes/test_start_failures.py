@@ -120,6 +120,19 @@ def test_a_proxy_that_never_answers_is_named(start_file):
     assert editor.leave() == 3
 
 
+@pytest.mark.parametrize(
+    ("proxies", "last", "name"),
+    [([["cat"]], agent(), "cat"), ([], ["cat"], "cat"), ([agent()], agent(), "echo_agent")],
+)
+def test_a_program_that_is_no_such_component_is_named_at_once(start_agent, proxies, last, name):
+    editor = start_agent(*proxies, last)
+
+    error = editor.initialize()["error"]
+
+    assert (error["code"], error["data"]["component"]) == (-32603, name)
+    assert editor.leave() == 3
+
+
 def test_the_last_lines_of_stderr_are_in_the_error(start_file):
     lines = "".join(f"echo line {number} >&2; " for number in range(50))
     editor = start_file(["/bin/sh", "-c", f"{lines} printf '\\033[31mred\\033[0m' >&2; exit 9"])

@@ -13,6 +13,7 @@ from conductor.routing.handshake import (
     Handshake,
     Pass,
     Refused,
+    SentBack,
 )
 
 UNKNOWN = Refused(-32601, "Method not found proxy/initialize")
@@ -26,7 +27,6 @@ BROKEN = Refused(-32603, "Internal error")
     [
         (UNKNOWN, Ask("_proxy")),
         (Echoed(), Ask("_proxy")),
-        (AnsweredAlone(), Ask("_proxy")),
         (SPENT, Ask("_proxy", anew=True)),
         (Closed(), Ask("_proxy", anew=True)),
         (VERSION, Pass()),
@@ -45,7 +45,7 @@ def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
 
 @pytest.mark.parametrize(
     ("event", "reaction"),
-    [(UNKNOWN, Pass), (Echoed(), Pass), (SPENT, Pass), (AnsweredAlone(), Fail), (Closed(), Fail)],
+    [(UNKNOWN, Fail), (Echoed(), Fail), (SPENT, Fail), (AnsweredAlone(), Fail), (Closed(), Fail)],
 )
 @pytest.mark.parametrize("given", [True, False])
 def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, given):
@@ -59,10 +59,35 @@ def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, giv
 
 @pytest.mark.parametrize(
     ("event", "reaction"),
-    [(UNKNOWN, Pass), (SPENT, Pass), (VERSION, Pass), (BROKEN, Pass), (Closed(), Fail)],
+    [(UNKNOWN, Fail), (SPENT, Fail), (VERSION, Pass), (BROKEN, Pass), (Closed(), Fail)],
 )
 def test_an_agent_has_one_name_for_it(event, reaction):
     handshake = Handshake("agent")
 
     assert (handshake.method, handshake.dialect) == ("initialize", None)
     assert isinstance(handshake.after(event), reaction)
+
+
+def test_a_proxy_that_answers_alone_is_not_asked_again():
+    reaction = Handshake("proxy").after(AnsweredAlone())
+
+    assert isinstance(reaction, Fail)
+    assert "`proxy/initialize` without having initialized its successor" in reaction.reason
+
+
+@pytest.mark.parametrize("role", ["proxy", "agent"])
+def test_a_program_that_sends_its_init_back_is_not_asked_again(role):
+    handshake = Handshake(role)
+
+    reaction = handshake.after(SentBack(handshake.method))
+
+    assert isinstance(reaction, Fail)
+    assert "is it a program that speaks ACP?" in reaction.reason
+
+
+@pytest.mark.parametrize("event", [UNKNOWN, SPENT])
+def test_what_a_component_says_against_its_init_is_in_the_failure(event):
+    reaction = Handshake("agent").after(event)
+
+    assert isinstance(reaction, Fail)
+    assert event.text in reaction.reason

@@ -76,22 +76,14 @@ async def test_a_proxy_that_closes_is_started_again(autojump_clock):
         await finish(table, request=await table.peer(0).receive())
 
 
-async def test_a_component_that_answers_anything_is_asked_again(autojump_clock):
-    async with seated(chain_of(1)) as table:
-        await table.send(INITIALIZE)
-        table.peer(0).answer(await table.peer(0).receive(), {"result": "for anything"})
-
-        await finish(table, request=await table.peer(0).receive())
-
-
 async def test_a_component_that_answers_without_its_successor_is_no_proxy(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
-        for _ in range(2):
-            table.peer(0).answer(await table.peer(0).receive(), ANSWER)
+        table.peer(0).answer(await table.peer(0).receive(), ANSWER)
 
         reply = await table.client.receive()
         assert reply["error"]["data"]["component"] == "p0"
+        assert "without having initialized its successor" in reply["error"]["message"]
         assert "is it an agent rather than a proxy?" in reply["error"]["message"]
 
 
@@ -109,6 +101,41 @@ async def test_a_real_refusal_reaches_the_client(error, autojump_clock):
 
         reply = await table.client.receive()
         assert (reply["error"]["code"], reply["error"]["message"]) == error[:2]
+
+
+async def test_an_agent_in_the_place_of_a_proxy_is_named(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        for method in ("proxy/initialize", "_proxy/initialize"):
+            request = await table.peer(0).receive()
+            assert request["method"] == method
+            table.peer(0).refuse(request, -32601, "Method not found", method)
+
+        error = (await table.client.receive())["error"]
+        assert (error["code"], error["data"]["component"]) == (-32603, "p0")
+        assert "is it an agent rather than a proxy?" in error["message"]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_a_program_that_sends_everything_back_is_named(count, autojump_clock):
+    async with seated(chain_of(count)) as table:
+        await table.send(INITIALIZE)
+        table.peer(0).send(await table.peer(0).receive())
+
+        error = (await table.client.receive())["error"]
+        assert (error["code"], error["data"]["component"]) == (-32603, "p0" if count else "agent")
+        assert "is it a program that speaks ACP?" in error["message"]
+
+
+async def test_a_proxy_that_initializes_its_predecessor_is_named(autojump_clock):
+    async with seated(chain_of(1)) as table:
+        await table.send(INITIALIZE)
+        await table.peer(0).receive()
+        table.peer(0).send({"id": 1, "method": "initialize", "params": PARAMS})
+
+        error = (await table.client.receive())["error"]
+        assert error["data"]["component"] == "p0"
+        assert "it sent `initialize` back" in error["message"]
 
 
 async def test_a_refusal_with_a_lone_surrogate_reaches_the_client(autojump_clock):
@@ -129,7 +156,9 @@ async def test_a_dialect_that_is_given_is_the_only_one_tried(dialect, autojump_c
         assert request["method"] == f"{dialect}/initialize"
         table.peer(0).refuse(request, *UNKNOWN)
 
-        assert (await table.client.receive())["error"]["code"] == -32601
+        error = (await table.client.receive())["error"]
+        assert error["data"]["component"] == "p0"
+        assert f"it does not take `{dialect}/initialize`" in error["message"]
 
 
 async def test_all_dialects_meet_in_one_chain(autojump_clock):

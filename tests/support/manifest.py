@@ -102,8 +102,10 @@ dialects | issue 2, Routing; interop §1.6 | Dialects are detected per component
     test_a_proxy_that_echoes_the_init_is_recognised
     test_a_proxy_that_is_spent_is_started_again
     test_a_proxy_that_closes_is_started_again
-    test_a_component_that_answers_anything_is_asked_again
     test_a_component_that_answers_without_its_successor_is_no_proxy
+    test_an_agent_in_the_place_of_a_proxy_is_named
+    test_a_program_that_sends_everything_back_is_named
+    test_a_proxy_that_initializes_its_predecessor_is_named
     test_a_real_refusal_reaches_the_client
     test_a_refusal_with_a_lone_surrogate_reaches_the_client
     test_a_dialect_that_is_given_is_the_only_one_tried

@@ -1,19 +1,32 @@
-"""The sum of a day, in memory or in a file that several chains share."""
+"""The sums of a day, in memory or in a file that several chains share.
+
+The file is locked while it is read and written, so a check and the addition that depends on it are
+one step for all processes. It is overwritten in place, since the lock is on the file itself. A
+crash between writing and truncating leaves the end of the old content behind the new, which is
+ignored.
+"""
 
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "LedgerError", "Sums"]
 
 Sums = dict[str, float]
+
+
+class LedgerError(Exception):
+    """The file cannot be read or written, or is no ledger; the text says which and why."""
 
 
 @attrs.define
@@ -23,38 +36,110 @@ class Ledger:
     file: Path | None = None
     _day: str = attrs.field(default="", init=False)
     _sums: Sums = attrs.field(factory=dict, init=False)
+    """Today's, as last seen."""
+    _unwritten: Sums = attrs.field(factory=dict, init=False)
+    """What was spent today and could not be written yet."""
 
-    def add(self, amounts: Mapping[str, float]) -> Sums:
-        """Add to today's sums and return them; nothing is added to read them.
+    def reserve(
+        self, amounts: Mapping[str, float], over: Callable[[Sums], str | None]
+    ) -> str | None:
+        """Add the amounts, unless `over` says why not for today's sums; return what it says.
 
-        Raises `OSError` when the file cannot be used.
+        Raises `LedgerError`, and `BlockingIOError` while another process has the file locked; then
+        nothing was added.
         """
-        today = datetime.date.today().isoformat()
+        self._turn_day()
+        refused: list[str | None] = []
+
+        def change(sums: Sums) -> Sums:
+            refused.append(over(sums))
+            return sums if refused[0] else _sum(sums, amounts)
+
+        self._transact(change)
+        return refused[0]
+
+    def add(self, amounts: Mapping[str, float]) -> None:
+        """Add what was spent. What cannot be written now is written with the next amounts.
+
+        Raises as `reserve`.
+        """
+        self._turn_day()
+        self._unwritten = _sum(self._unwritten, amounts)
+        self._transact(lambda sums: sums)
+
+    def give_back(self, amounts: Mapping[str, float], day: str) -> None:
+        """Take back what was reserved on a day, if that is still today. Raises as `reserve`."""
+        if day == self.today():
+            self.add({name: -amount for name, amount in amounts.items()})
+
+    def today(self) -> str:
+        return datetime.date.today().isoformat()
+
+    def sums(self) -> Sums:
+        """Today's sums; if the file cannot be read now, as last seen, with our own additions."""
+        self._turn_day()
+        try:
+            self._transact(lambda sums: sums)
+        except (LedgerError, BlockingIOError):
+            return _sum(self._sums, self._unwritten)
+        return self._sums
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _turn_day(self) -> None:
+        if self._day != self.today():
+            self._day, self._sums, self._unwritten = self.today(), {}, {}
+
+    def _transact(self, change: Callable[[Sums], Sums]) -> None:
+        """Replace today's sums, with what is unwritten added, by what `change` makes of them."""
         if self.file is None:
-            if self._day != today:
-                self._day, self._sums = today, {}
-            self._sums = _sum(self._sums, amounts)
-            return self._sums
-        # Opened for each addition, as another chain's conductor may have made the file.
-        descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600)
-        with open(descriptor, "r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            sums = _sum(_read(file.read(), today), amounts)
-            if amounts:
-                file.seek(0)
-                file.truncate()
-                json.dump({"day": today, "sums": sums}, file)
-            return sums
+            self._sums = change(_sum(self._sums, self._unwritten))
+            self._unwritten = {}
+            return
+        try:
+            # Opened each time, as another chain's conductor may have made the file.
+            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                before = _read(os.pread(descriptor, _MOST, 0), self._day)
+                after = change(_sum(before, self._unwritten))
+                after = {name: max(0, amount) for name, amount in after.items()}
+                if after != before:
+                    _write(descriptor, {"day": self._day, "sums": after})
+            finally:
+                os.close(descriptor)
+        except BlockingIOError:
+            raise
+        except OSError as exc:
+            raise LedgerError(f"{self.file} cannot be used: {exc.strerror}") from exc
+        except (ValueError, RecursionError) as exc:
+            raise LedgerError(f"{self.file} is no ledger ({exc}); remove it to begin anew") from exc
+        self._sums, self._unwritten = after, {}
+
+
+_MOST = 65536
+"""Bytes of the file that are read."""
 
 
 def _sum(sums: Sums, amounts: Mapping[str, float]) -> Sums:
-    return sums | {name: sums.get(name, 0) + amount for name, amount in amounts.items()}
+    return {**sums, **{name: sums.get(name, 0) + amount for name, amount in amounts.items()}}
 
 
-def _read(text: str, today: str) -> Sums:
-    """What the file says of today; a file that was cut off by a crash says nothing."""
-    try:
-        content = json.loads(text or "{}")
-        return dict(content["sums"]) if content.get("day") == today else {}
-    except (ValueError, KeyError, AttributeError):
+def _read(content: bytes, today: str) -> Sums:
+    """What the file says of today. An empty file says nothing, as one that was just made."""
+    if not content:
         return {}
+    read: Any = json.JSONDecoder().raw_decode(content.decode())[0]
+    match read:
+        case {"day": str(day), "sums": dict(sums)} if all(
+            isinstance(amount, int | float) and math.isfinite(amount) for amount in sums.values()
+        ):
+            return sums if day == today else {}
+    raise ValueError("expected `day` and `sums`")
+
+
+def _write(descriptor: int, content: Mapping[str, Any]) -> None:
+    data = json.dumps(content).encode()
+    if os.pwrite(descriptor, data, 0) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(descriptor, len(data))

@@ -1,8 +1,10 @@
 """`budget`: ends the spending when a session, or a day, has had enough.
 
 When a part of a limit is used the user is told once. At the limit, further prompts are refused
-without asking the agent, and a turn that runs into it is cancelled. What counts is what the agent
-reports: one that reports nothing is limited by turns only.
+without asking the agent, and a turn that runs into it is cancelled. A turn is counted before the
+agent is asked, and given back if it answers with an error. Tokens and cost are counted when the
+agent reports them, so turns that run at the same time may exceed a limit together by what they use;
+an agent that reports nothing is limited by turns only.
 
 Options:
     session, day  limits, each with `turns`, `tokens` and `cost`; what is left out is unlimited
@@ -10,24 +12,37 @@ Options:
     warn_at       the part of a limit at which the user is told; default 0.8
     tokens_are    whether the reported tokens are those of the `turn` (default) or of the `session`
     file          keeps the day's sums, for all chains that name it; without it a day ends with the
-                  chain
+                  chain. If it cannot be read and written, prompts are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
+import trio
 from attrs.validators import and_, ge, gt, le, optional
 
+from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on, per_session
 from proxies._commands import Announced, SlashCommands, answer, handled, say
-from proxies._ledger import Ledger
+from proxies._ledger import Ledger, LedgerError
 from proxies._meter import Counting, Meter, Spent
 from proxies._shapes import opened_session, update_of_kind
 
 __all__ = ["Budget", "Limits"]
+
+
+_ALL: Final = ("turns", "tokens", "cost")
+_IN_A_TURN: Final = ("tokens", "cost")
+"""What can run into its limit during a turn, which is counted before it begins."""
+_TRIES: Final = 20
+_BETWEEN_TRIES: Final = 0.1
+"""Seconds; a file that is locked for longer than all tries is treated as unusable."""
+
+log = get_logger(component="budget")
 
 
 @attrs.frozen
@@ -38,9 +53,12 @@ class Limits:
     tokens: int | None = attrs.field(default=None, validator=optional(ge(0)))
     cost: float | None = attrs.field(default=None, validator=optional(ge(0)))
 
-    def reached(self, sums: dict[str, float], part: float = 1.0) -> str | None:
+    def reached(
+        self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
+    ) -> str | None:
         """The first limit of which this part is used, as `3 of 5 turns`."""
-        for name, limit in attrs.asdict(self).items():
+        for name in names:
+            limit = getattr(self, name)
             if limit is not None and sums.get(name, 0) >= part * limit:
                 return f"{_shown(sums.get(name, 0))} of {_shown(limit)} {name}"
         return None
@@ -52,7 +70,13 @@ class _Session:
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
+    reserved: int = 0
+    """Turns in `sums` that have not ended."""
     announced: Announced = attrs.field(factory=Announced)
+
+    def add(self, amounts: Mapping[str, float]) -> None:
+        for name, amount in amounts.items():
+            self.sums[name] = self.sums.get(name, 0) + amount
 
 
 @attrs.define
@@ -99,20 +123,27 @@ class Budget(Proxy):
         id = params["sessionId"]
         if self._commands.calls_other(params, self.sessions[id].announced):
             return await forward()
-        over = self._reached(id, 1.0)
-        if over is not None:
-            text = f"Refused: the budget is used up ({over})."
+        session, today = self._session(id), self._ledger.today()
+        refused = await self._reserve(session)
+        if refused is not None:
+            text = f"Refused: {refused}."
             return await answer(
                 self.client, params, text, version=self._version, stop_reason="refusal"
             )
-        session = self._session(id)
-        session.running = True
+        session.running = taken = True
         try:
             result = await forward()
+            taken = not handled(result)
+        except BaseException:
+            taken = False
+            raise
         finally:
-            session.running = self._version > 1
-        if self._version == 1:
-            self._spend(session, session.meter.turn(result))
+            if not taken:
+                self._give_back(session, today)
+            session.running = self._version > 1 and session.reserved > 0
+        if self._version == 1 and taken:
+            session.reserved -= 1
+            self._spend(session, attrs.evolve(session.meter.turn(result), turns=0))
             await self._warn(id)
         return result
 
@@ -128,23 +159,55 @@ class Budget(Proxy):
             session.announced.read(params["update"])
             return
         spent = session.meter.update(params["update"])
-        self._spend(session, spent)
-        if spent.turns:
+        ended = bool(spent.turns)
+        if ended:
             session.running = False
-        if session.running and (over := self._reached(id, 1.0)) is not None:
+            if session.reserved:  # counted before it began; a turn without a prompt is counted now
+                spent, session.reserved = attrs.evolve(spent, turns=0), 0
+        self._spend(session, spent)
+        over = self._reached(session, 1.0, _IN_A_TURN) if session.running else None
+        if over is not None:
             session.running = False
             session.warned.add(_limit(over))
             await self.agent.cancel(id)
-            await say(
-                self.client,
-                id,
-                f"Cancelled: the budget is used up ({over}).\n",
-                version=self._version,
-            )
-        elif spent != Spent():
-            await self._warn(id)
+            text = f"Cancelled: the budget is used up ({over}).\n"
+            await say(self.client, id, text, version=self._version)
+        elif ended or spent != Spent():
+            await self._warn(id, _IN_A_TURN if session.running else _ALL)
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _reserve(self, session: _Session) -> str | None:
+        """Take a turn of the session and of the day before the agent is asked; or why not."""
+        over = self.session.reached(session.sums)
+        if over is not None:
+            return f"the budget is used up ({over} in this session)"
+        session.add({"turns": 1})  # before anything is waited for
+        refused = await self._reserve_day() if self.day != Limits() else None
+        if refused is not None:
+            session.add({"turns": -1})
+        else:
+            session.reserved += 1
+        return refused
+
+    async def _reserve_day(self) -> str | None:
+        for _ in range(_TRIES):
+            try:
+                over = self._ledger.reserve({"turns": 1}, self.day.reached)
+            except BlockingIOError:
+                await trio.sleep(_BETWEEN_TRIES)
+            except LedgerError as exc:
+                return f"the budget of the day is not known: {exc}"
+            else:
+                return None if over is None else f"the budget is used up ({over} today)"
+        return f"the budget of the day is not known: {self.file} is locked by another program"
+
+    def _give_back(self, session: _Session, day: str) -> None:
+        if session.reserved:
+            session.reserved -= 1
+            session.add({"turns": -1})
+            if self.day != Limits():
+                self._keep(lambda: self._ledger.give_back({"turns": 1}, day))
 
     def _opened(self, params: dict[str, Any], result: Any) -> Any:
         if self._version > 1 and result is not None:
@@ -163,23 +226,33 @@ class Budget(Proxy):
             "cost": spent.cost.get(self.currency, 0.0),
         }
         amounts = {name: amount for name, amount in amounts.items() if amount}
-        for name, amount in amounts.items():
-            session.sums[name] = session.sums.get(name, 0) + amount
+        session.add(amounts)
         if amounts and self.day != Limits():
-            self._ledger.add(amounts)
+            self._keep(lambda: self._ledger.add(amounts))
 
-    def _reached(self, id: str, part: float) -> str | None:
-        of_session = self.session.reached(self.sessions[id].sums, part)
+    def _keep(self, change: Callable[[], None]) -> None:
+        """Change the ledger; what cannot be written now is written at the next prompt, or that
+        prompt is refused."""
+        try:
+            change()
+        except BlockingIOError:
+            pass
+        except LedgerError as exc:
+            log.warning("budget not written", reason=str(exc))
+
+    def _reached(self, session: _Session, part: float, names: Sequence[str]) -> str | None:
+        of_session = self.session.reached(session.sums, part, names)
         if of_session is not None:
             return f"{of_session} in this session"
         if self.day == Limits():
             return None
-        of_day = self.day.reached(self._ledger.add({}), part)
+        of_day = self.day.reached(self._ledger.sums(), part, names)
         return None if of_day is None else f"{of_day} today"
 
-    async def _warn(self, id: str) -> None:
+    async def _warn(self, id: str, names: Sequence[str] = _ALL) -> None:
         """Tell once per limit."""
-        near, session = self._reached(id, self.warn_at), self._session(id)
+        session = self._session(id)
+        near = self._reached(session, self.warn_at, names)
         if near is not None and _limit(near) not in session.warned:
             session.warned.add(_limit(near))
             await say(self.client, id, f"\nBudget: {near} are used.\n", version=self._version)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-import pytest
+import fcntl
+import json
 
+import pytest
+import trio
+
+from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
 from proxies._commands import HANDLED
 from proxies.budget import Budget, Limits
@@ -138,6 +143,139 @@ async def test_in_version_2_a_turn_ends_with_the_idle_state(chain):
         last = client.transcript.updates()[-1]
         assert (last["state"], last["stopReason"]) == ("idle", "refusal")
     assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+async def prompt_at_once(client, sessions):
+    """Prompt in all of these at the same time; how the turns ended."""
+    reasons = []
+
+    async def prompt(session):
+        reasons.append((await client.prompt(session, "hi"))["stopReason"])
+
+    async with trio.open_nursery() as nursery:
+        for session in sessions:
+            nursery.start_soon(prompt, session)
+    return sorted(reasons)
+
+
+@pytest.mark.parametrize("where", ["session", "day", "file"])
+async def test_prompts_at_once_do_not_exceed_a_limit_together(chain, tmp_path, where):
+    async def wait(session):
+        await agent.transcript.wait("session/prompt?", count=3)
+
+    limits, file = Limits(turns=3), tmp_path / "day.json" if where == "file" else None
+    agent = FakeAgent(turns=[[wait]] * 12)
+    proxy = Budget(warn_at=1, file=file, **{"session" if where == "session" else "day": limits})
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        sessions = [await client.new_session("/work") for _ in range(12)]
+        if where == "session":
+            sessions = [sessions[0]] * 12
+        reasons = await prompt_at_once(client, sessions)
+
+    assert reasons == ["end_turn"] * 3 + ["refusal"] * 9
+    assert len(agent.transcript.of("session/prompt", "request")) == 3
+
+
+async def test_in_version_2_turns_that_have_not_ended_are_counted(chain):
+    agent = FakeAgent()
+    async with chain(Budget(Limits(turns=2), warn_at=1), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        for _ in range(4):
+            await client.prompt(session, "hi")
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 2
+
+
+async def test_a_turn_that_the_agent_refused_with_an_error_is_given_back(chain, tmp_path):
+    error = RequestError(-32000, "no")
+    agent = FakeAgent(turns=[[error], [], [error]])
+    proxy = Budget(Limits(turns=1), Limits(turns=1), file=tmp_path / "day.json")
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with pytest.raises(RequestError):
+            await client.prompt(session, "hi")
+        assert [await client.prompt(session, "hi") for _ in range(2)] == [ENDED, REFUSED]
+
+
+async def test_a_turn_that_another_proxy_refused_is_given_back(chain):
+    agent = FakeAgent()
+    async with chain(Budget(Limits(turns=2)), Budget(Limits(turns=1)), agent) as client:
+        await client.initialize()
+        one, two = [await client.new_session("/work") for _ in range(2)]
+        for _ in range(5):
+            await client.prompt(one, "hi")
+        assert client.transcript.text(one).count("(1 of 1 turns in this session)") == 4
+        assert await client.prompt(two, "hi") == ENDED
+
+
+@pytest.mark.parametrize("content", [None, "rubbish"])
+async def test_nothing_runs_while_the_ledger_cannot_be_used(chain, tmp_path, content):
+    file = tmp_path / "day.json"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_text(content)
+    agent = FakeAgent()
+    async with chain(Budget(day=Limits(cost=5), file=file), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert [await client.prompt(session, "hi") for _ in range(2)] == [REFUSED] * 2
+        assert f"Refused: the budget of the day is not known: {file} " in client.transcript.text()
+        file.rmdir() if content is None else file.unlink()
+        assert await client.prompt(session, "hi") == ENDED
+
+    assert len(agent.transcript.of("session/prompt", "request")) == 1
+
+
+async def test_a_ledger_that_stays_locked_refuses_and_one_that_is_unlocked_does_not(
+    chain, tmp_path, virtual_clock
+):
+    file = tmp_path / "day.json"
+    async with chain(Budget(day=Limits(turns=5), file=file), FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        with file.open("w") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            assert await client.prompt(session, "hi") == REFUSED
+            assert "is locked by another program" in client.transcript.text()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(prompt_at_once, client, [session])
+                await trio.sleep(0.5)
+                fcntl.flock(other, fcntl.LOCK_UN)
+        assert json.loads(file.read_text())["sums"] == {"turns": 1}
+
+
+async def test_what_cannot_be_written_at_the_end_of_a_turn_is_not_forgotten(chain, tmp_path):
+    file = tmp_path / "day.json"
+
+    async def lose(session):
+        file.rename(tmp_path / "kept.json")
+        file.mkdir()
+
+    agent = FakeAgent(turns=[[lose, tokens(90)], [tokens(20)]])
+    async with chain(Budget(day=Limits(tokens=100), file=file), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "hi") == tokens(90)
+        assert await client.prompt(session, "hi") == REFUSED
+        file.rmdir()
+        (tmp_path / "kept.json").rename(file)
+        assert await client.prompt(session, "hi") == tokens(20)
+        assert await client.prompt(session, "hi") == REFUSED
+        assert "(110 of 100 tokens today)" in client.transcript.text()
+
+
+async def test_the_last_turn_is_not_cancelled_for_being_the_last(chain):
+    agent = FakeAgent(turns=[[cost(0.1)], [cost(0.2)]])
+    async with chain(Budget(Limits(turns=2, cost=1), warn_at=1), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert [await client.prompt(session, "hi") for _ in range(3)] == [ENDED, ENDED, REFUSED]
+
+    assert not agent.transcript.of("session/cancel")
 
 
 @pytest.mark.parametrize(

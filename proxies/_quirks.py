@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 import yaml
 
-__all__ = ["QUIRKS", "Entry", "McpServers", "Quirk", "load", "mcp_servers_of", "quirks_of"]
+__all__ = ["QUIRKS", "Entry", "McpServers", "Quirk", "load", "mcp_servers_of", "quirks_of", "table"]
 
 Quirk: TypeAlias = Literal[
     "early_updates",
@@ -46,10 +47,8 @@ class Entry:
 
 def load() -> dict[str, list[Entry]]:
     """The table, by `agents` and `clients`."""
-    # `importlib.resources` would find it in a zip archive too, and takes 4 ms to import.
-    text = Path(__file__).with_name("quirks.yaml").read_text(encoding="utf-8")
-    table: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(text)
-    return {side: [Entry(**entry) for entry in entries] for side, entries in table.items()}
+    read = table()
+    return {side: [Entry(**entry) for entry in read[side]] for side in ("agents", "clients")}
 
 
 def quirks_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> set[str]:
@@ -66,6 +65,15 @@ def mcp_servers_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> 
 def _matching(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> Iterator[Entry]:
     name, version = (str((info or {}).get(key) or "") for key in ("name", "version"))
     return (entry for entry in entries if entry.applies_to(name, version))
+
+
+@functools.cache
+def table() -> Mapping[str, list[dict[str, Any]]]:
+    """`quirks.yaml` as it is."""
+    # `importlib.resources` would find it in a zip archive too, and takes 4 ms to import.
+    text = Path(__file__).with_name("quirks.yaml").read_text(encoding="utf-8")
+    read: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    return read
 
 
 def _number(version: str) -> tuple[int, ...]:

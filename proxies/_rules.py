@@ -1,35 +1,38 @@
-"""Permission rules: what a tool call is, which rule is about it, and which option that means.
+"""Permission rules: which rule is about a tool call, and which option carries its action out.
 
-Pure. A rule that allows must hold for everything that the call says of itself, one that denies for
-any part of it: when in doubt, somebody is asked.
+A condition of a rule holds for certain, maybe, or not. A rule that allows needs certainty for
+everything that the call says of itself; for a rule that denies or asks, a part that may be meant is
+enough. Reads symbolic links; otherwise pure.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import os
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from proxies._globs import matches
 from proxies._patterns import compile_pattern
+from proxies._tool_commands import Commands, commands, is_chained
+from proxies._tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
+from proxies._tool_paths import NamedPaths, named_paths
 
-__all__ = ["Action", "Call", "Rule", "choose_option", "first_match"]
+__all__ = ["Action", "Call", "Decision", "Rule", "choose_option", "decide", "first_match"]
 
 Action: TypeAlias = Literal["allow_once", "allow_always", "deny", "ask"]
 
-_OPTION_KINDS: Mapping[str, Sequence[str]] = {
+_OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
     "allow_once": ["allow_once"],
     "allow_always": ["allow_always", "allow_once"],
     "deny": ["reject_once", "reject_always"],
 }
 """Which options carry an action out, the best first: never more is allowed than the rule says."""
-_PATH_KEYS = ("path", "file_path", "filePath", "abs_path", "notebook_path", "filename")
-_NAME = re.compile(r"[\w.-]+")
-_CHAINS = re.compile(r"[;&|`<>\n\r]|\$\(")
+_CHANGES_FILES: Final = ("edit", "delete", "move")
+_LONGEST: Final = 65_536
+"""Characters of a command or title that a rule may allow."""
 
 
 def _pattern(instance: Any, field: Any, value: str | None) -> None:
@@ -39,33 +42,62 @@ def _pattern(instance: Any, field: Any, value: str | None) -> None:
 
 @attrs.frozen
 class Call:
-    """A tool call, as far as rules look at it."""
+    """A permission request, as far as rules look at it."""
 
     kind: str
+    kinds: frozenset[str]
+    """Its kind, and those that its content gives evidence of: a command, a changed file."""
+    about: About
     title: str
-    command: str | None
-    paths: tuple[str, ...]
-    tools: tuple[str, ...]
-    """Ways to name the tool; of MCP tools also as `server/tool`."""
+    commands: Commands
+    paths: NamedPaths
+    tool: Identity
     cwd: str
     session: str
     agent: str
 
     @classmethod
-    def of(cls, call: Mapping[str, Any], *, cwd: str, session: str, agent: str) -> Call:
-        raw = call.get("rawInput")
-        given: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+    def of(
+        cls,
+        call: Mapping[str, Any],
+        *,
+        cwd: str,
+        session: str,
+        agent: str,
+        table: ToolTable | None = None,
+        said: Evidence | None = None,
+        declared: Sequence[str] = (),
+    ) -> Call:
+        """`declared` are the names of the session's MCP servers."""
+        call = {**call, "rawInput": _parsed(call.get("rawInput"))}
+        said = attrs.evolve(said, call=call) if said else Evidence(call, call, call)
+        table = table or ToolTable()
         kind, title = str(call.get("kind") or "other"), str(call.get("title") or "")
+        run = commands(call["rawInput"], kind)
         return cls(
             kind=kind,
+            kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
+            about=table.about(said) if said.asked else "question",
             title=title,
-            command=_command(given),
-            paths=tuple(dict.fromkeys(_paths(call, given, cwd))),
-            tools=tuple(dict.fromkeys(_tools(call, given, kind))),
+            commands=run,
+            paths=named_paths(call, cwd, run.file_words()),
+            tool=identify(table, said, declared),
             cwd=cwd,
             session=session,
             agent=agent,
         )
+
+
+@attrs.frozen
+class Verdict:
+    """Whether a rule is about a call, and if it nearly is, what is missing."""
+
+    certainty: Certainty
+    reason: str = ""
+
+
+_YES: Final = Verdict("yes")
+_NO: Final = Verdict("no")
 
 
 @attrs.frozen
@@ -75,12 +107,20 @@ class Rule:
     action: Action
     name: str | None = None
     kind: list[str] = attrs.field(factory=list)
+    about: list[About] = attrs.field(factory=list)
+    """What is asked: to run a `tool` (the default), approval of a `plan`, a `question`, or a
+    `permission` for the agent itself. `kind: [switch_mode]` names plans, too."""
     title: str | None = attrs.field(default=None, validator=_pattern)
     """A regular expression, found anywhere in the title; beware, the model writes titles."""
     command: str | None = attrs.field(default=None, validator=_pattern)
-    """A regular expression for the whole command."""
+    """A regular expression for the whole command; options that write or execute are part of it."""
     chained: bool = False
-    """Whether an allowing `command` may match commands with `;`, `|`, `&&`, `$(…)` or `>`."""
+    """Whether an allowing `command` may match commands with `;`, `|`, `&&`, `$`, `>`, …"""
+    argv: list[str] = attrs.field(factory=list)
+    """Commands by their first words: `git status`. The other words must be options that the rule
+    names, or names without a path out of the session's directory."""
+    options: list[str] = attrs.field(factory=list)
+    """Globs for the options (words that begin with `-`) that `argv` allows."""
     path: list[str] = attrs.field(factory=list)
     """Globs, relative to the session's directory."""
     mcp_tool: list[str] = attrs.field(factory=list)
@@ -89,106 +129,256 @@ class Rule:
     agent: list[str] = attrs.field(factory=list)
     """Globs for the name that the agent gives itself."""
 
-    def matches(self, call: Call) -> bool:
-        return (
-            (not self.kind or call.kind in self.kind)
-            and (self.title is None or compile_pattern(self.title).search(call.title) is not None)
-            and (self.command is None or self._command_matches(call))
-            and (not self.path or self._paths_match(call))
-            and (not self.mcp_tool or _any(self.mcp_tool, call.tools))
-            and (not self.session or _any(self.session, [call.session]))
-            and (not self.agent or _any(self.agent, [call.agent]))
-        )
+    def __attrs_post_init__(self) -> None:
+        if self.argv and not self.allows:
+            raise ValueError("`argv` is for rules that allow; this one needs `command`")
+        if self.options and not self.argv:
+            raise ValueError("`options` belong to `argv`")
 
     @property
     def allows(self) -> bool:
         return self.action.startswith("allow")
 
-    def _command_matches(self, call: Call) -> bool:
-        """A title may be cut off, or be what the model wants it to be: it allows nothing."""
-        regex = self.command or ""
+    def matches(self, call: Call) -> bool:
+        certainty = self.verdict(call).certainty
+        return certainty == "yes" or (certainty == "maybe" and not self.allows)
+
+    def verdict(self, call: Call) -> Verdict:
+        """The least certain of the rule's conditions."""
+        worst = _YES
+        for each in self._verdicts(call):
+            if each.certainty == "no":
+                return each
+            if each.certainty == "maybe" and worst is _YES:
+                worst = each
+        return worst
+
+    def _verdicts(self, call: Call) -> Iterator[Verdict]:
+        """Conditions that only select come first: a rule for another session has no reason."""
+        yield _one(not self.session or _any(self.session, [call.session]))
+        yield _one(not self.agent or _any(self.agent, [call.agent]))
+        yield self._kind(call)
+        if self.title is not None:
+            yield _one(compile_pattern(self.title).search(call.title) is not None)
+        yield self._about(call)
+        if self.mcp_tool:
+            yield self._tool(call)
+        if self.path:
+            yield self._path(call)
+        if self.command is not None:
+            yield self._command(call, self.command)
+        if self.argv:
+            yield self._argv(call)
         if self.allows:
-            command = call.command
-            if command is None or (_CHAINS.search(command) and not self.chained):
-                return False
-            return compile_pattern(regex, dot_all=True).fullmatch(command)
-        titles = [call.title] if call.kind == "execute" else []
-        return any(
-            compile_pattern(regex).search(text) for text in [call.command or "", *titles] if text
+            yield self._covers_the_rest(call)
+
+    def _kind(self, call: Call) -> Verdict:
+        if not self.kind or call.kind in self.kind:
+            return _YES
+        if not self.allows and not call.kinds.isdisjoint(self.kind):
+            return Verdict("maybe")
+        return _NO
+
+    def _about(self, call: Call) -> Verdict:
+        """A rule that denies or asks names a question by its title, too."""
+        named = {*(self.about or ["tool"]), *(["plan"] if "switch_mode" in self.kind else [])}
+        if call.about in named or (self.title is not None and not self.allows):
+            return _YES
+        return Verdict("no", f"it is about a {call.about}, and the rule is about tools")
+
+    def _tool(self, call: Call) -> Verdict:
+        certainty = call.tool.matches(self.mcp_tool, allows=self.allows)
+        if call.tool.sure:
+            told = "" if certainty == "no" else f"the tool may be {call.tool}"
+            return Verdict(certainty, told)
+        if not self.allows and not call.tool.hints_at(self.mcp_tool):
+            # MCP tools are of kind `other` for most agents, and `execute` for some.
+            runs_a_command = call.kind == "execute" and call.commands
+            if call.kind not in ("other", "execute") or runs_a_command:
+                return _NO
+        return Verdict("maybe", "the agent does not say for certain which tool it is")
+
+    def _path(self, call: Call) -> Verdict:
+        if not self.allows:
+            return _one(call.paths.touches(self.path))
+        told = [call.paths]
+        if self.command is not None or self.argv:
+            if call.commands.words is None:
+                return Verdict("maybe", "the files of the command are not certain")
+            _, operands = _options_and_operands(call.commands.words[self._prefix(call) or 1 :])
+            told = [each for each in (call.paths, _as_paths(operands, call.cwd)) if each] or told
+        reasons = (each.not_covered(self.path) for each in told)
+        return next((Verdict("no", reason) for reason in reasons if reason), _YES)
+
+    def _command(self, call: Call, pattern: str) -> Verdict:
+        """A title may be cut off, or be what the model wants it to be: it allows nothing."""
+        if not self.allows:
+            title = call.title if call.kind == "execute" else None
+            regex = compile_pattern(pattern)
+            return _one(any(regex.search(text) for text in call.commands.searched(title) if text))
+        run = call.commands
+        if not run.texts:
+            told = "the agent does not tell the command, only a title"
+            return Verdict("no", told if call.kind == "execute" else "")
+        regex = compile_pattern(pattern, dot_all=True)
+        if not all(len(text) <= _LONGEST and regex.fullmatch(text) for text in run.texts):
+            return _NO
+        if not self.chained and any(is_chained(text) for text in run.texts):
+            return Verdict("no", "the command may run or write more (`chained: true` allows it)")
+        return self._surely_runs(call)
+
+    def _argv(self, call: Call) -> Verdict:
+        words = call.commands.words
+        if words is None:
+            told = call.commands.unclear or "a shell may read the command in other ways"
+            return Verdict("no", told if call.commands else "")
+        if not (start := self._prefix(call)):
+            return _NO
+        options, operands = _options_and_operands(words[start:])
+        for word in options:
+            if not _any(self.options, [word]):
+                return Verdict("no", f"the rule does not name the option `{word}`")
+        outside = _as_paths([*options, *([] if self.path else operands)], call.cwd).outside()
+        if outside is not None:
+            return Verdict("no", f"`{outside}` is outside of the session's directory")
+        return self._surely_runs(call)
+
+    def _prefix(self, call: Call) -> int:
+        """How many words of the command `argv` names; 0 if it names another command."""
+        words, named = call.commands.words or (), (each.split() for each in self.argv)
+        return max((len(one) for one in named if list(words[: len(one)]) == one), default=0)
+
+    def _surely_runs(self, call: Call) -> Verdict:
+        if call.commands.unclear:
+            return Verdict("no", call.commands.unclear)
+        outside = _as_paths(call.commands.directories, call.cwd).outside()
+        if outside is not None:
+            return Verdict("no", f"it runs outside of the session's directory, in `{outside}`")
+        return _YES
+
+    def _covers_the_rest(self, call: Call) -> Verdict:
+        """What the call does besides what the rule names."""
+        runs = self.command is not None or bool(self.argv)
+        if self.kind or self.path or self.title is not None:
+            more = call.kinds - {call.kind, *self.kind} - ({"execute"} if runs else set())
+            if call.kind == "execute" and not self.kind and not runs:
+                more |= {"execute"}
+            if more:
+                what = "carries a command" if "execute" in more else "changes files"
+                return Verdict("no", f"the call {what}, and the rule does not name it")
+        elif not runs and not self.mcp_tool and call.kind == "other" and not call.tool.sure:
+            return Verdict("maybe", "the agent does not say what it asks for: add `kind: [other]`")
+        return _YES
+
+
+@attrs.frozen
+class Decision:
+    """Which rule decides about a call."""
+
+    action: Action
+    number: int | None = None
+    """The rule's number in the file, from 1; None for the default."""
+    rule: Rule | None = None
+    reasons: tuple[str, ...] = ()
+    """Why earlier rules, or the default, did not decide."""
+
+    @property
+    def name(self) -> str:
+        return (self.rule.name if self.rule else None) or (
+            f"rule {self.number}" if self.number else "default"
         )
 
-    def _paths_match(self, call: Call) -> bool:
-        """An allowing rule wants every path, as written and behind symbolic links."""
-        found = [
-            any(matches(path, glob, cwd) for glob in self.path)
-            for each in call.paths
-            for path, cwd in (
-                (each, call.cwd),
-                (os.path.realpath(each), os.path.realpath(call.cwd)),
-            )
-        ]
-        return bool(found) and (all(found) if self.allows else any(found))
+
+def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
+    """What the rules say: the first that is about the call.
+
+    A rule that asks, and that may only be about it, lets a later rule deny.
+    """
+    reasons: list[str] = []
+    asks: Decision | None = None
+    for number, rule in enumerate(rules, 1):
+        verdict = rule.verdict(call)
+        decision = Decision(rule.action, number, rule)
+        if verdict.certainty == "yes" or (verdict.certainty == "maybe" and rule.action == "deny"):
+            if asks is not None and rule.action != "deny":
+                decision = asks
+            return attrs.evolve(decision, reasons=tuple(reasons))
+        if verdict.certainty == "maybe" and rule.action == "ask":
+            asks = asks or decision
+        elif verdict.reason:
+            reasons.append(f"{decision.name}: {verdict.reason}")
+    if asks is None and default.startswith("allow"):
+        verdict = Rule(default).verdict(call)
+        if verdict.certainty != "yes":
+            reasons.append(f"default: {verdict.reason}")
+            default = "ask"
+    return attrs.evolve(asks or Decision(default), reasons=tuple(reasons))
 
 
 def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
-    """The first rule about this call, with its number in the file (from 1)."""
-    return next(((n, rule) for n, rule in enumerate(rules, 1) if rule.matches(call)), None)
+    """The rule about this call, with its number in the file (from 1)."""
+    decision = decide(rules, "ask", call)
+    if decision.rule is None or decision.number is None:
+        return None
+    return decision.number, decision.rule
 
 
 def choose_option(action: Action, options: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The outcome that carries an action out; None if the client has to be asked.
 
-    Where nothing can be rejected, a denial cancels.
+    Where nothing can be rejected, a denial cancels. Several options that allow in the same way are
+    several answers: none of them is chosen.
     """
     if action == "ask":
         return None
-    ids = {option.get("kind"): option.get("optionId") for option in reversed(list(options))}
+    offered = [each for each in options if isinstance(each, Mapping)]
     for kind in _OPTION_KINDS[action]:
-        if kind in ids:
-            return {"outcome": "selected", "optionId": ids[kind]}
+        ids = [option.get("optionId") for option in offered if option.get("kind") == kind]
+        if len(ids) == 1 or (ids and action == "deny"):
+            return {"outcome": "selected", "optionId": ids[0]}
     return {"outcome": "cancelled"} if action == "deny" else None
+
+
+def _one(holds: bool) -> Verdict:
+    return _YES if holds else _NO
 
 
 def _any(globs: Sequence[str], names: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
 
 
-def _command(given: Mapping[str, Any]) -> str | None:
-    value, arguments = given.get("command") or given.get("cmd"), given.get("args")
-    words = [str(word) for word in value] if isinstance(value, list) else []
-    if isinstance(value, str):
-        words = [value]
-    if len(words) == 3 and words[1] in ("-c", "-lc"):
-        return words[2]
-    words += map(str, arguments) if isinstance(arguments, list) else []
-    return " ".join(words) or None
+def _parsed(given: Any) -> Any:
+    """The input of a tool; some agents give it as a text of JSON."""
+    if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(given)
+        except (ValueError, RecursionError):
+            return given
+    return given
 
 
-def _paths(call: Mapping[str, Any], given: Mapping[str, Any], cwd: str) -> Iterable[str]:
-    found = [given[key] for key in _PATH_KEYS if key in given]
-    for part in [*(call.get("locations") or ()), *(call.get("content") or ())]:
-        if isinstance(part, dict):
-            found.append(part.get("path"))
-            # A version 2 diff is about several files.
-            for change in part.get("changes") or ():
-                found += [change.get(key) for key in ("path", "oldPath")]
-    for path in found:
-        if isinstance(path, str) and path:
-            yield os.path.normpath(os.path.join(cwd, path))
+def _evident_kinds(kind: str, run: Commands, content: Any) -> Iterator[str]:
+    yield kind
+    if run:
+        yield "execute"
+    parts = content if isinstance(content, list) else []
+    is_diff = any(isinstance(part, Mapping) and part.get("type") == "diff" for part in parts)
+    if is_diff and kind not in _CHANGES_FILES:
+        yield "edit"
 
 
-def _tools(call: Mapping[str, Any], given: Mapping[str, Any], kind: str) -> Iterable[str]:
-    """Agents write a server's tool as `mcp__S__T`, `S__T`, `S_T`, or tell both in the input.
+def _options_and_operands(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    end = words.index("--") if "--" in words else len(words)
+    options = [word for word in words[:end] if word.startswith("-") and word != "-"]
+    return options, [word for word in words[:end] if word not in options] + [*words[end + 1 :]]
 
-    The title of a command is the command, so only titles of no special kind are looked at.
-    """
-    invocation = given.get("invocation")
-    told: Mapping[str, Any] = invocation if isinstance(invocation, dict) else given
-    if isinstance(told.get("server"), str) and isinstance(told.get("tool"), str):
-        yield f"{told['server']}/{told['tool']}"
-    for name in (call.get("name"), call.get("title") if kind == "other" else None):
-        if isinstance(name, str) and _NAME.fullmatch(name):
-            yield name
-            server, separator, tool = name.removeprefix("mcp__").partition("__")
-            if separator:
-                yield f"{server}/{tool}"
+
+def _as_paths(words: Iterable[str], cwd: str) -> NamedPaths:
+    """Words of a command as paths, and the parts of words that can be paths."""
+    texts: list[str] = []
+    for word in words:
+        first, *parts = re.split("[=:@,]", word)
+        texts += [word, *parts]
+        if word.startswith("-"):
+            texts += [first[2:], first.lstrip("-")]
+    return named_paths({"rawInput": {"path": [each for each in texts if each]}}, cwd)

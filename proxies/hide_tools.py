@@ -22,6 +22,7 @@ import attrs
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
 from proxies._rules import Call
 from proxies._shapes import merge_tool_call, permission_tool_call, update_of_kind
+from proxies._tool_names import tool_table
 
 __all__ = ["HideTools"]
 
@@ -44,6 +45,7 @@ class HideTools(Proxy):
     hide_from: Literal["agent", "client"] = "agent"
     _servers: dict[str, str] = attrs.field(factory=dict, init=False)
     """Names of MCP servers over ACP, by server id and by connection id."""
+    _agent: str = attrs.field(default="", init=False)
 
     sessions = per_session(_Session)
 
@@ -52,6 +54,12 @@ class HideTools(Proxy):
             raise ValueError("`kinds` are kinds of tool calls: add `hide_from: client`")
         if not (self.tools or self.kinds):
             raise ValueError("there is nothing to hide: give `tools`")
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        self._agent = str((result.get("agentInfo") or result.get("info") or {}).get("name", ""))
+        return result
 
     # -- from the agent ----------------------------------------------------------------------------
 
@@ -128,8 +136,9 @@ class HideTools(Proxy):
     # ----------------------------------------------------------------------------------------------
 
     def _uninteresting(self, known: dict[str, Any]) -> bool:
-        call = Call.of(known, cwd="", session="", agent="")
-        return call.kind in self.kinds or self._hidden(*call.tools)
+        table = tool_table(self._agent)
+        call = Call.of(known, cwd="", session="", agent=self._agent, table=table)
+        return call.kind in self.kinds or call.tool.hints_at(self.tools)
 
     def _hidden(self, *names: str) -> bool:
         return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in self.tools)

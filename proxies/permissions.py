@@ -5,12 +5,14 @@ remembered from the updates that announced them. `/permissions` tells which rule
 
 Options:
     rules     each with an `action` (allow_once, allow_always, deny, ask) and what it is about; all
-              of it must match: `kind`, `title`, `command`, `path`, `mcp_tool`, `session`, `agent`;
-              see `Rule` for what these mean
-    default   the action when no rule matches; default ask
+              of it must match: `kind`, `about`, `title`, `command`, `argv` with `options`, `path`,
+              `mcp_tool`, `session`, `agent`; see `Rule` for what these mean
+    default   the action when no rule matches; default ask. One that allows answers only what a rule
+              without conditions would
     timeout   deny what nobody answers in time, e.g. 2m; without it, wait
     dry_run   ask for everything, but tell what the rules would have done
-    audit     a file that gets one line of JSON per decision, titles included
+    audit     a file that gets one line of JSON per decision: what was asked, and why which rule did
+              or did not decide; titles, commands and paths included
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ from attrs.validators import gt, optional
 from conductor.log import get_logger
 from conductor.proxy import Proxy, on, per_session
 from proxies._commands import Announced, SlashCommand, SlashCommands, answer
-from proxies._rules import Action, Call, Rule, choose_option, first_match
+from proxies._rules import Action, Call, Decision, Rule, choose_option, decide
 from proxies._shapes import merge_tool_call, opened_session, permission_tool_call, update_of_kind
+from proxies._tool_names import Evidence, ToolTable, tool_table
 
 __all__ = ["Permissions"]
 
 _COMMAND = SlashCommand("permissions", "Show which rule decided about which tool call")
 _SHOWN = 20
+_TOLD = 1000
 
 log = get_logger(component="permissions")
 
@@ -44,7 +48,12 @@ log = get_logger(component="permissions")
 @attrs.define
 class _Session:
     cwd: str = ""
+    servers: list[str] = attrs.field(factory=list)
+    """Names of the MCP servers that it was opened with."""
+    reported: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    """Tool calls as updates tell of them."""
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    """Tool calls with what permission requests added."""
     decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_SHOWN))
     announced: Announced = attrs.field(factory=Announced)
 
@@ -61,6 +70,7 @@ class Permissions(Proxy):
     _version: int = attrs.field(default=1, init=False)
     _agent: str = attrs.field(default="", init=False)
     _commands: SlashCommands = attrs.field(factory=lambda: SlashCommands(_COMMAND), init=False)
+    _table: ToolTable = attrs.field(factory=lambda: tool_table(""), init=False)
 
     sessions = per_session(_Session)
 
@@ -68,7 +78,8 @@ class Permissions(Proxy):
     async def initialize(self, params: dict[str, Any], forward: Any) -> Any:
         result = await forward()
         self._version = result.get("protocolVersion", 1)
-        self._agent = (result.get("agentInfo") or result.get("info") or {}).get("name", "")
+        self._agent = str((result.get("agentInfo") or result.get("info") or {}).get("name", ""))
+        self._table = tool_table(self._agent)
         return self._commands.initialized(result)
 
     @on("session/new")
@@ -77,10 +88,9 @@ class Permissions(Proxy):
     @on("session/fork")
     async def open_session(self, params: dict[str, Any], forward: Any) -> Any:
         if "sessionId" in params:  # the updates of what is loaded come before the answer
-            self.sessions[params["sessionId"]].cwd = params.get("cwd", "")
+            self._learn(params["sessionId"], params)
         result = await forward()
-        session = self.sessions[opened_session(params, result)]
-        session.cwd = params.get("cwd", "")
+        session = self._learn(opened_session(params, result), params)
         if self._version > 1 and result is not None:
             return self._commands.announced(result, session.announced)
         return result
@@ -92,7 +102,9 @@ class Permissions(Proxy):
         update = params["update"] if params else {}
         if params is None or update["sessionUpdate"] != "available_commands_update":
             if params is not None:
-                merge_tool_call(self.sessions[params["sessionId"]].calls, update)
+                session = self.sessions[params["sessionId"]]
+                merge_tool_call(session.reported, update)
+                merge_tool_call(session.calls, update)
             await forward()
         else:
             announced = self.sessions[params["sessionId"]].announced
@@ -103,13 +115,23 @@ class Permissions(Proxy):
         session = self.sessions[params["sessionId"]]
         told = permission_tool_call(params)
         known = merge_tool_call(session.calls, told) if told else {"title": params.get("title")}
-        call = Call.of(known, cwd=session.cwd, session=params["sessionId"], agent=self._agent)
-        found = first_match(self.rules, call)
-        number, action = (found[0], found[1].action) if found else (None, self.default)
-        rule = (found[1].name if found else None) or (f"rule {number}" if number else "default")
-        outcome = None if self.dry_run else choose_option(action, params.get("options") or ())
+        id = str(told.get("toolCallId", ""))
+        said = Evidence(session.reported.get(id, {}), told, known, params)
+        call = Call.of(
+            known,
+            cwd=session.cwd,
+            session=params["sessionId"],
+            agent=self._agent,
+            table=self._table,
+            said=said,
+            declared=session.servers,
+        )
+        decision = decide(self.rules, self.default, call)
+        outcome = None
+        if not self.dry_run:
+            outcome = choose_option(decision.action, params.get("options") or ())
         result = {"outcome": outcome} if outcome else await self._ask(params, forward)
-        self._tell(session, call, rule, action, str(told.get("toolCallId", "")), result)
+        self._tell(session, call, decision, id, result)
         return result
 
     @on("session/prompt")
@@ -120,6 +142,13 @@ class Permissions(Proxy):
         text = "\n".join(session.decisions) or "No permission was asked for yet."
         return await answer(self.client, params, text, version=self._version)
 
+    def _learn(self, id: str, params: dict[str, Any]) -> _Session:
+        session = self.sessions[id]
+        session.cwd = params.get("cwd", "")
+        servers = (each.get("name") for each in params.get("mcpServers") or ())
+        session.servers = [name for name in servers if isinstance(name, str)]
+        return session
+
     async def _ask(self, params: dict[str, Any], forward: Any) -> Any:
         if self.timeout is None:
             return await forward()
@@ -128,19 +157,33 @@ class Permissions(Proxy):
         return {"outcome": choose_option("deny", params.get("options") or ())}
 
     def _tell(
-        self, session: _Session, call: Call, rule: str, action: Action, id: str, result: Any
+        self, session: _Session, call: Call, decision: Decision, id: str, result: Any
     ) -> None:
         outcome = result.get("outcome", {})
         became = outcome.get("optionId") or outcome.get("outcome", "?")
         would = " (dry run)" if self.dry_run else ""
-        session.decisions.append(f"- {call.title or id}: {rule} → {action}{would}, {became}")
+        line = f"- {call.title or id}: {decision.name} → {decision.action}{would}, {became}"
+        session.decisions.append("\n".join([line, *(f"  - {each}" for each in decision.reasons)]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}
-        fields |= {"rule": rule, "action": action, "outcome": became, "dry_run": self.dry_run}
+        fields |= {"about": call.about, "rule": decision.name, "action": decision.action}
+        fields |= {"outcome": became, "dry_run": self.dry_run}
         log.info("permission decided", **fields)
         if self.audit is not None:
-            line = json.dumps({"time": time.time(), **fields, "title": call.title})
+            line = json.dumps({"time": time.time(), **fields, **_details(call, decision)})
             with open(self.audit, "a", opener=_private, encoding="utf-8") as file:
                 file.write(line + "\n")
+
+
+def _details(call: Call, decision: Decision) -> dict[str, Any]:
+    """What an audit line tells of a call: what the rules looked at, and why some did not decide."""
+    paths = [*call.paths.paths, *call.paths.unresolved, *call.paths.unclear]
+    return {
+        "title": call.title,
+        "tool": str(call.tool) if call.tool.sure else None,
+        "command": "\n".join(call.commands.texts)[:_TOLD] or None,
+        "paths": [path[:_TOLD] for path in paths[:_SHOWN]],
+        "not_decided_by": list(decision.reasons),
+    }
 
 
 def _private(path: str, flags: int) -> int:

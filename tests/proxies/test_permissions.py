@@ -140,14 +140,22 @@ async def test_a_person_who_answers_in_time_is_heard(chain, virtual_clock):
 async def test_every_decision_is_a_line_in_the_audit_file(chain, tmp_path):
     file = tmp_path / "audit.jsonl"
     await decide(chain, Permissions([Rule("deny")], audit=file), READ)
-    await decide(chain, Permissions([], audit=file), READ)
+    await decide(chain, Permissions([Rule("allow_once", path=["src"])], audit=file), READ)
 
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line.pop("time") > 0 for line in lines] == [True, True]
     common = {"session": "session-1", "tool_call": "c1", "kind": "read", "dry_run": False}
+    common |= {"about": "tool", "title": "Read notes", "tool": None, "command": None}
+    common |= {"paths": ["/work/notes.txt"]}
     assert lines == [
-        {**common, "rule": "rule 1", "action": "deny", "outcome": "no", "title": "Read notes"},
-        {**common, "rule": "default", "action": "ask", "outcome": "always", "title": "Read notes"},
+        {**common, "rule": "rule 1", "action": "deny", "outcome": "no", "not_decided_by": []},
+        {
+            **common,
+            "rule": "default",
+            "action": "ask",
+            "outcome": "always",
+            "not_decided_by": ["rule 1: the path `/work/notes.txt` is not covered"],
+        },
     ]
     assert file.stat().st_mode & 0o777 == 0o600
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxies._rules import Call, Rule, choose_option, first_match
+from proxies._tool_names import tool_table
 
 ONCE = {"optionId": "1", "kind": "allow_once"}
 ALWAYS = {"optionId": "2", "kind": "allow_always"}
@@ -11,7 +12,8 @@ NEVER = {"optionId": "4", "kind": "reject_always"}
 
 
 def call(**members):
-    return Call.of(members, cwd="/work", session="s1", agent="claude-agent")
+    table = tool_table("claude-agent-acp")
+    return Call.of(members, cwd="/work", session="s1", agent="claude-agent", table=table)
 
 
 def run(command):
@@ -25,13 +27,15 @@ def run(command):
         ({"command": ["git", "status"]}, "git status"),
         ({"command": ["bash", "-lc", "git status"]}, "git status"),
         ({"cmd": "git", "args": ["push", "-f"]}, "git push -f"),
+        ({"command": ["git", "push -f"]}, "git 'push -f'"),
+        ('{"command": "git status"}', "git status"),
         ({}, None),
         (None, None),
         ("text", None),
     ],
 )
 def test_the_command_is_found_in_the_raw_input(raw, command):
-    assert call(kind="execute", rawInput=raw).command == command
+    assert call(kind="execute", rawInput=raw).commands.texts == ((command,) if command else ())
 
 
 def test_the_paths_are_all_that_the_call_names():
@@ -43,28 +47,47 @@ def test_the_paths_are_all_that_the_call_names():
             {"type": "diff", "changes": [{"path": "/work/d", "oldPath": "/work/e"}]},
         ],
     )
-    names = ["a.py", "b.py", "c.py", "d", "e"]
-    assert found.paths == tuple(f"/work/{name}" for name in names)
+    read = [each.lexical for readings in found.paths.paths.values() for each in readings]
+    assert sorted({*read}) == [f"/work/{name}" for name in ["a.py", "b.py", "c.py", "d", "e"]]
 
 
 @pytest.mark.parametrize(
     "members",
     [
         {"name": "mcp__github__list"},
-        {"title": "mcp__github__list", "kind": "other"},
-        {"title": "github__list"},
-        {"rawInput": {"server": "github", "tool": "list"}},
-        {"rawInput": {"invocation": {"server": "github", "tool": "list", "arguments": {}}}},
+        {"_meta": {"claudeCode": {"toolName": "mcp__github__list"}}},
+        {
+            "_meta": {
+                "claudeCode": {"toolName": "mcp__git_hub__list", "mcpServer": {"name": "git hub"}}
+            },
+        },
     ],
 )
 def test_a_tool_of_an_mcp_server_is_recognised(members):
-    assert "github/list" in call(**members).tools
+    assert Rule("allow_once", mcp_tool=["git?hub/list", "github/list"]).matches(call(**members))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"title": "mcp__github__list", "kind": "other"},
+        {"title": "github__list"},
+        {"title": "list (github MCP Server)"},
+        {"title": "anything", "rawInput": {"server": "github", "tool": "list"}},
+        {"title": "github/list", "kind": "read"},
+        {"kind": "read", "rawInput": {"invocation": {"server": "github", "tool": "list"}}},
+        {"kind": "other"},
+    ],
+)
+def test_a_tool_that_the_model_may_have_named_is_denied_and_not_allowed(members):
+    assert Rule("deny", mcp_tool=["github/*"]).matches(call(**members))
+    assert not Rule("allow_once", mcp_tool=["github/*"]).matches(call(**members))
 
 
 def test_what_is_oddly_shaped_names_nothing():
     odd = call(rawInput={"path": 5, "file_path": "", "server": "x", "tool": 1}, locations=["x"])
 
-    assert (odd.paths, odd.tools) == ((), ())
+    assert (dict(odd.paths.paths), odd.tool.sure) == ({}, False)
 
 
 def test_a_command_that_looks_like_a_tool_is_none():
@@ -170,7 +193,9 @@ def test_the_first_rule_that_matches_is_the_one():
         ("allow_once", [ALWAYS, REJECT], None),
         ("allow_always", [ONCE, ALWAYS], "2"),
         ("allow_always", [ONCE], "1"),
-        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], "1"),
+        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], None),
+        ("allow_always", [ALWAYS, {"optionId": "5", "kind": "allow_always"}, ONCE], "1"),
+        ("deny", [REJECT, {"optionId": "5", "kind": "reject_once"}], "3"),
         ("deny", [ONCE, NEVER, REJECT], "3"),
         ("deny", [ONCE, NEVER], "4"),
         ("ask", [ONCE], None),

@@ -1,0 +1,279 @@
+"""Which tool a permission request is about, by what is known of each agent's way to name tools.
+
+The table is `tool_calls` in `quirks.yaml`. A name counts as *sure* only where neither the model nor
+an MCP server other than the tool's own can write it; tool arguments never are such a place. Pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from proxies._quirks import table
+
+__all__ = [
+    "About",
+    "Certainty",
+    "Evidence",
+    "Naming",
+    "Question",
+    "Tool",
+    "ToolTable",
+    "identify",
+    "tool_table",
+]
+
+About: TypeAlias = Literal["tool", "plan", "question", "permission"]
+"""What a permission request is about: running a tool, approving a plan (or another mode), a
+question to the user, or more permissions for the agent."""
+Certainty: TypeAlias = Literal["no", "maybe", "yes"]
+
+_LONGEST: Final = 300
+"""Characters of a name that is still taken apart."""
+_NUMBERED: Final = re.compile(r"(.+)-[0-9]{1,6}")
+
+
+@attrs.frozen
+class Evidence:
+    """All that was said about one tool call, by place.
+
+    `announced`: by `session/update`; `asked`: by the permission request; `call`: both together;
+    `request`: the permission request itself.
+    """
+
+    announced: Mapping[str, Any] = attrs.field(factory=dict)
+    asked: Mapping[str, Any] = attrs.field(factory=dict)
+    call: Mapping[str, Any] = attrs.field(factory=dict)
+    request: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def at(self, place: str) -> Any:
+        """The value at a place such as `asked._meta.toolName`; None if it is not there."""
+        root, *keys = place.split(".")
+        value = getattr(self, root)
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def fits(self, conditions: Mapping[str, Any]) -> bool:
+        """Whether each place has its value: a glob for texts, `null` for absent."""
+        return all(_fits(self.at(place), wanted) for place, wanted in conditions.items())
+
+
+@attrs.frozen
+class Naming:
+    """One place where an agent names the tool. See the head of `quirks.yaml`."""
+
+    at: Sequence[str]
+    form: str = "{tool}"
+    server: str | None = None
+    tool: str | None = None
+    when: Mapping[str, Any] = attrs.field(factory=dict)
+    sure: bool = True
+    declared: bool = False
+    longest: int = _LONGEST
+
+    def alternatives(self, said: Evidence, declared: Sequence[str]) -> list[Tool]:
+        """The tools that the name can mean; empty if there is none at this place."""
+        if not said.fits(self.when):
+            return []
+        for place in self.at:
+            text = said.at(place)
+            if isinstance(text, str) and text and (found := self._read(text, said, declared)):
+                return found
+        return []
+
+    def _read(self, text: str, said: Evidence, declared: Sequence[str]) -> list[Tool]:
+        told = said.at(self.server) if self.server else None
+        if self.tool is not None:  # server and tool each have a place of their own
+            tool = said.at(self.tool) if self.tool else None
+            return list(_of_server(text, tool if isinstance(tool, str) else None, "", declared))
+        if len(text) > min(self.longest, _LONGEST):
+            return [Tool((), None, text, is_mcp=True)] if _splits(self.form, text) else []
+        found = [
+            tool
+            for server, name in _splits(self.form, text)
+            for tool in _of_server(server, name, text, declared)
+        ]
+        if isinstance(told, str):
+            exact = [each for each in found if _plain(told) in map(_plain, each.servers)]
+            found = [attrs.evolve(each, servers=(told,)) for each in exact] or found
+        elif len(known := [each for each in found if each.is_declared]) == 1:
+            found = known
+        return found
+
+
+@attrs.frozen
+class Question:
+    """How to tell that an agent's permission request is not about running a tool."""
+
+    about: About
+    when: Mapping[str, Any]
+
+
+@attrs.frozen
+class Tool:
+    """One tool that a name can mean."""
+
+    servers: tuple[str, ...]
+    """Names of its MCP server; empty for a built-in tool, or if unknown."""
+    name: str | None
+    """Its name at the server; None if unknown."""
+    told_as: str
+    """As the agent names it."""
+    is_mcp: bool = False
+    is_declared: bool = False
+    """Whether the session declares a server of this name."""
+
+    @property
+    def texts(self) -> list[str]:
+        """What globs of rules are compared with."""
+        texts = [f"{server}/{self.name}" for server in self.servers if self.name is not None]
+        return [*texts, self.told_as] if self.told_as else texts
+
+    def matches(self, globs: Sequence[str]) -> Certainty:
+        if any(fnmatch.fnmatchcase(text, glob) for text in self.texts for glob in globs):
+            return "maybe" if any("/" in server for server in self.servers) else "yes"
+        if self.name is None and self.is_mcp:
+            return max((_of_any(globs, one) for one in self.servers), key=_order, default="maybe")
+        return "no"
+
+
+@attrs.frozen
+class Identity:
+    """What is known of the tool: it is one of `tools` if that is `sure`; else they are hints."""
+
+    tools: tuple[Tool, ...] = ()
+    sure: bool = False
+
+    def matches(self, globs: Sequence[str], *, allows: bool) -> Certainty:
+        """Whether the tool is of these globs. A built-in tool is no MCP tool: no glob allows it."""
+        if not self.sure:
+            return "maybe"
+        found = {"no" if allows and not each.is_mcp else each.matches(globs) for each in self.tools}
+        return found.pop() if len(found) == 1 else "maybe"
+
+    def hints_at(self, globs: Sequence[str]) -> bool:
+        """Whether anything that was said of the tool, sure or not, matches a glob."""
+        return any(each.matches(globs) != "no" for each in self.tools)
+
+    def __str__(self) -> str:
+        names = {each.texts[0] if each.texts else "/".join(each.servers) for each in self.tools}
+        return " or ".join(sorted(names))
+
+
+@attrs.frozen
+class ToolTable:
+    """An agent's ways to name tools and to ask questions: its own entries, then everybody's."""
+
+    tools: Sequence[Naming] = ()
+    questions: Sequence[Question] = ()
+
+    @classmethod
+    def of(cls, entries: Iterable[Mapping[str, Any]], agent: str) -> ToolTable:
+        tools: list[Naming] = []
+        questions: list[Question] = []
+        for entry in entries:
+            if fnmatch.fnmatchcase(agent.lower(), entry["agent"]):
+                tools += [_naming(one) for one in entry.get("tools") or ()]
+                questions += [Question(**one) for one in entry.get("questions") or ()]
+        return cls(tools, questions)
+
+    def about(self, said: Evidence) -> About:
+        return next((one.about for one in self.questions if said.fits(one.when)), "tool")
+
+
+@functools.lru_cache(10)
+def tool_table(agent: str) -> ToolTable:
+    """How the agent with this name tells which tool it asks permission for."""
+    return ToolTable.of(table()["tool_calls"], agent)
+
+
+def identify(table: ToolTable, said: Evidence, declared: Sequence[str]) -> Identity:
+    """The tool of a call, of a session with these MCP servers."""
+    hints: list[Tool] = []
+    for naming in table.tools:
+        found = naming.alternatives(said, declared)
+        if found and naming.sure and (not naming.declared or _one_declared(found)):
+            return Identity(tuple(found), sure=True)
+        hints += found
+    return Identity(tuple(dict.fromkeys(hints)))
+
+
+def _one_declared(tools: Sequence[Tool]) -> bool:
+    return len(tools) == 1 and tools[0].is_declared
+
+
+def _naming(entry: Mapping[str, Any]) -> Naming:
+    at = entry["at"]
+    return Naming(**{**entry, "at": [at] if isinstance(at, str) else at})
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, str):
+        return isinstance(value, str) and fnmatch.fnmatchcase(value, wanted)
+    return bool(value == wanted)
+
+
+@functools.lru_cache(100)
+def _form(form: str) -> tuple[re.Pattern[str], str, bool]:
+    """What is around `{server}` and `{tool}`, what is between, and whether the server is first."""
+    parts = re.split(r"\{(server|tool)\}", form)
+    ends = [re.escape(part).replace(r"\{number\}", "[0-9]+") for part in (parts[0], parts[-1])]
+    around = re.compile(f"{ends[0]}(.+){ends[1]}", re.DOTALL)
+    return around, parts[2] if len(parts) == 5 else "", parts[1] == "server"
+
+
+def _splits(form: str, text: str) -> Iterator[tuple[str | None, str]]:
+    """All (server, tool) that give this text; the server is None in a form without one."""
+    around, between, server_first = _form(form)
+    if (found := around.fullmatch(text)) is None:
+        return
+    middle, at = found[1], 1
+    if not between:
+        yield None, middle
+        return
+    while (at := middle.find(between, at)) > 0:
+        first, second = middle[:at], middle[at + len(between) :]
+        if second:
+            yield (first, second) if server_first else (second, first)
+        at += 1
+
+
+def _of_server(
+    server: str | None, name: str | None, told_as: str, declared: Sequence[str]
+) -> Iterator[Tool]:
+    """The tool of a server as the agent calls it, under the names that the session declares.
+
+    An agent replaces characters in names, and the MCP bridge numbers them (`tools-2`).
+    """
+    if server is None:
+        yield Tool((), name, told_as)
+        return
+    same = [server] if server in declared else [d for d in declared if _plain(d) == _plain(server)]
+    if not same and (numbered := _NUMBERED.fullmatch(server)):
+        same = [each for each in declared if _plain(each) == _plain(numbered[1])]
+    for each in same or [server]:
+        servers = tuple(dict.fromkeys((each, server)))
+        yield Tool(servers, name, told_as, is_mcp=True, is_declared=bool(same))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "_", name)
+
+
+def _of_any(globs: Sequence[str], server: str) -> Certainty:
+    """Whether globs are about a tool of this server, when only the server is known."""
+    all_of_it = [glob[:-2] for glob in globs if glob.endswith("/*")]
+    if any(fnmatch.fnmatchcase(server, glob) for glob in all_of_it):
+        return "yes"
+    some = [glob.rpartition("/")[0] or "*" for glob in globs]
+    return "maybe" if any(fnmatch.fnmatchcase(server, glob) for glob in some) else "no"
+
+
+def _order(certainty: Certainty) -> int:
+    return ("no", "maybe", "yes").index(certainty)

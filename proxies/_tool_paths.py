@@ -1,0 +1,316 @@
+"""The files that a tool call names, as the operating system would open them.
+
+A path counts in every way in which a tool may read it: as it is written, normalized by its text
+(`a/../b`), and with symbolic links followed first. What cannot be resolved here (`$DIR/x`, the home
+of an unknown user, other schemes than `file:`) is kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+
+from proxies._globs import matches
+
+__all__ = ["NamedPaths", "key_words", "named_paths", "resolve", "strings"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MOST: Final = 10_000
+"""Paths of one call that are looked at."""
+_PATH_WORDS: Final = _words(
+    "path paths file files filename filenames filepath filepaths dir dirs directory directories"
+    " folder folders uri uris url urls location locations target targets source src dest dst"
+    " destination destinations from to root roots cwd workdir workspace notebook output outfile"
+    " link symlink"
+)
+"""A member whose name has one of these words names a path."""
+_BASES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")
+"""Members that relative paths may be relative to."""
+_PROSE: Final = _words(
+    "prompt description instruction instructions reason justification explanation title message"
+    " thought summary"
+)
+"""Members that are prose, whatever they look like."""
+_CONTENTS: Final = _words(
+    "content contents newstring oldstring newtext oldtext newstr oldstr text filetext"
+    " inserttext newsource codeedit unifieddiff body code edits changes"
+)
+"""Members that are contents of a file, in calls that change files."""
+_PATTERNS: Final = _words(
+    "pattern patterns glob globs include includes exclude excludes query regex filter"
+)
+"""Members that are searched for; a path only if they begin like one, or climb."""
+_COMMANDS: Final = _words(
+    "command commands cmd cmds cmdline commandline script scripts argv args arguments exec"
+)
+"""Members that are looked at as commands."""
+_PATCHES: Final = _words("patch patchtext diff")
+_PATCH_FILE: Final = re.compile(
+    r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M
+)
+_DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (\S.*)$", re.M)
+_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+_WEB: Final = _words("http https ws wss ftp git ssh")
+
+
+@attrs.frozen
+class Reading:
+    """A path in one of its readings, absolute if the directory is known."""
+
+    lexical: str
+    real: str
+
+
+@attrs.frozen
+class NamedPaths:
+    """All that a call says about files."""
+
+    cwd: str
+    paths: Mapping[str, Sequence[Reading]] = attrs.field(factory=dict)
+    hints: Mapping[str, Sequence[Reading]] = attrs.field(factory=dict)
+    """What may be a path: it counts for rules that deny."""
+    unresolved: Sequence[str] = ()
+    """Paths that could be anywhere."""
+    unclear: Sequence[str] = ()
+    """Members that may name a path."""
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.unresolved or self.unclear)
+
+    def not_covered(self, globs: Sequence[str]) -> str | None:
+        """Why these globs do not cover every path; None if they do."""
+        if self.unresolved:
+            return f"the path `{_short(self.unresolved[0])}` cannot be resolved"
+        if self.unclear:
+            return f"the input may name another path: `{_short(self.unclear[0])}`"
+        for name, readings in self.paths.items():
+            for each in readings:
+                if not all(_covered(path, where, globs) for path, where in self._of(each)):
+                    return f"the path `{_short(name)}` is not covered"
+        return None if self.paths else "the call names no path"
+
+    def touches(self, globs: Sequence[str]) -> bool:
+        """Whether these globs match any path in any reading, or one that could be anywhere."""
+        return bool(self.unresolved) or any(
+            matches(_folded(path), _folded(glob), _folded(directory))
+            for readings in [*self.paths.values(), *self.hints.values()]
+            for each in readings
+            for path, directory in self._all_of(each)
+            for glob in _with_real_base(globs, directory)
+        )
+
+    def outside(self) -> str | None:
+        """The first path that is not below the session's directory, if there is one."""
+        if self.unresolved or not self.cwd.startswith("/"):
+            return next(iter([*self.unresolved, *self.paths]), None)
+        roots = (os.path.normpath(self.cwd), os.path.realpath(self.cwd))
+        for name, readings in self.paths.items():
+            for each in readings:
+                if not _below(each.lexical, roots[0]) or not _below(each.real, roots[1]):
+                    return name
+        return None
+
+    def _of(self, each: Reading) -> Iterator[tuple[str, str]]:
+        yield each.lexical, self.cwd
+        yield each.real, _real(self.cwd) or self.cwd
+
+    def _all_of(self, each: Reading) -> Iterator[tuple[str, str]]:
+        directories = {self.cwd or "/", _real(self.cwd) or "/"}
+        for path in {each.lexical, each.real}:
+            for directory in directories:
+                yield path, directory
+
+
+def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> NamedPaths:
+    """What a tool call, of either version of the protocol, says about files.
+
+    `more` are further texts that may be paths.
+    """
+    certain, possible = _collected(call)
+    bases = [cwd, *_bases(call.get("rawInput"))]
+    paths: dict[str, Sequence[Reading]] = {}
+    unresolved, unclear = [], list(possible)
+    for text in list(dict.fromkeys(certain))[:_MOST]:
+        if _scheme(text) in _WEB:
+            unclear.append(text)
+            continue
+        paths[text], is_certain = resolve(text, bases)
+        if not is_certain:
+            unresolved.append(text)
+    if len(certain) > _MOST:
+        unresolved.append(f"one of {len(certain)}")
+    hints = [text for text in [*possible, *more][:_MOST] if _may_be_one(text)]
+    also = {text: resolve(text, bases)[0] for text in hints}
+    return NamedPaths(cwd, paths, also, unresolved, unclear)
+
+
+def resolve(text: str, bases: Sequence[str]) -> tuple[list[Reading], bool]:
+    """All readings of a path, and whether these are all that there can be."""
+    texts, certain = [text], True
+    if (clean := text.strip().strip("'\"`")) != text:
+        texts.append(clean)
+    if (scheme := _scheme(clean)) is not None:
+        location = clean[len(scheme) + 1 :]
+        host, path = "", location
+        if location.startswith("//"):
+            host, _, rest = location[2:].partition("/")
+            path = f"/{rest}"
+        certain = scheme == "file" and host.lower() in ("", "localhost")
+        texts = [path, unquote(path), unquote(re.split("[?#]", path)[0])]
+    for each in list(texts):
+        if "$" in each or _DRIVE.match(each) or each.startswith("\\\\"):
+            certain = False
+            texts.append(os.path.expandvars(each))
+        if each.startswith("~"):
+            expanded = os.path.expanduser(each)
+            certain = certain and expanded != each
+            texts.append(expanded)
+    readings: list[Reading] = []
+    for each in dict.fromkeys(texts):
+        for base in dict.fromkeys(bases):
+            whole = os.path.join(base, each.partition("\0")[0])
+            lexical, real = _normal(whole), _real(whole)
+            certain = certain and "\0" not in each and (real is not None or not base)
+            readings += [Reading(lexical, one or lexical) for one in (real, _real(lexical))]
+    return list(dict.fromkeys(readings)), certain
+
+
+def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a JSON value, with the name of the member that holds it, however deep it is.
+
+    The names of members are texts too, with the name of the member that they are in.
+    """
+    waiting = [(key, value)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, str):
+            yield key, value
+        elif isinstance(value, list):
+            waiting += [(key, each) for each in reversed(value)]
+        elif isinstance(value, dict):
+            for name, each in reversed(value.items()):
+                waiting.append((name, each))
+                if _looks_like_path(name):
+                    yield "path", name
+
+
+def key_words(key: str) -> list[str]:
+    """The words of a member's name: `oldFilePath` and `old_file_path` have the same."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", key).lower().replace("-", "_").split("_")
+
+
+def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The texts that are paths, and those that may be."""
+    found: list[str] = []
+    for part in [*_list(call.get("locations")), *_list(call.get("content"))]:
+        if isinstance(part, dict):
+            # A version 2 diff is about several files.
+            for change in [part, *_list(part.get("changes"))]:
+                if isinstance(change, dict):
+                    found += [change[key] for key in ("path", "oldPath") if key in change]
+    found = [each for each in found if isinstance(each, str) and each]
+    possible: list[str] = []
+    changes_files = call.get("kind") in ("edit", "other", None)
+    for key, text in strings(call.get("rawInput")):
+        name = "".join(key_words(key))
+        if "*** " in text:
+            found += _PATCH_FILE.findall(text)
+        if name in _PATCHES or name == "input":
+            found += [_without_prefix(each) for each in _DIFF_FILE.findall(text)]
+        if not text or name in _PROSE or name in _COMMANDS or name in _PATCHES:
+            continue
+        if name in _CONTENTS and changes_files:
+            continue
+        if name in _PATTERNS:
+            if text.startswith(("/", "~", "$")) or ".." in text:
+                possible.append(text)
+        elif not _PATH_WORDS.isdisjoint([name, *key_words(key)]):
+            found.append(text)
+        elif _looks_like_path(text):
+            possible.append(text)
+    return found, possible
+
+
+def _bases(given: Any) -> Iterator[str]:
+    for key, text in given.items() if isinstance(given, dict) else ():
+        if isinstance(text, str) and "".join(key_words(key)) in _BASES:
+            yield os.path.expanduser(text)
+
+
+def _looks_like_path(text: str) -> bool:
+    return (
+        "/" in text or "\\" in text or text in (".", "..") or text.startswith(("~", "$", "file:"))
+    )
+
+
+def _without_prefix(name: str) -> str:
+    name = name.partition("\t")[0]
+    return name[2:] if name.startswith(("a/", "b/")) else name
+
+
+def _scheme(text: str) -> str | None:
+    found = _URI.match(text.strip())
+    return (found[1] or found[2]).lower() if found else None
+
+
+def _may_be_one(text: str) -> bool:
+    return "\n" not in text and len(text) <= 4096
+
+
+def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
+    """The globs, and each also with the symbolic links in its fixed beginning followed."""
+    for glob in globs:
+        yield glob
+        whole = os.path.join(directory, os.path.expanduser(glob))
+        fixed = re.split(r"[*?]", whole, maxsplit=1)[0]
+        base = whole if fixed == whole else fixed.rpartition("/")[0]
+        real = _real(base)
+        if base and real is not None and real != base and not re.search(r"[*?]", real):
+            yield real + whole[len(base) :]
+
+
+def _folded(path: str) -> str:
+    """Paths that are the same file where the file system ignores the case of letters."""
+    if sys.platform not in ("darwin", "win32"):
+        return path
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+def _covered(path: str, directory: str, globs: Sequence[str]) -> bool:
+    return any(matches(path, glob, directory) for glob in globs)
+
+
+def _real(path: str) -> str | None:
+    try:
+        return os.path.realpath(path) if path.startswith("/") else None
+    except (ValueError, OSError, RecursionError):
+        return None
+
+
+def _normal(path: str) -> str:
+    normal = os.path.normpath(path)
+    return normal[1:] if normal.startswith("//") else normal
+
+
+def _below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,154 @@
+"""Permission requests of real agents, and what the rules take them for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conductor.testing import FakeAgent
+from proxies._rules import Call, Rule
+from proxies._tool_names import Evidence, identify, tool_table
+from proxies.permissions import Permissions
+
+AGENTS = yaml.safe_load(Path(__file__).with_name("agents_tool_calls.yaml").read_text())
+
+
+def name(entry):
+    return f"{entry['agent']} {entry['version']}: {entry.get('case', 'an MCP tool')}"
+
+
+async def answer(chain, entry, *rules):
+    """The kind of the option that the agent is answered with; "asked" if the client was."""
+    answers, asked = [], []
+    about = {"protocolVersion": 1, "agentInfo": {"name": entry["agent"], "version": "1"}}
+    agent = FakeAgent(handlers={"initialize": lambda params: about})
+
+    async def ask(session):
+        params = {"sessionId": session, **entry["request"]}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    async def by_the_user(params):
+        asked.append(params)
+        return {"outcome": {"outcome": "cancelled"}}
+
+    agent.turns.append([*entry.get("announced", ()), ask])
+    async with chain(Permissions(list(rules)), agent) as client:
+        client.handlers["session/request_permission"] = by_the_user
+        await client.initialize()
+        servers = [
+            {"name": each, "command": "x", "args": [], "env": []}
+            for each in entry.get("servers", ())
+        ]
+        opened = await client.request("session/new", {"cwd": "/work", "mcpServers": servers})
+        await client.prompt(opened["sessionId"], "go")
+    if asked:
+        return "asked"
+    chosen = answers[0]["outcome"].get("optionId")
+    return next(one["kind"] for one in entry["request"]["options"] if one["optionId"] == chosen)
+
+
+TOOLS = [each for each in AGENTS if "tool" in each]
+QUESTIONS = [each for each in AGENTS if "about" in each]
+
+
+@pytest.mark.parametrize("entry", TOOLS, ids=name)
+async def test_an_mcp_tool_is_allowed_if_it_is_known_for_sure(chain, entry):
+    expected = "allow_once" if entry.get("sure", True) else "asked"
+
+    assert await answer(chain, entry, Rule("allow_once", mcp_tool=[entry["tool"]])) == expected
+    server = entry["tool"].partition("/")[0]
+    assert await answer(chain, entry, Rule("allow_once", mcp_tool=[f"{server}/*"])) == expected
+
+
+@pytest.mark.parametrize("entry", TOOLS, ids=name)
+async def test_an_mcp_tool_is_denied(chain, entry):
+    globs = [entry["tool"].replace("*", "search")]
+
+    assert await answer(chain, entry, Rule("deny", mcp_tool=globs)) == "reject_once"
+
+
+@pytest.mark.parametrize("entry", [each for each in TOOLS if each.get("sure", True)], ids=name)
+async def test_a_rule_for_another_tool_is_not_about_it(chain, entry):
+    for action in ("deny", "allow_once"):
+        assert await answer(chain, entry, Rule(action, mcp_tool=["other/*"])) == "asked"
+
+
+@pytest.mark.parametrize("entry", QUESTIONS, ids=name)
+async def test_only_a_rule_that_names_it_answers_what_is_no_tool_call(chain, entry):
+    kind = entry["request"]["toolCall"].get("kind")
+    rules = [
+        Rule("allow_once"),
+        Rule("allow_always", title="."),
+        Rule("allow_once", mcp_tool=["*"]),
+        Rule("allow_once", kind=["fetch", "other", "execute", "read"]),
+        Rule("deny", kind=["fetch", "other", "execute", "read"]),
+    ]
+
+    assert await answer(chain, entry, *rules) == "asked"
+    assert await answer(chain, entry, Rule("deny", about=[entry["about"]])) == "reject_once"
+    if kind == "switch_mode":
+        assert await answer(chain, entry, Rule("deny", kind=[kind])) == "reject_once"
+
+
+async def test_two_answers_that_allow_once_are_left_to_the_user(chain):
+    (entry,) = (each for each in QUESTIONS if "two ways" in each.get("case", ""))
+
+    assert await answer(chain, entry, Rule("allow_once", about=["plan"])) == "asked"
+
+
+def test_every_agent_of_the_notes_has_an_entry():
+    agents = {each["agent"].lower() for each in AGENTS}
+    known = ("claude", "codex", "gemini", "qwen", "vibe", "fast-agent", "opencode")
+    assert all(any(one in agent for agent in agents) for one in known)
+
+
+@pytest.mark.parametrize(
+    ("servers", "told", "tools"),
+    [
+        (["docs"], "mcp__docs__a", ["docs/a"]),
+        (["docs"], "mcp__docs-2__a", ["docs/a"]),
+        (["docs", "docs-2"], "mcp__docs-2__a", ["docs-2/a"]),
+        (["my docs"], "mcp__my_docs__a", ["my docs/a"]),
+        (["my docs", "my-docs"], "mcp__my_docs__a", ["my docs/a", "my-docs/a"]),
+        ([], "mcp__a__b__c", ["a/b__c", "a__b/c"]),
+        (["a__b"], "mcp__a__b__c", ["a__b/c"]),
+        ([], "Bash", ["Bash"]),
+    ],
+)
+def test_a_name_is_read_with_the_servers_that_the_session_declares(servers, told, tools):
+    said = Evidence(asked={"_meta": {"claudeCode": {"toolName": told}}})
+    found = identify(tool_table("claude-agent-acp"), said, servers)
+
+    assert found.sure
+    assert sorted(tool.texts[0] for tool in found.tools) == tools
+
+
+def test_a_name_that_can_mean_two_tools_is_denied_for_each_and_allowed_for_both():
+    table = tool_table("claude-agent-acp")
+    members = {"kind": "other", "_meta": {"claudeCode": {"toolName": "mcp__a__b__c"}}}
+    call = Call.of(members, cwd="/w", session="s", agent="claude", table=table)
+
+    assert Rule("deny", mcp_tool=["a/*"]).matches(call)
+    assert Rule("deny", mcp_tool=["a__b/c"]).matches(call)
+    assert not Rule("allow_once", mcp_tool=["a/*"]).matches(call)
+    assert Rule("allow_once", mcp_tool=["a/*", "a__b/c"]).matches(call)
+
+
+def test_a_name_that_the_agent_cut_is_of_any_tool():
+    told = "mcp__docs__" + "x" * 60
+    members = {"kind": "other", "_meta": {"toolName": told}}
+    call = Call.of(members, cwd="", session="s", agent="q", table=tool_table("qwen-code"))
+
+    assert Rule("deny", mcp_tool=["other/*"]).matches(call)
+    assert not Rule("allow_once", mcp_tool=["docs/*"]).matches(call)
+
+
+def test_a_built_in_tool_is_no_mcp_tool():
+    members = {"kind": "other", "_meta": {"claudeCode": {"toolName": "Bash"}}}
+    call = Call.of(members, cwd="", session="s", agent="c", table=tool_table("claude"))
+
+    assert not Rule("allow_once", mcp_tool=["*"]).matches(call)
+    assert Rule("deny", mcp_tool=["Bash"]).matches(call)
+    assert not Rule("deny", mcp_tool=["docs/*"]).matches(call)

@@ -1,9 +1,8 @@
 """Secrets that must not leave in a log, an error or a report: they are told here, and masked there.
 
-What components are given in their environment and what `${VAR}` stood for is taken to be secret,
-whatever it is called (design: invariant 9); of the rest of our environment, what is called as
-secrets are. Very short values are not: masking `1` or `debug` would hide nothing and garble
-everything. Pure, but for the one set of what was told to this process.
+Which values are secrets is decided elsewhere (`secret_rules`, `components.secrets`). Very short
+ones are not masked: masking `1` or `debug` would hide nothing and garble everything. Pure, but for
+the one set of what was told to this process.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["MASK", "hide", "hide_environment", "masked", "masked_value", "names_a_secret"]
+from conductor.secret_rules import names_a_secret
+
+__all__ = ["MASK", "hide", "hide_environment", "masked", "masked_value"]
 
 MASK: Final = "***"
 _SHORTEST: Final = 6
-_SECRET: Final = re.compile(
-    r"(?:pass(?:word|wd|phrase)?|secret|token|credentials?|auth|(?:api|access|private)?[-_]?key)$",
-    re.IGNORECASE,
-)
-
 _secrets: set[str] = set()
 _pattern: re.Pattern[str] | None = None
 
@@ -40,11 +36,6 @@ def hide(values: Iterable[str]) -> None:
 def hide_environment(environ: Mapping[str, str]) -> None:
     """Mask the values of variables that are called as secrets are, whoever uses them."""
     hide(value for name, value in environ.items() if names_a_secret(name))
-
-
-def names_a_secret(name: str) -> bool:
-    """Whether a variable, an option or a header is called as secrets are: `API_KEY`, `token`."""
-    return bool(_SECRET.search(name))
 
 
 def masked(text: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [
-    {"errors", "limits", "log", "masking", "messages"},
+    {"errors", "limits", "log", "masking", "messages", "secret_rules"},
     {"frames"},
     {"transport"},
     {"connection"},
@@ -39,6 +39,7 @@ ALONE = {"schema", "chainfile"}
 
 PURE = [
     "conductor.messages",
+    "conductor.secret_rules",
     "conductor.frames",
     "conductor.errors",
     "conductor.transport.lines",

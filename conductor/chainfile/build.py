@@ -93,6 +93,7 @@ def _component(
         chain=chain,
         options=item.options,
         env=item.env,
+        secrets=item.secrets,
         inherit_env=item.inherit_env,
         cwd=absolute(item.cwd) if item.cwd and not there else item.cwd,
         isolate=item.isolate,

@@ -189,7 +189,7 @@ class _Reader:
             return ""
         expanded = expand(text, self.environ)
         if expanded.referred:
-            self.document.written[path] = Written(text, expanded.values)
+            self.document.written[path] = Written(text, expanded.values, expanded.names)
         if expanded.bad:
             start, end = _span(node, self.source)
             spans = find_references(self.source.text[start:end])

@@ -183,6 +183,7 @@ class Item:
     chain: str | None = attrs.field(default=None, validator=_written)
     options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
     env: dict[str, str] = attrs.field(factory=dict, validator=_environment)
+    secrets: tuple[str, ...] = ()
     inherit_env: bool = True
     cwd: str | None = attrs.field(default=None, validator=_written)
     isolate: bool = False

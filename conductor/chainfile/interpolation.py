@@ -29,15 +29,21 @@ class BadReference:
 
 
 class Expanded:
-    """A string with its references replaced. `values` came from the environment."""
+    """A string with its references replaced. `values` came from the environment, by `names`."""
 
-    __slots__ = ("bad", "referred", "text", "values")
+    __slots__ = ("bad", "names", "referred", "text", "values")
 
     def __init__(
-        self, text: str, values: tuple[str, ...], referred: bool, bad: tuple[BadReference, ...]
+        self,
+        text: str,
+        values: tuple[str, ...],
+        names: tuple[str, ...],
+        referred: bool,
+        bad: tuple[BadReference, ...],
     ) -> None:
         self.text = text
         self.values = values
+        self.names = names
         self.referred = referred
         self.bad = bad
 
@@ -46,6 +52,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
     """Replace the references of a string; one without a value is replaced by nothing."""
     parts: list[str] = []
     values: list[str] = []
+    names: list[str] = []
     bad: list[BadReference] = []
     end = 0
     found = list(_REFERENCE.finditer(text))
@@ -63,14 +70,16 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
         value = environ.get(name)
         if value is not None and (value or default is None):
             parts.append(value)
-            values.append(value)
+            if value:
+                values.append(value)
+                names.append(name)
         elif default is not None:
             parts.append(default)
         else:
             bad.append(_unset(number, name, environ))
     parts.append(text[end:])
     referred = any(reference[0] != "$$" for reference in found)
-    return Expanded("".join(parts), tuple(value for value in values if value), referred, tuple(bad))
+    return Expanded("".join(parts), tuple(values), tuple(names), referred, tuple(bad))
 
 
 def find_references(raw: str) -> list[tuple[int, int]]:

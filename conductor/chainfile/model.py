@@ -48,13 +48,15 @@ ValuePath: TypeAlias = tuple[str | int, ...]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A string with `${VAR}` in it: `text` as the file has it, `values` what the variables held.
+    """A string with `${VAR}` in it: `text` as the file has it, `values` what the variables held
+    that are called `names`.
 
     Print `text`; whatever prints the expanded string prints what may be a secret.
     """
 
     text: str
     values: tuple[str, ...]
+    names: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"Written(text={self.text!r})"
@@ -103,6 +105,8 @@ class Component(msgspec.Struct, frozen=True):
     """`with:` as mappings, lists and strings; None stands for an unquoted `null`. What a string
     means is decided by the field it is for: see `structure_options`."""
     env: Mapping[str, str] = {}
+    secrets: tuple[str, ...] = ()
+    """Names of variables, headers and options whose values are masked, whatever they look like."""
     inherit_env: bool = True
     """Whether the process sees the conductor's environment too, or `env` alone."""
     cwd: str | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conductor.masking import names_a_secret
+from conductor.secret_rules import names_a_secret
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile, Component, Tls, ValuePath

@@ -14,8 +14,9 @@ from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import McpBridge
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
-from conductor.components.far_end import is_elsewhere, secrets_of
+from conductor.components.far_end import is_elsewhere
 from conductor.components.late_bridge import Bridge, LateBridge
+from conductor.components.secrets import secrets_of
 from conductor.errors import StartError
 from conductor.masking import hide, hide_environment
 from conductor.routing.capabilities import bridged
@@ -42,9 +43,7 @@ def build(
     """
     hide_environment(os.environ)
     for spec in specs:
-        hide(spec.env.values())
-        hide(secrets_of(spec))
-        hide(value for written in spec.written.values() for value in written.values)
+        hide(secrets_of(spec, os.environ))
     components: list[Component] = []
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1

@@ -20,7 +20,7 @@ from conductor.transport.process import SpawnError, spawn
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
-__all__ = ["FarEnd", "Opener", "SpawnError", "is_elsewhere", "opener", "secrets_of"]
+__all__ = ["FarEnd", "Opener", "SpawnError", "is_elsewhere", "opener"]
 
 
 class FarEnd(Protocol):
@@ -61,17 +61,6 @@ Opener = Callable[[int], FarEnd]
 def is_elsewhere(spec: Spec) -> bool:
     """Whether a component runs, as far as one can know, on another machine."""
     return spec.connect is not None or spec.ssh is not None
-
-
-def secrets_of(spec: Spec) -> list[str]:
-    """What a component's headers and URL hold that must not leave in a log or an error."""
-    secrets = [part for value in spec.headers.values() for part in (value, *value.split()[1:])]
-    if spec.connect is not None and ("@" in spec.connect or "?" in spec.connect):
-        from urllib.parse import parse_qsl, urlsplit
-
-        parts = urlsplit(spec.connect)
-        secrets += [parts.password or "", *(value for _, value in parse_qsl(parts.query))]
-    return secrets
 
 
 def opener(spec: Spec) -> Opener:

@@ -8,6 +8,8 @@ import pytest
 from processes.editor import agent, probe
 
 from conductor import masking
+from conductor.chainfile.model import Component
+from conductor.components.secrets import secrets_of
 from conductor.errors import ComponentExited
 from conductor.masking import hide, masked, masked_value
 from conductor.messages import error_of
@@ -141,3 +143,70 @@ def test_a_secret_of_our_environment_that_a_component_prints_is_masked_in_the_lo
     editor.wait_log("the token is ***")
     assert editor.leave() == 0
     assert SECRET not in "\n".join(editor.log)
+
+
+def logged_by(run_chain, text, **keys):
+    """The log of an agent that prints a text on stderr."""
+    editor = run_chain({"run": probe(), "name": "agent", **keys}, log="info")
+    editor.open()
+    editor.ask(f"errors the text is {text}\\n")
+    line = editor.wait_log("the text is ")
+    assert editor.leave() == 0
+    return line
+
+
+def test_values_that_are_no_secrets_garble_no_log(run_chain, monkeypatch, tmp_path):
+    monkeypatch.setenv("SOME_DIRECTORY", str(tmp_path))
+    env = {"NODE_ENV": "production", "DATA": "${SOME_DIRECTORY}", "API_KEY": SECRET}
+    text = f"production in {tmp_path} with {SECRET}"
+
+    line = logged_by(run_chain, text, env=env)
+
+    assert f"production in {tmp_path} with ***" in line
+
+
+@pytest.mark.parametrize("where", ["env", "inherited"])
+def test_a_declared_secret_is_masked_whatever_it_looks_like(run_chain, monkeypatch, where):
+    """Neither its name nor its value would tell."""
+    monkeypatch.setenv("DATABASE", "correct horse")
+    env = {"DATABASE": "correct horse"} if where == "env" else {}
+
+    line = logged_by(run_chain, "the correct horse", env=env, secrets=["DATABASE"])
+
+    assert "the text is the ***" in line
+
+
+@pytest.mark.parametrize(
+    ("keys", "masks"),
+    [
+        ({"env": {"PLAIN": "${PLAIN_NAME}"}}, False),
+        ({"env": {"SOME_TOKEN": "${PLAIN_NAME}"}}, True),
+        ({"env": {"PLAIN": "${SOME_KEY}"}}, True),
+        ({"env": {"PLAIN": "prefix-${SOME_KEY}"}}, True),
+        ({"env": {"PLAIN": "${PLAIN_NAME}"}, "secrets": ["PLAIN_NAME"]}, True),
+        ({"env": {"PLAIN": "${PLAIN_NAME}"}, "secrets": ["PLAIN"]}, True),
+    ],
+)
+def test_a_variable_is_a_secret_by_its_own_name_or_that_of_its_place(
+    run_chain, monkeypatch, keys, masks
+):
+    name = "SOME_KEY" if "SOME_KEY" in str(keys) else "PLAIN_NAME"
+    monkeypatch.setenv(name, "ordinary")
+
+    line = logged_by(run_chain, "ordinary", **keys)
+
+    assert ("the text is ***" in line) == masks
+
+
+def test_options_and_headers_are_looked_at_too():
+    spec = Component(
+        "c",
+        connect="https://host/acp?token=in-query&room=lobby-one",
+        headers={"Authorization": "Bearer in-header", "X-Environment": "production"},
+        options={"api_key": "in-option", "deep": [{"password": "in-list"}], "tokens": "100000"},
+    )
+
+    found = secrets_of(spec, {})
+
+    assert {"in-query", "Bearer in-header", "in-header", "in-option", "in-list"} <= set(found)
+    assert not {"lobby-one", "production", "100000"} & set(found)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message
+from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message, Payload
 
 __all__ = [
     "UNUSUAL",
@@ -33,9 +33,13 @@ __all__ = [
     "decode_envelope",
     "decode_notification",
     "freed",
+    "member_pairs",
     "members",
+    "members_of",
     "oversized",
+    "read_message",
     "utf8_problem",
+    "with_member",
     "without_ansi",
 ]
 
@@ -90,6 +94,7 @@ UNUSUAL: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder of msgspec raises for a text that is not what it decodes; the last of them also
 for one that could be decoded before, from fewer calls down."""
 
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
@@ -123,15 +128,50 @@ def without_ansi(line: bytes) -> bytes:
     return _ansi.sub(b"", line)
 
 
+def read_message(line: bytes) -> Message | None:
+    """The message that a line holds, for those who carry it elsewhere; None for everything else.
+    Reads what `decode` reads."""
+    try:
+        return decode_envelope(line)
+    except UNUSUAL:
+        frame = decode(line)
+        return frame if isinstance(frame, Message) else None
+
+
+def members_of(value: Payload) -> dict[str, bytes]:
+    """The members of a JSON object, each as it is written. Raises `ValueError` for everything else
+    that is no object."""
+    try:
+        return {name: bytes(item) for name, item in _decode_object(value).items()}
+    except UNUSUAL:
+        return members(bytes(value))
+
+
 def members(value: bytes) -> dict[str, bytes]:
     """The members of a JSON object, each as it is written: for one that msgspec refuses because of
     a lone surrogate. Raises `ValueError` for everything else that is no object."""
+    return dict(member_pairs(value))
+
+
+def member_pairs(value: bytes) -> list[tuple[str, bytes]]:
+    """The same, with members that are there more than once."""
     text = value.decode()
     start = _whitespace(text, 0)
-    decoded, end = _scanner.raw_decode(text, start)
+    try:
+        decoded, end = _scanner.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(decoded, dict) or _whitespace(text, end) != len(text):
         raise ValueError("not an object")
-    return {name: item.encode() for name, item in _member_slices(text, start)}
+    return [(name, item.encode()) for name, item in _member_slices(text, start)]
+
+
+def with_member(value: bytes, name: str, item: bytes) -> bytes:
+    """A JSON object with this member in place of any other of its name; the values of the others
+    stay as they are written. Raises `ValueError` for what is no object."""
+    kept = [pair for pair in member_pairs(value) if pair[0] != name]
+    pairs = [json.dumps(key).encode() + b":" + each for key, each in [*kept, (name, item)]]
+    return b"{" + b",".join(pairs) + b"}"
 
 
 def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"errors", "limits", "log", "masking", "messages", "secret_rules"},
     {"frames"},
+    {"session_ids"},
     {"transport"},
     {"connection"},
     {"routing"},
@@ -41,6 +42,7 @@ PURE = [
     "conductor.messages",
     "conductor.secret_rules",
     "conductor.frames",
+    "conductor.session_ids",
     "conductor.errors",
     "conductor.transport.lines",
     "conductor.connection.calls",

@@ -51,6 +51,13 @@ _COUNT = click.IntRange(min=1)
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without protection.")
 @click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
 @click.option("--max-clients-each", type=_COUNT, default=200, show_default=True)
+@click.option(
+    "--max-sessions-each",
+    type=_COUNT,
+    default=10_000,
+    show_default=True,
+    help="Sessions of one principal that are not deleted, in the server's life.",
+)
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, help="Of one client.")
 @click.option("--ping-interval", type=_SECONDS, default=20.0, show_default=True)
 @click.option("--ping-timeout", type=_SECONDS, default=20.0, show_default=True)
@@ -145,6 +152,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
     bounds = Bounds(
         clients=options["max_clients"],
         clients_each=options["max_clients_each"],
+        sessions_each=options["max_sessions_each"],
         sockets=options["max_clients"] * 4,
         sockets_each=options["max_clients_each"] * 4,
         streams=options["max_streams"],

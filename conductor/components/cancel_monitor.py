@@ -18,8 +18,8 @@ from conductor.connection.calls import Call
 from conductor.connection.runs import UPDATE, Run
 from conductor.frames import UNUSUAL
 from conductor.messages import Payload
-from conductor.routing.recollection import session_of
 from conductor.routing.wire import Turns
+from conductor.session_ids import session_of
 
 __all__ = ["CancelMonitor"]
 

@@ -24,11 +24,12 @@ from conductor.log import Logger
 from conductor.masking import masked
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
 from conductor.proxy.base import Forward, Plugin
-from conductor.proxy.codec import decode_answer, encode, invalid_params, session_of
+from conductor.proxy.codec import decode_answer, encode, invalid_params
 from conductor.proxy.peers import Answered
 from conductor.proxy.raw import RawMessage
 from conductor.proxy.restarts import see_restart
 from conductor.proxy.sessions import ENDS, forget
+from conductor.session_ids import session_of
 
 __all__ = ["CANCELLED", "Handling"]
 

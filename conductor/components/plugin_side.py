@@ -13,10 +13,10 @@ from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
 from conductor.connection.runs import Run
 from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
-from conductor.proxy.codec import session_of
 from conductor.proxy.declare import EVERYTHING, Handler
 from conductor.proxy.peers import Tap
 from conductor.routing.sides import Side
+from conductor.session_ids import session_of
 
 __all__ = ["AgentEnd", "PluginSide", "two_sides"]
 

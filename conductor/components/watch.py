@@ -27,7 +27,7 @@ from conductor.components.alarm import NEVER
 from conductor.connection.calls import Call
 from conductor.frames import UNUSUAL
 from conductor.messages import Payload
-from conductor.routing.recollection import session_of
+from conductor.session_ids import session_of
 
 __all__ = ["LADDER", "Due", "Rung", "Stalled", "TimedOut", "Watch"]
 

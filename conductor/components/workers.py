@@ -28,9 +28,9 @@ from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.log import Logger
 from conductor.messages import INTERNAL_ERROR, encode_error, request_error
 from conductor.proxy.base import Plugin
-from conductor.proxy.codec import session_of
 from conductor.proxy.declare import Handler
 from conductor.proxy.peers import Answered
+from conductor.session_ids import session_of
 
 __all__ = ["Workers"]
 

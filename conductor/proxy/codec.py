@@ -25,7 +25,6 @@ __all__ = [
     "encode",
     "invalid_params",
     "reader",
-    "session_of",
 ]
 
 _decode = msgspec.json.Decoder(float_hook=literal_float).decode
@@ -131,12 +130,3 @@ def _plain(value: Any) -> Any:
 def invalid_params(method: str, problem: ValueError) -> bytes:
     """The error for params that do not fit the type that a handler asks for."""
     return encode_error(INVALID_PARAMS, f"Invalid params for {method}: {problem}")
-
-
-def session_of(params: bytes | None) -> str | None:
-    """The session that a message speaks of."""
-    try:
-        value = decode_params(params, dict).get("sessionId")
-    except (ValueError, AttributeError):
-        return None
-    return value if isinstance(value, str) else None

@@ -27,10 +27,11 @@ from conductor.connection.calls import Call
 from conductor.frames import members
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.routing.capabilities import resumes
-from conductor.routing.recollection import SetUp, session_of
+from conductor.routing.recollection import SetUp
 from conductor.routing.sides import Side, link
 from conductor.routing.unanswered import Asked, Unanswered
 from conductor.routing.wire import Wire
+from conductor.session_ids import session_of
 
 __all__ = ["BOUND", "Parking"]
 

@@ -13,10 +13,10 @@ import attrs
 import msgspec
 
 from conductor.connection.calls import Call
-from conductor.frames import UNUSUAL
 from conductor.messages import Payload
+from conductor.session_ids import session_of
 
-__all__ = ["REMEMBERED", "SET_UPS", "Recollection", "SetUp", "session_of"]
+__all__ = ["REMEMBERED", "SET_UPS", "Recollection", "SetUp"]
 
 SET_UPS: Final = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
 """The requests that set up a session."""
@@ -97,18 +97,3 @@ class Recollection:
 
 def _is_initialize(set_up: SetUp) -> bool:
     return set_up.method == "initialize"
-
-
-class _HasSession(msgspec.Struct, gc=False):
-    sessionId: str
-
-
-_decode: Final = msgspec.json.Decoder(_HasSession).decode
-
-
-def session_of(payload: Payload | None) -> str | None:
-    """The `sessionId` member of params or of a result."""
-    try:
-        return _decode(payload if payload is not None else b"null").sessionId
-    except UNUSUAL:
-        return None

@@ -19,7 +19,7 @@ from conductor.errors import RequestError
 from conductor.frames import UNUSUAL
 from conductor.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.routing.envelope import ENVELOPES, INITS, unwrap
-from conductor.routing.recollection import session_of
+from conductor.session_ids import session_of
 
 if TYPE_CHECKING:
     from conductor.routing.wire import Wire

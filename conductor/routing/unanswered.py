@@ -16,7 +16,7 @@ from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.frames import decode
 from conductor.messages import CANCEL, Message, Payload
-from conductor.routing.recollection import session_of
+from conductor.session_ids import session_of
 
 __all__ = ["Asked", "Unanswered", "undelivered"]
 

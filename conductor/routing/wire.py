@@ -25,9 +25,10 @@ from conductor.frames import Malformed
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error, error_of
 from conductor.routing.envelope import DIALECTS, Dialect
 from conductor.routing.held import Holding
-from conductor.routing.recollection import REMEMBERED, Recollection, session_of
+from conductor.routing.recollection import REMEMBERED, Recollection
 from conductor.routing.special import SPECIAL, special_notification, special_request, special_run
 from conductor.routing.wire_side import CLIENTS, WireSide
+from conductor.session_ids import session_of
 
 __all__ = ["Init", "Observer", "Wire"]
 
@@ -127,6 +128,9 @@ class Wire:
     """Of an agent."""
     interceptor: Callable[[Call, str, Payload | None], bool] | None = None
     """Asked first about a request of `REMEMBERED`; true if it has taken care of it."""
+    gate: Callable[[str, Payload | None], None] | None = None
+    """Called with each request and notification of the peer before anything else sees it; raises
+    `RequestError` to refuse it."""
     lost: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent does not know any more, until somebody has been told so."""
     swallowed: str | None = None
@@ -209,6 +213,12 @@ class Wire:
     # -- Receiver: what the peer sent ----------------------------------------------------------
 
     def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+        if self.gate is not None:
+            try:
+                self.gate(method, params)
+            except RequestError as exc:
+                call.source.respond(call, None, error_of(exc))
+                return
         if method in SPECIAL:
             try:
                 special_request(self, call, method, params)
@@ -223,7 +233,7 @@ class Wire:
             self.plain.neighbour.request(call, method, params)
 
     def on_run(self, run: Run) -> None:
-        if self.swallowed is not None or self.observer is not None:
+        if self.swallowed is not None or self.observer is not None or self.gate is not None:
             for each in run.params:
                 self.on_notification(run.method, each)
             return
@@ -235,6 +245,12 @@ class Wire:
             self.plain.neighbour.notify_run(run)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
+        if self.gate is not None:
+            try:
+                self.gate(method, params)
+            except RequestError as exc:
+                self.report("refused a notification", f"{method}: {exc.message}")
+                return
         if self.observer is not None:
             self.observer.on_heard(method, params)
         if self.turns is not None and self.turns.reports_states:

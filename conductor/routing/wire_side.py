@@ -22,8 +22,9 @@ from conductor.messages import (
 )
 from conductor.routing.envelope import notification_frame, wrap_notification, wrap_request
 from conductor.routing.held import Held
-from conductor.routing.recollection import REMEMBERED, SET_UPS, session_of
+from conductor.routing.recollection import REMEMBERED, SET_UPS
 from conductor.routing.sides import Side
+from conductor.session_ids import session_of
 
 if TYPE_CHECKING:
     from conductor.routing.wire import Wire

@@ -15,6 +15,8 @@ class Bounds:
     """Remote clients at a time, those that are cut off and may return included."""
     clients_each: int = 200
     """Of one principal; of one address, where there is no authentication."""
+    sessions_each: int = 10_000
+    """Sessions that one principal may have with the agents (`owning`)."""
     sockets: int = 8000
     """TCP connections at a time."""
     sockets_each: int = 1000

@@ -1,27 +1,37 @@
-"""Whose a session is: what an agent keeps for one principal nobody else takes up, deletes or sees.
+"""Per-principal session access list: what an agent keeps for one principal is closed to the others.
 
 The agents of all chains run as one user, most keep their sessions in one place, and load whatever
-they are asked to. A proxy nearest each client that showed credentials remembers who set up which
-session, for as long as the server lives, and refuses a session of others as if there were none.
+they are asked to. So the server records, for as long as it lives, for which principals each session
+was set up. Of a client that showed credentials, every request and notification that names a session
+is checked before the chain sees it (`_Guard.check`, on every transport); a session of others is
+refused as if there were none. A session that no principal has, from before the server's time or of
+another server, belongs to the first that loads it. An agent may number its sessions, so one id may
+be of several principals.
 
-Of sessions from before the server's time, or of another server, nobody knows whose they are: they
-become whoever's loads them first. An agent may number its sessions, so that one id may be the
-sessions of several.
+Rules: what cannot be read is refused; a session is recorded before the agent is asked for it; a
+principal at its quota is refused further sessions, and never displaces a record, its own included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from conductor.components.base import Component
 from conductor.components.plugin import PluginComponent
+from conductor.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
 from conductor.proxy import Forward, Proxy, RequestError, on
-from conductor.routing.recollection import session_of
+from conductor.session_ids import UnreadableSession, named_session
 
-__all__ = ["Owners", "guarding"]
+if TYPE_CHECKING:
+    from conductor.chain import Chain
+
+__all__ = ["Owners", "guard", "session_named_in"]
 
 _NOT_FOUND: Final = -32002
 """ACP's "resource not found"."""
@@ -29,36 +39,75 @@ _NOT_FOUND: Final = -32002
 
 @attrs.define(eq=False)
 class Owners:
-    """Of sessions, by id; of more than `most`, the oldest are forgotten."""
+    """The principals of each session. A record takes about 0.2 kB, however long the id is."""
 
-    most: int = 100_000
-    _principals: dict[str, frozenset[str]] = attrs.field(factory=dict, init=False)
-
-    def claim(self, session: str, principal: str) -> None:
-        """The session was set up for this principal."""
-        others = self._principals.get(session, frozenset())
-        self._principals[session] = others | {principal}
-        if len(self._principals) > self.most:
-            del self._principals[next(iter(self._principals))]
-
-    def forget(self, session: str) -> None:
-        self._principals.pop(session, None)
+    most_each: int = 10_000
+    """Sessions of one principal."""
+    _principals: dict[bytes, tuple[str, ...]] = attrs.field(factory=dict, init=False)
+    """By the digest of the session's id."""
+    _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    """Sessions by principal, those that are being set up included."""
 
     def allow(self, session: str, principal: str) -> bool:
-        """Whether the session is this principal's, or nobody's."""
-        principals = self._principals.get(session)
+        """Whether the session is this principal's, or no principal's."""
+        principals = self._principals.get(_digest(session))
         return principals is None or principal in principals
 
+    def claim(self, session: str, principal: str) -> bool:
+        """Record that the session is this principal's; whether it was not before. Raises
+        `RequestError` at the quota."""
+        key = _digest(session)
+        principals = self._principals.get(key, ())
+        if principal in principals:
+            return False
+        self._check_quota(principal)
+        self._principals[key] = (*principals, principal)
+        self._counts[principal] += 1
+        return True
 
-def guarding(
-    make: Callable[[], Sequence[Component]], owners: Owners, principal: str
-) -> Callable[[], Sequence[Component]]:
-    """`make` for a chain of this principal."""
+    def release(self, session: str, principal: str) -> None:
+        """The session is not this principal's any more."""
+        key = _digest(session)
+        principals = self._principals.get(key, ())
+        if principal not in principals:
+            return
+        if left := tuple(each for each in principals if each != principal):
+            self._principals[key] = left
+        else:
+            del self._principals[key]
+        self._subtract(principal)
+
+    @contextmanager
+    def room_for_one(self, principal: str) -> Iterator[None]:
+        """Reserve a place in the principal's quota. Raises `RequestError` if there is none."""
+        self._check_quota(principal)
+        self._counts[principal] += 1
+        try:
+            yield
+        finally:
+            self._subtract(principal)
+
+    def _check_quota(self, principal: str) -> None:
+        if self._counts[principal] >= self.most_each:
+            data = {"limit": self.most_each, "option": "--max-sessions-each"}
+            text = "Too many sessions of one client; delete some (session/delete)"
+            raise RequestError(INVALID_REQUEST, text, data)
+
+    def _subtract(self, principal: str) -> None:
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
+
+
+def guard(chain: Chain, owners: Owners, principal: str) -> None:
+    """Have a chain that is not running yet serve this principal only its sessions."""
+    make, gate = chain.make, _Guard(owners, principal)
 
     def make_with_guard() -> Sequence[Component]:
         return [PluginComponent("sessions", _Guard(owners, principal), "proxy"), *make()]
 
-    return make_with_guard
+    chain.make = make_with_guard
+    chain.client.gate = gate.check
 
 
 @attrs.define(eq=False)
@@ -68,31 +117,53 @@ class _Guard(Proxy):
     owners: Owners
     principal: str
 
+    def check(self, method: str, params: Payload | None) -> None:
+        """Raise `RequestError` for a message that names a session of others."""
+        session = session_named_in(params)
+        if session is not None and not self.owners.allow(session, self.principal):
+            raise _not_found(session)
+
     @on("session/new")
+    @on("session/fork")
+    @on("nes/start")
     async def set_up(self, params: bytes, forward: Forward) -> bytes:
-        result: bytes = await forward()
-        self._claim(session_of(result))
+        with self.owners.room_for_one(self.principal):
+            result: bytes = await forward()
+        try:
+            session = named_session(result)
+        except UnreadableSession as exc:
+            text = f"The agent's answer names no session that can be read: {exc}"
+            raise RequestError(INTERNAL_ERROR, text) from None
+        if session is not None:
+            self.owners.claim(session, self.principal)
         return result
 
     @on("session/load")
     @on("session/resume")
     async def take_up(self, params: bytes, forward: Forward) -> bytes:
-        session = self._checked(params)
-        result: bytes = await forward()
-        self._claim(session)
+        session = session_named_in(params)
+        if session is None:
+            return bytes(await forward())  # the agent says what is missing
+        if not self.owners.allow(session, self.principal):
+            raise _not_found(session)  # another principal was first, since the message was checked
+        is_new = self.owners.claim(session, self.principal)
+        try:
+            result: bytes = await forward()
+        except BaseException:
+            if is_new:
+                self.owners.release(session, self.principal)
+            raise
+        # Of two requests at a time the first one may have failed, and released it.
+        self.owners.claim(session, self.principal)
         return result
 
-    @on("session/fork")
-    async def fork(self, params: bytes, forward: Forward) -> bytes:
-        self._checked(params)
-        return await self.set_up(params, forward)
-
     @on("session/delete")
+    @on("nes/close")
     async def delete(self, params: bytes, forward: Forward) -> bytes:
-        session = self._checked(params)
+        session = session_named_in(params)
         result: bytes = await forward()
         if session is not None:
-            self.owners.forget(session)
+            self.owners.release(session, self.principal)
         return result
 
     @on("session/list")
@@ -103,16 +174,24 @@ class _Guard(Proxy):
             result["sessions"] = [each for each in sessions if self._may_see(each)]
         return result
 
-    def _checked(self, params: bytes) -> str | None:
-        session = session_of(params)
-        if session is not None and not self.owners.allow(session, self.principal):
-            raise RequestError(_NOT_FOUND, "Resource not found", {"sessionId": session})
-        return session
-
-    def _claim(self, session: str | None) -> None:
-        if session is not None:
-            self.owners.claim(session, self.principal)
-
     def _may_see(self, session: Any) -> bool:
         id = session.get("sessionId") if isinstance(session, dict) else None
-        return not isinstance(id, str) or self.owners.allow(id, self.principal)
+        return isinstance(id, str) and self.owners.allow(id, self.principal)
+
+
+def session_named_in(params: Payload | None) -> str | None:
+    """The session that a client's message names. Raises `RequestError` if that cannot be told."""
+    try:
+        return named_session(params)
+    except UnreadableSession as exc:
+        text = f"Invalid params: it cannot be told which session is meant: {exc}"
+        raise RequestError(INVALID_PARAMS, text) from None
+
+
+def _not_found(session: str) -> RequestError:
+    return RequestError(_NOT_FOUND, "Resource not found", {"sessionId": session})
+
+
+def _digest(session: str) -> bytes:
+    encoded = session.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -17,9 +17,10 @@ import attrs
 from conductor.components.base import Component
 from conductor.components.plugin import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
-from conductor.routing.recollection import session_of
 from conductor.server.directory import Directory
 from conductor.server.forwarding import is_gone
+from conductor.server.owning import session_named_in
+from conductor.session_ids import session_of
 
 __all__ = ["ELSEWHERE", "Registrar", "registering"]
 
@@ -66,7 +67,7 @@ class Registrar(Proxy):
     @on("session/load")
     @on("session/resume")
     async def attach(self, params: bytes, forward: Forward) -> bytes:
-        session = session_of(params)
+        session = session_named_in(params)
         if session is not None and session not in self._sessions:
             owner = await self.directory.owner_of_session(self.principal, session)
             if owner is not None and not await is_gone(owner):

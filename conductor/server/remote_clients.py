@@ -24,7 +24,7 @@ from conductor.remote.carrying import Carrier
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.directory import Directory
-from conductor.server.owning import Owners, guarding
+from conductor.server.owning import Owners, guard
 from conductor.server.turns import WatchedLines
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
@@ -150,7 +150,10 @@ class RemoteClients:
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    _owners: Owners = attrs.field(factory=Owners, init=False)
+    _owners: Owners = attrs.field(
+        default=attrs.Factory(lambda self: Owners(self.bounds.sessions_each), takes_self=True),
+        init=False,
+    )
     _last_number: int = attrs.field(default=0, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
 
@@ -197,7 +200,7 @@ class RemoteClients:
             make, principal = client.chain.make, owner.principal
             client.chain.make = registering(make, self.directory, principal)
         if owner.principal:
-            client.chain.make = guarding(client.chain.make, self._owners, owner.principal)
+            guard(client.chain, self._owners, owner.principal)
         self.by_id[client.id] = client
         self._counts[owner.counted_as] += 1
         self._nursery.start_soon(self._run, client)

@@ -18,8 +18,9 @@ from msgspec import UNSET
 
 from conductor.frames import UNUSUAL, decode_envelope
 from conductor.messages import Id, Message
-from conductor.routing.recollection import SET_UPS, session_of
+from conductor.routing.recollection import SET_UPS
 from conductor.server.requests import Posted
+from conductor.session_ids import session_of
 
 __all__ = ["Route", "Router"]
 

@@ -3,7 +3,8 @@
 import pytest
 
 from conductor.connection.calls import Call
-from conductor.routing.recollection import Recollection, session_of
+from conductor.routing.recollection import Recollection
+from conductor.session_ids import session_of
 
 
 class Nobody:

@@ -298,6 +298,18 @@ async def test_a_session_that_is_open_elsewhere_is_not_loaded_twice(nodes):
         assert await say(first, session, "still here") == "a: still here"
 
 
+async def test_half_an_emoji_in_the_params_does_not_load_a_session_twice(nodes):
+    """msgspec refuses what it cannot decode; what cannot be read for sure is refused."""
+    async with nodes.two() as (a, b), websocket(a) as first, websocket(b) as second:
+        session = await open_session(first)
+        await ask(second, initialize())
+        half = await ask(second, request(1, "session/load", **load(session), _meta="\ud83d"))
+        listed = await ask(second, request(2, "session/load", **{**load(session), "sessionId": []}))
+
+    assert half["error"]["code"] == -32050
+    assert listed["error"]["code"] == -32602
+
+
 async def test_a_session_that_ended_elsewhere_is_loaded(nodes):
     async with nodes.two() as (a, b), websocket(b) as second:
         async with websocket(a) as first:

@@ -20,13 +20,18 @@ _PATIENCE_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
 _as_json = False
+_component_stderr = True
 
 
-def configure(level: str, *, as_json: bool = False) -> None:
-    """Choose what is logged, by name (`LEVELS`), and whether as JSON lines. Imports nothing."""
-    global _level, _as_json, _structlog
+def configure(level: str, *, as_json: bool = False, component_stderr: bool = True) -> None:
+    """Choose what is logged, by name (`LEVELS`), and whether as JSON lines. Imports nothing.
+
+    `component_stderr`: whether what components write to stderr is logged, too, as info.
+    """
+    global _level, _as_json, _component_stderr, _structlog
     _level = LEVELS[level]
     _as_json = as_json
+    _component_stderr = component_stderr
     _structlog = None
 
 
@@ -48,6 +53,10 @@ class Logger:
     def info(self, event: str, **fields: object) -> None:
         if _level <= 20:
             _emit("info", event, {**self.fields, **fields})
+
+    def component_stderr(self, event: str, **fields: object) -> None:
+        if _component_stderr:
+            self.info(event, **fields)
 
     def warning(self, event: str, **fields: object) -> None:
         if _level <= 30:

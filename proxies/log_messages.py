@@ -6,7 +6,7 @@ what that proxy does. It changes and delays nothing.
 Options:
     methods    globs for the methods that are told of; default all
     file       a file to append lines of JSON to; without one, the conductor's log, at `level`
-    level      default info (`acp-conductor --log info …` shows it)
+    level      default info, which is logged by default
     content    whether params and results are written, too, to the file only; default no. They hold
                whatever people and files say, secrets included
     max_bytes  of one content; a larger one is left out; default 65536

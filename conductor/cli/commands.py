@@ -62,7 +62,8 @@ class _LazyGroup(click.Group):
     default="info",
     show_default=True,
     envvar="ACP_CONDUCTOR_LOG",
-    help="What to log on stderr; components' own stderr is logged as info.",
+    help="What to log on stderr. Components' own stderr is logged as info; by prompt and check "
+    "only where a level is given.",
 )
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def acp_conductor(level: str, log_json: bool, **_: Any) -> None:

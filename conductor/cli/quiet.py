@@ -9,11 +9,12 @@ __all__ = ["log_less"]
 
 
 def log_less(ctx: click.Context) -> None:
-    """Log warnings and errors only, unless the user chose a level."""
+    """Leave the stderr of components out of the log, unless the user chose a level."""
     group = ctx.parent
     if group is None:
         return
     if group.get_parameter_source("level") is ParameterSource.DEFAULT:
         from conductor.log import configure
 
-        configure("warning", as_json=group.params["log_json"])
+        level, as_json = group.params["level"], group.params["log_json"]
+        configure(level, as_json=as_json, component_stderr=False)

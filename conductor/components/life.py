@@ -121,9 +121,9 @@ class Life:
     async def _drain_stderr(self) -> None:
         while chunk := await self.far_end.read_stderr():
             for line in self.stderr.feed(chunk, trio.current_time()):
-                self.log.info("stderr", line=line)
+                self.log.component_stderr("stderr", line=line)
         for line in self.stderr.end():
-            self.log.info("stderr", line=line)
+            self.log.component_stderr("stderr", line=line)
         if skipped := self.stderr.take_skipped():
-            self.log.info("stderr was too much to log", bytes=skipped)
+            self.log.component_stderr("stderr was too much to log", bytes=skipped)
         self._stderr_read.set()

@@ -235,13 +235,9 @@ class PluginComponent(Component):
 
     def _means(self, side: PluginSide) -> tuple[Any, ...]:
         """What a peer sends and listens with."""
-
-        def notify(method: str, params: bytes | None) -> None:
-            side.neighbour.notify(method, params)
-
         return (
             partial(self._workers.request, side),
-            notify,
+            partial(self._workers.notify, side),
             partial(self._workers.ask, side),
             side.add_tap,
             self.release_lane,

@@ -18,7 +18,7 @@ from conductor.proxy.peers import Tap
 from conductor.routing.sides import Side
 from conductor.session_ids import session_of
 
-__all__ = ["AgentEnd", "PluginSide", "two_sides"]
+__all__ = ["UPDATE", "AgentEnd", "PluginSide", "two_sides"]
 
 UPDATE: Final = "session/update"
 
@@ -193,6 +193,19 @@ class PluginSide(Side):
         """Hold the updates of this session back from now on."""
         self._kept.setdefault(session_id, [])
         self._watch()
+
+    def keep_own(self, session_id: str, params: bytes) -> bool:
+        """Hold back an update of the plugin's own, if those of its session are."""
+        held = self._kept.get(session_id)
+        if held is None:
+            return False
+        held.append(Notification(UPDATE, params, again=True, own=True))
+        return True
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether updates of any session are held back."""
+        return bool(self._kept)
 
     def let_updates_go(self, session_id: str) -> None:
         """What was held back has its turn next."""

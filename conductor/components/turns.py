@@ -31,8 +31,8 @@ class Answering(msgspec.Struct, eq=False):
     """Whether it is answered by somebody else, later."""
     answer: Answer | None = None
     """The last answer to what the handler forwarded."""
-    opened: str | None = None
-    """The session that this answer opens, whose updates wait until it has been passed on."""
+    opened: tuple[str, ...] = ()
+    """The sessions that this answer may open, whose updates wait until it has been passed on."""
 
 
 class Turn(msgspec.Struct, eq=False):

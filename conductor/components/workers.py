@@ -19,7 +19,7 @@ from conductor.components.handling import CANCELLED, Handling
 from conductor.components.lane_watch import LaneWatch
 from conductor.components.observing import Numbering
 from conductor.components.plugin_errors import call_plugin
-from conductor.components.plugin_side import AgentEnd, PluginSide, two_sides
+from conductor.components.plugin_side import UPDATE, AgentEnd, PluginSide, two_sides
 from conductor.components.turns import Answering, Turn, Waiter, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
@@ -164,7 +164,7 @@ class Workers:
         if type(item) is Answer:
             if item.call.source is not side:
                 side.pass_on(item)
-        elif item.method not in side.handlers:
+        elif item.method not in side.handlers or (type(item) is Notification and item.own):
             side.pass_on(item)
         elif type(item) is Request and not item.settled:
             self._cut_short(side, item, False)
@@ -232,6 +232,13 @@ class Workers:
             raise request_error(answer.error)
         return answer.result if answer.result is not None else b"null"
 
+    def notify(self, side: PluginSide, method: str, params: bytes | None) -> None:
+        """Send a notification of the plugin's own through a side."""
+        to_client = side is self.client_side and method == UPDATE
+        if to_client and params is not None and self._keeps_own(params):
+            return
+        side.neighbour.notify(method, params)
+
     def ask(
         self, side: PluginSide, method: str, params: bytes | None, answered: Answered
     ) -> Callable[[], None]:
@@ -284,6 +291,9 @@ class Workers:
                     continue
             elif side.special and side.kept(item):
                 continue
+            elif item.own:
+                side.pass_on(item)
+                continue
             handler = side.handlers.get(item.method)
             if handler is None:
                 side.pass_on(item)
@@ -305,8 +315,8 @@ class Workers:
                     handling.notification_failed(turn, item, exc)
             else:
                 await handling.run_request(turn, item)
-                if turn.answering is not None and turn.answering.opened is not None:
-                    self.agent_side.let_updates_go(turn.answering.opened)
+                for session in turn.answering.opened if turn.answering is not None else ():
+                    self.agent_side.let_updates_go(session)
             turn.done = True
             lane, turn.lane = turn.lane, None
 
@@ -354,10 +364,30 @@ class Workers:
     def _open_session(self, answering: Answering, item: Answer) -> None:
         """The first update of a session follows the answer that opens it, whatever its handler
         waits for until it passes the answer on."""
-        if item.call.method in _OPENS_SESSION and answering.opened is None:
-            answering.opened = session_of(item.result)
-            if answering.opened is not None:
-                self.agent_side.keep_updates(answering.opened)
+        if item.call.method in _OPENS_SESSION:
+            self._keep_updates(answering, session_of(item.result))
+
+    def _keep_updates(self, answering: Answering, session: str | None) -> None:
+        if session is not None and session not in answering.opened:
+            answering.opened += (session,)
+            self.agent_side.keep_updates(session)
+
+    def _keeps_own(self, params: bytes) -> bool:
+        """Hold back an update of the plugin's own for a session that the client does not know yet.
+
+        Where the handler makes the session itself, any that it writes about may be the new one.
+        """
+        turn = current_turn.get()
+        answering = None if turn is None or turn.done else turn.answering
+        opens = answering is not None and answering.call.method in _OPENS_SESSION
+        if not opens and not self.agent_side.keeps_updates:
+            return False
+        session = session_of(params)
+        if session is None:
+            return False
+        if opens and answering is not None:
+            self._keep_updates(answering, session)
+        return self.agent_side.keep_own(session, params)
 
     async def _observe(self, lane: Lane, side: PluginSide, handler: Handler, item: Item) -> None:
         message = self._numbering.shown(side.source, item)

@@ -41,6 +41,8 @@ class Notification(msgspec.Struct, eq=False):
     params: bytes | None
     again: bool = False
     """It was held back after it had been shown to taps and observers."""
+    own: bool = False
+    """The plugin sent it: no handler of its own is to see it."""
 
 
 @final

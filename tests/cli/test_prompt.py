@@ -262,6 +262,18 @@ def test_an_agent_that_crashes(run):
     assert "stderr: a hint" in result.stderr
 
 
+def test_log_messages_is_shown_and_the_stderr_of_components_is_not(run, chain_file):
+    path = chain_file(f"proxies: [{{use: log_messages}}]\nagent: {{run: {AGENT.split()}}}\n")
+
+    unasked = run("prompt", path, "log noise\nsay hello")
+    asked = run("--log", "info", "prompt", path, "log noise\nsay hello")
+
+    assert unasked.stdout == asked.stdout == "hello\n"
+    assert "method=session/prompt" in unasked.stderr
+    assert "noise" not in unasked.stderr
+    assert "line=noise" in asked.stderr
+
+
 def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import attrs\n"

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from support.hop import hop
 
 from conductor import log as logging
@@ -16,8 +17,8 @@ from conductor.components.plugin import PluginComponent
 from conductor.connection.lanes import Lane, Notification
 from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed, LocalProtocolError
-from conductor.proxy import Proxy, RequestCancelled, RequestError, on
-from conductor.testing import FakeAgent
+from conductor.proxy import Agent, Proxy, RequestCancelled, RequestError, on
+from conductor.testing import FakeAgent, open_chain
 
 
 @pytest.fixture
@@ -274,6 +275,77 @@ async def test_the_first_update_of_a_session_follows_the_answer_that_opens_it():
 
     assert on_hop.client.heard[2] == ("answer", "session/new", {"sessionId": "new"})
     assert [what[2]["update"] for what in on_hop.client.heard[3:]] == [1, 2, 4]
+
+
+async def test_what_a_plugin_says_in_a_new_session_follows_the_answer_that_opens_it():
+    class New(Proxy):
+        seen: ClassVar[list] = []
+
+        @on("session/new")
+        async def new(self, params, forward):
+            await self.client.say("old", "before")
+            result = await forward()
+            await self.client.say("new", "2")
+            self.start_soon(self.client.say, "new", "3")
+            await self.client.request("_question", {})
+            await self.client.say("new", "5")
+            return result
+
+        @on("session/update")
+        async def see(self, params, forward):
+            self.seen.append(text_of(params))
+            await forward()
+
+    async with hop(New()) as on_hop:
+        on_hop.client.ask("session/new", {})
+        await on_hop.settle()
+        on_hop.agent.answer({"sessionId": "new"})
+        await on_hop.settle()
+        on_hop.agent.send("session/update", said("new", "4"))
+        await on_hop.settle()
+        assert [what[1] for what in on_hop.client.heard] == ["_question"]
+
+        on_hop.client.answer({})
+        await on_hop.settle()
+        on_hop.agent.send("session/update", said("new", "6"))
+        await on_hop.settle()
+
+    assert on_hop.client.heard[1] == ("answer", "session/new", {"sessionId": "new"})
+    told = [(what[2]["sessionId"], text_of(what[2])) for what in on_hop.client.heard[2:]]
+    assert [text for session, text in told if session == "new"] == ["2", "3", "4", "5", "6"]
+    assert ("old", "before") in told
+    assert New.seen == ["4", "6"]  # not its own
+
+
+async def test_what_an_agent_says_in_a_session_that_it_opens_follows_the_answer(autojump_clock):
+    class Greeting(Agent):
+        @on("initialize")
+        async def initialize(self, params: dict):
+            return {"protocolVersion": 1}
+
+        @on("session/new")
+        async def new(self, params: dict):
+            await self.client.say("s1", "hello")
+            return {"sessionId": "s1"}
+
+    async with open_chain(Told(), Greeting()) as client:
+        await client.initialize()
+        opened = []
+        client.handlers["session/update"] = lambda params: opened.append(text_of(params))
+        await client.new_session("/", answered=lambda result: opened.append(result["sessionId"]))
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert opened == ["s1", "hello"]
+
+
+def said(session, text):
+    content = {"type": "text", "text": text}
+    update = {"sessionUpdate": "agent_message_chunk", "content": content}
+    return {"sessionId": session, "update": update}
+
+
+def text_of(params):
+    return params["update"]["content"]["text"]
 
 
 # -- rule 4 ----------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from conductor.frames import UNUSUAL
+from conductor.frames import UNUSUAL, members_of, read_message
+from conductor.messages import encode_id
+from conductor.session_ids import session_of
 
 __all__ = ["SET_UPS", "Letter", "Sessions", "body_with_connection", "read_letter"]
 
@@ -25,20 +27,15 @@ _ENDS: Final = frozenset({"session/close", "session/delete"})
 Kind = Literal["request", "notification", "response", "other"]
 
 
-class _Params(msgspec.Struct, gc=False):
-    sessionId: str | None = None
-    connectionId: str | None = None
-
-
 class _Message(msgspec.Struct, gc=False):
     id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     method: str | msgspec.UnsetType = msgspec.UNSET
-    params: msgspec.Raw = msgspec.Raw(b"null")
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _decode: Final = msgspec.json.Decoder(_Message).decode
-_decode_params: Final = msgspec.json.Decoder(_Params).decode
+_decode_text: Final = msgspec.json.Decoder(str | None).decode
 
 
 @attrs.frozen
@@ -60,26 +57,28 @@ class Letter:
 
 
 def read_letter(line: bytes) -> Letter:
-    try:
-        message = _decode(line)
-    except UNUSUAL:
+    message = _read(line)
+    if message is None:
         return Letter(line)
     id = b"" if message.id is msgspec.UNSET else bytes(message.id)
     if message.method is msgspec.UNSET:
-        session = None if message.result is msgspec.UNSET else _params(message.result).sessionId
         failed = message.result is msgspec.UNSET
+        session = _session_of(message.result)
         return Letter(line, "response" if id else "other", id, session=session, failed=failed)
     kind: Kind = "request" if id else "notification"
-    return Letter(line, kind, id, message.method, _params(message.params).sessionId)
+    return Letter(line, kind, id, message.method, _session_of(message.params))
 
 
 def body_with_connection(body: bytes) -> str | None:
     """The connection's id as the answer to `initialize` has it, for servers without the header."""
-    try:
-        result = _decode(body).result
-    except UNUSUAL:
+    message = _read(body)
+    if message is None or message.result is msgspec.UNSET:
         return None
-    return None if result is msgspec.UNSET else _params(result).connectionId
+    try:
+        id: str | None = _decode_text(members_of(message.result).get("connectionId", b"null"))
+    except (ValueError, *UNUSUAL):
+        return None
+    return id
 
 
 @attrs.frozen
@@ -147,8 +146,16 @@ class Sessions:
             del self._open[session]
 
 
-def _params(raw: msgspec.Raw) -> _Params:
+def _read(line: bytes) -> _Message | None:
     try:
-        return _decode_params(raw)
+        return _decode(line)
     except UNUSUAL:
-        return _Params()
+        message = read_message(line)  # it takes lone surrogates, too
+    if message is None:
+        return None
+    id = message.id if message.id is msgspec.UNSET else msgspec.Raw(encode_id(message.id))
+    return _Message(id, message.method, message.params, message.result)
+
+
+def _session_of(payload: msgspec.Raw | msgspec.UnsetType) -> str | None:
+    return None if payload is msgspec.UNSET else session_of(payload)

@@ -8,16 +8,17 @@ the Python SDK sends `session/load` and its like, and answers to the agent, with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import msgspec
 from msgspec import UNSET
 
-from conductor.frames import UNUSUAL, Batch, Malformed, decode
+from conductor.frames import Batch, Malformed, decode, with_member
 from conductor.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import INITS
 from conductor.server.access import Refusal
+from conductor.session_ids import UnreadableSession, named_session
 
 __all__ = ["ATTACHING", "CONNECTION", "SESSION", "Posted", "is_json", "read_post", "wants_events"]
 
@@ -39,8 +40,6 @@ _SCOPED: Final = frozenset(
 """Methods of a session that this connection has."""
 ATTACHING: Final = frozenset({"session/load", "session/resume", "session/fork", "session/delete"})
 """Methods that name a session which this connection may not have yet."""
-
-_decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @attrs.frozen
@@ -102,38 +101,23 @@ def _addressed(message: Message, body: bytes, header: str | None) -> Posted | Re
     method = message.method
     if method is UNSET or method.startswith("$/"):
         return Posted(body, message, header, by_header=header is not None)
-    params = _members(message.params)
-    if params is None:
-        if header is not None and message.params is not UNSET:
+    params = None if message.params is UNSET else bytes(message.params)
+    if params is not None and params.lstrip()[:1] == b"[":
+        if header is not None:
             return Refusal(400, "Acp-Session-Id header requires object params")
-        params = {}
-    named: Any = None
-    if "sessionId" in params:
-        named = msgspec.json.decode(params["sessionId"])
-        if named is not None and not isinstance(named, str):
-            return Refusal(400, "params.sessionId must be a string")
+        params = None
+    try:
+        named = named_session(params)
+    except UnreadableSession:
+        return Refusal(400, "params.sessionId must be a string")
     if header is None:
         if method in _SCOPED or (method in ATTACHING and named is None):
             return Refusal(400, "Acp-Session-Id header required")
         return Posted(body, message, named)
     if named is None and (method in _SCOPED or method in ATTACHING):
-        return Posted(_with_session(message, params, header), message, header, by_header=True)
+        amended = with_member(params or b"{}", "sessionId", msgspec.json.encode(header))
+        line = msgspec.json.encode(msgspec.structs.replace(message, params=msgspec.Raw(amended)))
+        return Posted(line, message, header, by_header=True)
     if named is not None and named != header:
         return Refusal(400, "Acp-Session-Id header does not match params.sessionId")
     return Posted(body, message, header, by_header=True)
-
-
-def _members(params: Any) -> dict[str, msgspec.Raw] | None:
-    try:
-        return _decode_object(params)
-    except (*UNUSUAL, TypeError):
-        return None
-
-
-def _with_session(message: Message, params: dict[str, msgspec.Raw], session: str) -> bytes:
-    amended = {**params, "sessionId": session}
-    return msgspec.json.encode(msgspec.structs.replace(message, params=_raw(amended)))
-
-
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import msgspec
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from conductor.errors import ConnectionClosed
-from conductor.messages import INVALID_PARAMS, Id, Message, encode_error, error_pieces
+from conductor.frames import members_of, read_message, with_member
+from conductor.messages import (
+    INVALID_PARAMS,
+    Id,
+    Message,
+    Payload,
+    encode_error,
+    error_pieces,
+    result_pieces,
+)
 from conductor.remote.numbering import Repeated
 from conductor.routing.recollection import SET_UPS
 from conductor.server.access import Refusal
@@ -29,7 +38,6 @@ from conductor.server.streams import Router
 __all__ = ["Streamable"]
 
 _TOO_MANY: Final = "too many session streams are open"
-_decode_result: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @attrs.define(eq=False)
@@ -171,45 +179,38 @@ class Streamable:
         return message is not None and message.method is UNSET and message.id == self._initialize
 
 
-class _Capabilities(msgspec.Struct):
-    loadSession: bool = False
-    sessionCapabilities: dict[str, Any] = {}  # msgspec copies it
-
-
-class _Result(msgspec.Struct):
-    agentCapabilities: _Capabilities | None = None
-    capabilities: dict[str, Any] | None = None
-    """Version 2, where sessions can be resumed by every agent that has any."""
-
-
-class _Answer(msgspec.Struct):
-    result: _Result
-
-
 def _can_attach(line: bytes) -> bool:
-    try:
-        result = msgspec.json.decode(line, type=_Answer).result
-    except msgspec.MsgspecError:
-        return False
-    if result.agentCapabilities is None:
-        return result.capabilities is not None
-    can = result.agentCapabilities
-    return can.loadSession or any(
-        f"session/{name}" in ATTACHING for name in can.sessionCapabilities
+    """Whether the answer to `initialize` says that the agent loads or resumes sessions."""
+    message = read_message(line)
+    result = _members(message.result if message is not None else UNSET)
+    if result.get("agentCapabilities", b"null") == b"null":
+        # Version 2, where sessions can be resumed by every agent that has any.
+        return result.get("capabilities", b"null") != b"null"
+    can = _members(result["agentCapabilities"])
+    return can.get("loadSession") == b"true" or any(
+        f"session/{name}" in ATTACHING for name in _members(can.get("sessionCapabilities", UNSET))
     )
+
+
+def _members(value: Payload | UnsetType) -> dict[str, bytes]:
+    """Of an object; of anything else there are none."""
+    try:
+        return {} if value is UNSET else members_of(value)
+    except ValueError:
+        return {}
 
 
 def _with_id(line: bytes, id: str) -> bytes:
     """The answer to `initialize`; a result tells the connection's id, too."""
-    message = msgspec.json.decode(line, type=Message)
-    if message.result is UNSET or bytes(message.result)[:1] != b"{":
+    message = read_message(line)
+    if message is None or message.result is UNSET or bytes(message.result)[:1] != b"{":
         return line
-    result = {**_decode_result(message.result), "connectionId": id}
-    return msgspec.json.encode(
-        {"jsonrpc": "2.0", "id": None if message.id is UNSET else message.id, "result": result}
-    )
+    result = with_member(bytes(message.result), "connectionId", msgspec.json.encode(id))
+    request_id = None if message.id is UNSET else message.id
+    return b"".join(result_pieces(request_id, result))[:-1]
 
 
 def is_error(line: bytes) -> bool:
     """Whether an answer is an error."""
-    return msgspec.json.decode(line, type=Message).error is not UNSET
+    message = read_message(line)
+    return message is None or message.error is not UNSET

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 from msgspec import UNSET
 
-from conductor.frames import UNUSUAL, decode_envelope
+from conductor.frames import read_message
 from conductor.messages import Id, Message
 from conductor.routing.recollection import SET_UPS
 from conductor.server.requests import Posted
@@ -72,9 +72,8 @@ class Router:
 
     def route(self, line: bytes) -> Route:
         """Where a message of the agent goes."""
-        try:
-            message = decode_envelope(line)
-        except UNUSUAL:
+        message = read_message(line)
+        if message is None:
             return Route()
         if message.method is not UNSET:
             named = session_of(message.params) if message.params is not UNSET else None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
-import msgspec
+from msgspec import UNSET
 
-from conductor.frames import UNUSUAL
+from conductor.frames import members_of, read_message
 from conductor.remote.lines import Lines
+from conductor.session_ids import session_of
 
 __all__ = ["WatchedLines"]
 
@@ -35,30 +36,17 @@ class WatchedLines(Lines):
         return lines
 
     def _note(self, line: bytes) -> None:
+        message = read_message(line)
+        if message is None or message.params is UNSET:
+            return
+        session = session_of(message.params)
         try:
-            params = _decode(line).params
-        except UNUSUAL:
+            update = members_of(members_of(message.params)["update"])
+        except (KeyError, ValueError):
             return
-        if params.update.sessionUpdate != "state_update":
+        if session is None or update.get("sessionUpdate") != b'"state_update"':
             return
-        if params.update.state == "idle":
-            self.running.discard(params.sessionId)
+        if update.get("state") == b'"idle"':
+            self.running.discard(session)
         elif len(self.running) < _MOST:  # it may wait for the person, who may answer in time
-            self.running.add(params.sessionId)
-
-
-class _Update(msgspec.Struct):
-    sessionUpdate: str
-    state: str | None = None
-
-
-class _Params(msgspec.Struct):
-    sessionId: str
-    update: _Update
-
-
-class _Notification(msgspec.Struct):
-    params: _Params
-
-
-_decode: Final = msgspec.json.Decoder(_Notification).decode
+            self.running.add(session)

@@ -153,7 +153,9 @@ class Remote:
         return {"acp-connection-id": self.id, **named, **more}
 
     async def post(self, message: Any, session: str | None = None) -> httpx2.Response:
-        return await self.client.post("/acp", json=message, headers=self.headers(session))
+        headers = self.headers(session, **{"content-type": "application/json"})
+        # Not as `json=`: httpx writes no lone surrogates.
+        return await self.client.post("/acp", content=json.dumps(message), headers=headers)
 
     @asynccontextmanager
     async def stream(

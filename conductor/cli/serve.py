@@ -36,6 +36,14 @@ _COUNT = click.IntRange(min=1)
     help="Clients must show a certificate that this CA has signed.",
 )
 @click.option(
+    "--client-name",
+    type=click.Choice(["subject", "dns", "email", "uri"]),
+    default="subject",
+    show_default=True,
+    help="What in a client's certificate says who it is: the whole subject, or its one alternative "
+    "name of this type.",
+)
+@click.option(
     "--token-file",
     type=click.Path(),
     help="Bearer tokens of those who may come in: `name:token`, or a token, per line. The "
@@ -136,6 +144,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
     access = Access(
         tokens=tokens,
         certificates=client_ca is not None,
+        client_name=options["client_name"],
         hosts=frozenset(map(address_of, options["hosts"])),
         origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
     )

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from conductor.server.certificates import NameKind
+
 __all__ = ["Access", "Peer", "Refusal", "address_of", "join_headers", "read_tokens"]
 
 METHODS = "GET, POST, DELETE, OPTIONS"
@@ -39,7 +41,7 @@ class Peer:
     local: str
     """The address of ours that it reached."""
     certificate: str | None = None
-    """The subject of its certificate, where one was asked for and is good."""
+    """The name in its certificate (`certificates`), where one was asked for and is good."""
     secure: bool = False
 
 
@@ -51,6 +53,8 @@ class Access:
     """The names of those who may come in, by the SHA-256 of their tokens. Empty: none is asked."""
     certificates: bool = False
     """Whether a client must show a certificate."""
+    client_name: NameKind = "subject"
+    """Where in a certificate the client's name is."""
     hosts: frozenset[str] = frozenset()
     """Names that are ours, besides the addresses that we listen on."""
     origins: frozenset[str] = frozenset()

@@ -35,6 +35,7 @@ from conductor.server.access import Peer, Refusal, join_headers
 from conductor.server.addresses import accept
 from conductor.server.app import App
 from conductor.server.bounds import Bounds, Patience
+from conductor.server.certificates import NoName, name_in
 from conductor.server.exchange import encoded
 from conductor.server.peeking import Peeked, asks_for_websocket
 from conductor.server.sockets import TrioSocket, carry
@@ -118,7 +119,7 @@ class Doorman:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
                 peeked = Peeked(secured)
                 await self._shake_hands(secured, address)
-                certificate = _subject(secured)
+                certificate = self._name_in_certificate(secured, address)
             if self.tls is None or secured.selected_alpn_protocol() != "h2":
                 await peeked.peek(self.bounds.header_bytes)
         if patience.cancelled_caught:
@@ -144,6 +145,18 @@ class Doorman:
             if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
                 self._report_refused(address, exc.__cause__.verify_message)
             raise
+
+    def _name_in_certificate(
+        self, secured: trio.SSLStream[trio.SocketStream], address: str
+    ) -> str | None:
+        certificate: Any = secured.getpeercert()
+        if not certificate:
+            return None
+        try:
+            return name_in(certificate, self.app.access.client_name)
+        except NoName as exc:
+            self._report_refused(address, str(exc))
+            return None
 
     def _report_refused(self, address: str, reason: str) -> None:
         if (more := self._refused.report(trio.current_time())) is not None:
@@ -258,16 +271,6 @@ def _watch_by_tcp(socket: trio.socket.SocketType, patience: Patience) -> None:
         with suppress(OSError):
             if hasattr(stdlib_socket, name):
                 socket.setsockopt(level, getattr(stdlib_socket, name), value)
-
-
-def _subject(stream: trio.SSLStream[trio.SocketStream]) -> str | None:
-    """The common name of the client's certificate, else its whole subject."""
-    certificate: Any = stream.getpeercert()
-    if not certificate:
-        return None
-    parts = [pair for group in certificate.get("subject", ()) for pair in group]
-    names = [value for name, value in parts if name == "commonName"]
-    return names[-1] if names else ", ".join(f"{name}={value}" for name, value in parts)
 
 
 def _is_gone(exc: BaseException) -> bool:

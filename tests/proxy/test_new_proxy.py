@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -88,12 +90,50 @@ def test_nothing_is_overwritten(written):
     assert "side-notes exists and is not empty" in result.stderr
 
 
-def test_the_proxy_of_the_readme_passes_its_test(tmp_path):
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    proxy, test = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:2]
-    (tmp_path / "test_context.py").write_text(proxy + test)
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
+def printed(output: str) -> dict[str, str]:
+    """The commands that were printed, by their labels."""
+    return dict(re.findall(r"^(Try|Install|Test) it: +(.*?)(?:   \(.*)?$", output, re.MULTILINE))
 
-    result = run(sys.executable, "-m", "pytest", "-q", "-W", "error", cwd=tmp_path)
 
-    assert "1 passed" in result.stdout, result.stdout
+def shell(command, cwd):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        ["sh", "-c", command],
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_printed_commands_work(tmp_path):
+    commands = printed(run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path).stdout)
+
+    tried, tested = shell(commands["Try"], tmp_path), shell(commands["Test"], tmp_path)
+
+    assert "Answer in one sentence." in tried.stdout, tried.stderr
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only")
+def test_the_printed_commands_install_it_into_another_environment(tmp_path):
+    made = run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path).stdout
+    origin = re.search(r"pip install (\S+)$", made.strip())
+    assert origin is not None, made
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=120)
+    commands = printed(made.replace(shlex.quote(sys.executable), str(python)))
+    chain = (
+        "version: 1\nproxies: [{use: notes, with: {note: Be kind.}}]\nagent: {use: test-agent}\n"
+    )
+    (tmp_path / "chain.yaml").write_text(chain)
+
+    installed = shell(
+        f"{python} -m pip install -q {origin[1]} && ({commands['Install']}) && {commands['Test']}",
+        tmp_path,
+    )
+    prompted = shell(f"{python} -m conductor prompt chain.yaml 'echo hello'", tmp_path)
+
+    assert "1 passed" in installed.stdout, installed.stdout + installed.stderr
+    assert "Be kind." in prompted.stdout, prompted.stderr

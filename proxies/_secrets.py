@@ -1,8 +1,8 @@
-"""Finding secrets in texts, also in texts that come in pieces.
+"""Finding secrets in texts, also in texts that come in pieces, in time linear in the text.
 
-`regex` rather than `re`: its partial matches tell, for any pattern, whether the end of what came so
-far may be the beginning of a secret. Only such an end is held back, and no more than `hold`
-characters of it.
+RE2 finds them; what it lacks is put around it: whether the end of an unfinished text may be the
+beginning of a secret (`_prefixes`), and how far a private key goes (`_keys`). Only such an end is
+held back, and no more than `hold` characters of it.
 
 A secret is replaced by a placeholder that is the same wherever it is found, so what an agent writes
 back can be put right again.
@@ -11,31 +11,44 @@ back can be put right again.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-import regex
+import re2
 
-__all__ = ["PATTERNS", "Secrets", "Tail", "check_patterns", "environment_values", "walk"]
+from proxies._keys import BODY, HEADER, body_end, cut_line, end_of, key_end
+from proxies._patterns import compile_pattern
+from proxies._prefixes import SECRET, read
+
+__all__ = ["PATTERNS", "Secrets", "Tail", "check_patterns", "environment_values"]
+
+# RE2 has no lookbehind. `\b` is one, except behind an underscore, which counts as a letter.
+_START: Final = r"(?:\b|_)"
 
 PATTERNS: Final[Mapping[str, str]] = {
-    "private-key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*PRIVATE KEY-----",
-    "anthropic-key": r"(?<![A-Za-z0-9])sk-ant-[A-Za-z0-9_\-]{20,}",
-    "openai-key": r"(?<![A-Za-z0-9])sk-(?:proj-|svcacct-)?[A-Za-z0-9_\-]{20,}",
-    "github-token": r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
-    "gitlab-token": r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_\-]{20,}",
-    "slack-token": r"(?<![A-Za-z0-9])xox[abposr]-[A-Za-z0-9\-]{10,}",
-    "aws-key-id": r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-    "google-key": r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_\-]{35}",
-    "stripe-key": r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
-    "jwt": r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}",
+    "private-key": HEADER,
+    "key-body": BODY,
+    "anthropic-key": _START + r"(?P<secret>sk-ant-[A-Za-z0-9_\-]{20,})",
+    "openai-key": _START + r"(?P<secret>sk-(?:proj-|svcacct-)?[A-Za-z0-9_\-]{20,})",
+    "github-token": _START + r"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
+    "gitlab-token": _START + r"(?P<secret>glpat-[A-Za-z0-9_\-]{20,})",
+    "slack-token": _START + r"(?P<secret>xox[abposr]-[A-Za-z0-9\-]{10,})",
+    "aws-key-id": _START + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|\z)",
+    "google-key": _START + r"(?P<secret>AIza[A-Za-z0-9_\-]{35})",
+    "stripe-key": _START + r"(?P<secret>[rs]k_(?:live|test)_[A-Za-z0-9]{20,})",
+    "jwt": _START
+    + r"(?P<secret>eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})",
     "url-password": r"://[^\s:/@]+:[^\s/@]{3,}@",
 }
-"""What is looked for unless the options say otherwise."""
+"""What is looked for unless the options say otherwise. The secret is the group `secret`, or all."""
 
 _REMEMBERED = 10_000
-_NOT_TEXT = frozenset({"type", "sessionUpdate", "mimeType", "data", "blob"})
+_MAX_MEMORY: Final = 64 << 20
+"""Bytes for the program and the automaton of all patterns together."""
+_NOTHING: Final = r"[^\x00-\x{10ffff}]"
+"""A pattern that matches nothing."""
 
 
 def environment_values(
@@ -49,6 +62,60 @@ def environment_values(
     }
 
 
+@attrs.frozen
+class _Found:
+    """A secret in a text; positions are in bytes."""
+
+    begins: int
+    """Where its pattern begins to match, which may be before the secret."""
+    start: int
+    end: int
+    name: str
+    is_open: bool
+    """More of it may come behind the end of the text."""
+
+
+@attrs.frozen(eq=False)
+class _Known:
+    """A secret that is known by value."""
+
+    name: str
+    value: bytes = attrs.field(repr=False)
+
+    def find(self, data: bytes, start: int) -> _Found | None:
+        """The first one from `start` on."""
+        at = data.find(self.value, start)
+        if at < 0:
+            return None
+        return _Found(at, at, at + len(self.value), self.name, is_open=False)
+
+
+@attrs.frozen(eq=False)
+class _Kind:
+    """Secrets that are found by a pattern."""
+
+    name: str
+    pattern: Any = attrs.field(repr=False)
+    """With one group, if that is the secret and not all that matches."""
+    source: str
+
+    def find(self, data: bytes, start: int) -> _Found | None:
+        """The first one from `start` on."""
+        while (found := self.pattern.search(data, start)) is not None:
+            (first, end), is_open = found.span(self.pattern.groups), False
+            if self.source is HEADER:
+                end = key_end(data, end)
+            elif self.source is BODY:
+                lines = body_end(data, first, end)
+                if lines is None:
+                    start = found.end()
+                    continue
+                end, is_open = lines
+            is_open = is_open or end == len(data)
+            return _Found(found.start(), first, end, self.name, is_open)
+        return None
+
+
 @attrs.define(eq=False)
 class Secrets:
     """What is a secret, and the placeholders of those that were found."""
@@ -56,48 +123,116 @@ class Secrets:
     patterns: Mapping[str, str]
     values: Mapping[str, str] = attrs.field(repr=False)
     """Known secrets, by name."""
-    _names: list[str] = attrs.field(init=False)
-    _regex: Any = attrs.field(init=False, repr=False)
+    _kinds: list[_Known | _Kind] = attrs.field(init=False, repr=False)
+    _known: list[bytes] = attrs.field(init=False, repr=False)
+    _any: Any = attrs.field(init=False, repr=False)
+    """Matches somewhere in every text with a secret that is found by pattern."""
+    _begun: Any = attrs.field(init=False, repr=False)
+    """Matches an end of a text that may be the beginning of one."""
+    _shortest: int = attrs.field(init=False)
+    """Characters of the shortest secret."""
     _placeholders: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
     _found: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
-    _placeholder: Any = attrs.field(init=False, default=regex.compile(r"\[redacted:[^\[\]\s]+\]"))
+    _placeholder: Any = attrs.field(init=False, default=re.compile(r"\[redacted:[^\[\]\s]+\]"))
 
     def __attrs_post_init__(self) -> None:
         # The longest value first: one may begin like another.
-        known = sorted(self.values.items(), key=lambda item: -len(item[1]))
-        parts = [(name, regex.escape(value)) for name, value in known] + [*self.patterns.items()]
-        self._names = [name for name, _ in parts]
-        # Every secret is a group of its own; groups inside patterns come after it.
-        branches = (f"(?P<s{number}_>{pattern})" for number, (_, pattern) in enumerate(parts))
-        self._regex = regex.compile("|".join(branches) or r"(?!)")
+        values = sorted(self.values.items(), key=lambda item: -len(item[1]))
+        known = [_Known(name, _bytes(value)) for name, value in values]
+        sources = {name: read(pattern) for name, pattern in self.patterns.items()}
+        kinds = [
+            _Kind(name, _compiled(source.whole), self.patterns[name])
+            for name, source in sources.items()
+        ]
+        self._kinds, self._known = [*known, *kinds], [each.value for each in known]
+        self._any = _compiled("|".join(_ungrouped(each.whole) for each in sources.values()))
+        begun = "|".join(_ungrouped(each.prefixes) for each in sources.values())
+        self._begun = _compiled(rf"(?:{begun})\z")
+        lengths = [each.shortest for each in sources.values()]
+        self._shortest = min(lengths + [len(value) for _, value in values], default=0)
 
-    def redact(self, text: str, start: int = 0) -> str:
-        """The text from `start` on, without its secrets."""
-        shown = []
-        for found in self._regex.finditer(text, start):
-            shown += [text[start : found.start()], self._replaced(found)]
-            start = found.end()
-        return "".join([*shown, text[start:]])
+    def redact(self, text: str) -> str:
+        """The text without its secrets."""
+        return self._redact(text, 0)
+
+    def redact_output(self, text: str) -> str:
+        """The same for a text whose start may be cut off, in the middle of a key's line."""
+        for name, pattern in self.patterns.items():
+            if pattern is BODY and (end := cut_line(_bytes(text))):
+                return f"{self._placeholder_of(text[:end], name)}{self.redact(text[end:])}"
+        return self.redact(text)
 
     def restore(self, text: str) -> str:
         """The text with the secrets that its placeholders stand for."""
         restored: str = self._placeholder.sub(lambda m: self._found.get(m[0], m[0]), text)
         return restored
 
-    def split(self, text: str, start: int = 0) -> tuple[str, int]:
-        """What of an unfinished text, from `start` on, can be shown, and where the rest begins."""
-        shown = []
-        while found := self._regex.search(text, start, partial=True):
-            shown.append(text[start : found.start()])
-            if found.partial or found.end() == len(text):  # more of it may come
-                return "".join(shown), found.start()
-            shown.append(self._replaced(found))
-            start = found.end()
-        return "".join([*shown, text[start:]]), len(text)
+    def split(self, text: str, start: int = 0, *, wait: bool = True) -> tuple[str, int]:
+        """What of an unfinished text, from `start` on, can be shown, and where the rest begins.
 
-    def _replaced(self, found: Any) -> str:
-        name = self._names[int(found.lastgroup[1:-1])] if found.lastgroup else "secret"
-        secret = found[0]
+        Without `wait`, what is a secret is not held back for what else it may be the beginning of.
+        """
+        data = _bytes(text)
+        at = start = len(_bytes(text[:start]))
+        shown, begun = [], self._first_begun(data, start)
+        for found in self._secrets(data, start):
+            if begun < at:
+                begun = self._first_begun(data, at)
+            if found.is_open or begun < found.begins or (wait and begun == found.begins):
+                at = min(begun, found.begins)
+                break
+            shown += [
+                _text(data[start : found.start]),
+                self._placeholder_of(_text(data[found.start : found.end]), found.name),
+            ]
+            at = start = found.end
+        else:
+            at = self._first_begun(data, at) if begun < at else begun
+        end = max(start, at)
+        return "".join([*shown, _text(data[start:end])]), len(_text(data[:end]))
+
+    def _redact(self, text: str, start: int) -> str:
+        if len(text) < self._shortest:
+            return text[start:]
+        data, shown = _bytes(text), []
+        at = start and len(_bytes(text[:start]))
+        for found in self._secrets(data, at):
+            shown += [
+                _text(data[at : found.start]),
+                self._placeholder_of(_text(data[found.start : found.end]), found.name),
+            ]
+            at = found.end
+        return "".join([*shown, _text(data[at:])]) if shown else text[start:]
+
+    def _secrets(self, data: bytes, start: int) -> Iterator[_Found]:
+        """The secrets, from left to right; of those at one place, the kind that is named first."""
+        if self._any.search(data, start) is None and not any(map(data.__contains__, self._known)):
+            return
+        nexts = [kind.find(data, start) for kind in self._kinds]
+        while True:
+            for number, found in enumerate(nexts):
+                if found is not None and found.start < start:
+                    nexts[number] = self._kinds[number].find(data, start)
+            first = min(filter(None, nexts), key=lambda found: found.start, default=None)
+            if first is None:
+                return
+            yield first
+            start = first.end
+
+    def _first_begun(self, data: bytes, start: int) -> int:
+        """Where what may be the beginning of a secret begins; the end if there is none."""
+        found = self._begun.search(data, start)
+        first = len(data) if found is None else int(found.start())
+        for value in self._known:
+            at = max(start, len(data) - len(value) + 1)
+            while (at := data.find(value[:1], at, first)) >= 0:
+                if value.startswith(data[at:]):
+                    first = at
+                    break
+                at += 1
+        return first
+
+    def _placeholder_of(self, secret: str, name: str) -> str:
         known = self._placeholders.get(secret)
         if known is not None:
             return known
@@ -106,6 +241,24 @@ class Secrets:
         placeholder = f"[redacted:{name}:{len(self._placeholders) + 1}]"
         self._placeholders[secret], self._found[placeholder] = placeholder, secret
         return placeholder
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _compiled(source: str) -> Any:
+    options = re2.Options()
+    options.max_mem, options.log_errors = _MAX_MEMORY, False
+    return re2.compile(source or _NOTHING, options)
+
+
+def _ungrouped(source: str) -> str:
+    return source.replace(f"(?P<{SECRET}>", "(?:")
 
 
 @attrs.define(eq=False)
@@ -117,8 +270,8 @@ class Tail:
     _text: str = attrs.field(default="", repr=False, init=False)
     """What is held back, after the last character that was not: a word may begin there or not."""
     _start: int = attrs.field(default=0, init=False)
-    _swallowing: bool = attrs.field(default=False, init=False)
-    """In the middle of a secret that was too long to hold."""
+    _swallow: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
+    """In the middle of a secret that was too long to hold: what of more text is behind it."""
 
     @property
     def held(self) -> int:
@@ -126,50 +279,41 @@ class Tail:
 
     def feed(self, text: str) -> str:
         """What can be shown now that `text` has come."""
-        if self._swallowing:
-            text = _after_word(text)
-            self._swallowing = not text
+        if self._swallow is not None:
+            behind = self._swallow(text)
+            if behind is None:
+                return ""
+            text, self._swallow = behind, None
         whole = self._text + text
         shown, end = self.secrets.split(whole, self._start)
         if len(whole) - end > self.hold:
-            shown, end, self._swallowing = shown + "[redacted:too-long]", len(whole), True
+            more, end = self.secrets.split(whole, end, wait=False)
+            shown += more
+        if len(whole) - end > self.hold:
+            self._swallow = end_of(whole[end:]) or _after_word
+            shown, end = shown + "[redacted:too-long]", len(whole)
         self._start = min(end, 1)
         self._text = whole[end - self._start :]
         return shown
 
     def flush(self) -> str:
         """What was held back, now that nothing more comes."""
-        shown = self.secrets.redact(self._text, self._start)
-        self._text, self._start, self._swallowing = "", 0, False
+        shown = self.secrets._redact(self._text, self._start)
+        self._text, self._start, self._swallow = "", 0, None
         return shown
 
 
-def _after_word(text: str) -> str:
+def _after_word(text: str) -> str | None:
     """The text from its first white space on."""
-    return next((text[at:] for at, each in enumerate(text) if each.isspace()), "")
-
-
-def walk(value: Any, change: Callable[[str], str]) -> Any:
-    """JSON with every text in it changed; ids, and data that is no text, stay as they are."""
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [walk(item, change) for item in value]
-        case dict():
-            return {
-                key: item if key in _NOT_TEXT or key.endswith("Id") else walk(item, change)
-                for key, item in value.items()
-            }
-    return value
+    return next((text[at:] for at, each in enumerate(text) if each.isspace()), None)
 
 
 def check_patterns(patterns: Mapping[str, str]) -> None:
     """Raise `ValueError` for what is no usable pattern."""
     for name, pattern in patterns.items():
         try:
-            compiled = regex.compile(pattern)
-        except regex.error as exc:
-            raise ValueError(f"`{name}` is not a regular expression: {exc}") from None
+            compiled = compile_pattern(pattern)
+        except ValueError as exc:
+            raise ValueError(f"`{name}` is {exc}") from None
         if compiled.fullmatch(""):
             raise ValueError(f"`{name}` matches everywhere: it matches the empty text")

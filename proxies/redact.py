@@ -11,7 +11,8 @@ secret. Commands do not: that would let a prompt injection send it away.
 
 Options:
     builtin      the built-in patterns that are used, by name; default all
-    patterns     more of them, by name: regular expressions
+    patterns     more of them, by name: regular expressions (RE2); if only a part of the match is
+                 the secret, it is the group `(?P<secret>…)`
     environment  globs for the names of variables whose values are secrets; default *TOKEN*,
                  *SECRET*, *PASSWORD*, *API_KEY*, *PRIVATE_KEY*, *ACCESS_KEY*
     shortest     how long a value is at least to be a secret; default 8
@@ -33,7 +34,8 @@ import attrs
 from attrs.validators import gt
 
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._secrets import PATTERNS, Secrets, Tail, check_patterns, environment_values, walk
+from proxies._positions import walk
+from proxies._secrets import PATTERNS, Secrets, Tail, check_patterns, environment_values
 from proxies._shapes import BESIDE
 
 __all__ = ["Redact"]
@@ -115,7 +117,7 @@ class Redact(Proxy):
     @on("terminal/output")
     async def output(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return self._clean(await forward())
+        return walk(await forward(), self._secrets.redact_output)
 
     # -- toward the client -------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from proxies._secrets import (
     Tail,
     check_patterns,
     environment_values,
-    walk,
 )
 
 # Put together here, so that no scanner takes them for real.
 EXAMPLES = {
+    "key-body": "MIIEowIBAAKCAQEAvB7cK3d9Q2hXk1mZpR8sT4uV5wY6zA0bC1dE2fG3hI4jK5lM",
     "private-key": "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----",
     "anthropic-key": "sk-" + "ant-api03-" + "a1B2" * 6,
     "openai-key": "sk-" + "proj-" + "a1B2" * 6,
@@ -38,7 +38,7 @@ def secrets():
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_pattern_finds_its_kind(secrets, name):
-    assert secrets.redact(f"a {EXAMPLES[name]} z") == f"a [redacted:{name}:1] z"
+    assert secrets.redact(f"a:\n {EXAMPLES[name]} \nz") == f"a:\n [redacted:{name}:1] \nz"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,13 @@ def test_no_more_is_held_back_than_allowed(secrets):
 @given(
     st.lists(
         st.sampled_from(
-            [*EXAMPLES.values(), VALUE, "x", " ", "\n", "sk-", "correct ", "ghp_", "://"]
+            [
+                *EXAMPLES.values(),
+                VALUE,
+                *("x", " ", "\n", "\n12\t", "é", '"', "=", "sk-", "correct ", "ghp_", "://"),
+                "-----BEGIN PRIVATE KEY-----",
+                "-----END PRIVATE KEY-----",
+            ]
         ),
         max_size=8,
     ).map("".join),
@@ -148,16 +154,88 @@ def test_pieces_give_what_the_whole_gives(text, random):
     assert "".join(map(tail.feed, parts)) + tail.flush() == whole.redact(text)
 
 
+@given(st.text(), st.integers(0, 50))
+def test_texts_of_any_kind_come_out_as_they_are(text, cut):
+    secrets = Secrets(PATTERNS, {"V": VALUE})
+    tail = Tail(secrets, 100_000)
+
+    assert secrets.redact(text) == text
+    assert tail.feed(text[:cut]) + tail.feed(text[cut:]) + tail.flush() == text
+
+
+def test_a_pattern_may_name_the_secret_in_it():
+    secrets = Secrets({"login": r"(?i)(login|password)\s*[=:]\s*(?P<secret>\S+)"}, {})
+    tail = Tail(secrets, 1000)
+
+    assert secrets.redact("Password: tea, yes") == "Password: [redacted:login:1] yes"
+    pieces = [tail.feed(piece) for piece in ["a PASS", "word =", " te", "a, yes"]]
+    assert pieces == ["a ", "", "", "PASSword = [redacted:login:1] yes"]
+
+
+def test_a_lazy_pattern_is_shown_when_it_is_held_for_too_long():
+    secrets = Secrets({"quoted": r"<<(?s:.)*?>>"}, {})
+    tail = Tail(secrets, 20)
+
+    shown = [tail.feed(piece) for piece in ["a <<b", ">> c", " d" * 20]]
+
+    assert shown == ["a ", "", f"[redacted:quoted:1] c{' d' * 20}"]
+
+
+class Counting:
+    """A compiled pattern that counts the bytes it is given to look at."""
+
+    bytes = 0
+
+    def __init__(self, pattern):
+        self.pattern = pattern
+
+    def __getattr__(self, name):
+        return getattr(self.pattern, name)
+
+    def search(self, data, start=0):
+        found = self.pattern.search(data, start)
+        # As RE2 works: up to the end of what it finds; from the end, if it is only there.
+        if self.pattern.pattern.endswith("\\z"):
+            Counting.bytes += len(data) - (len(data) if found is None else found.start())
+        else:
+            Counting.bytes += (len(data) if found is None else found.end()) - start
+        return found
+
+
+def evil_texts():
+    """Beginnings of secrets over and over, alone and with other ones between them."""
+    whole = "AKIA" + "ABCD1234" * 2 + " "
+    for name, example in EXAMPLES.items():
+        for length in (3, 9, len(example) - 1):
+            for between in ["", "-", "\n", f"-{whole}"]:
+                yield pytest.param(example[:length] + between, id=f"{name}-{length}-{between!r}")
+
+
+@pytest.mark.parametrize("unit", list(evil_texts()))
+def test_the_work_is_linear_in_the_length_of_the_text(unit, monkeypatch):
+    monkeypatch.setattr(
+        _secrets, "_compiled", lambda source, real=_secrets._compiled: Counting(real(source))
+    )
+    secrets = Secrets(PATTERNS, {"V": VALUE})
+
+    def work(size):
+        text = unit * (size // len(unit))
+        Counting.bytes = 0
+        secrets.redact(text)
+        tail = Tail(secrets, 16384)
+        tail.feed(text)
+        tail.flush()
+        return Counting.bytes
+
+    # More than is held back, so that both sizes are alike.
+    assert work(40_000) <= 2.2 * work(20_000) + 1000
+    assert work(40_000) < 100 * 40_000
+
+
 def test_values_are_taken_from_variables_by_name():
     environ = {"MY_TOKEN": "x" * 8, "SHORT_TOKEN": "x" * 7, "HOME": "/home/me-and-you"}
 
     assert environment_values(["*TOKEN*"], environ, 8) == {"MY_TOKEN": "x" * 8}
-
-
-def test_ids_and_data_stay_as_they_are():
-    value = {"toolCallId": "a", "data": "a", "type": "a", "n": 1, "text": ["a", {"uri": "a"}]}
-
-    assert walk(value, str.upper) == {**value, "text": ["A", {"uri": "A"}]}
 
 
 def test_nothing_tells_the_secrets(secrets):

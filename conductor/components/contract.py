@@ -20,8 +20,9 @@ from conductor.chainfile.model import Restarts
 __all__ = ["Bypass", "Contract", "Decision", "EndChain", "Restart"]
 
 _DEFAULT: Final = Restarts(count=3, within=60.0)
-_DEFAULT_ELSEWHERE: Final = Restarts(count=10, within=120.0)
-"""A network is away for longer than a program takes to start: this is about a minute."""
+_DEFAULT_OF_OTHERS: Final = Restarts(count=10, within=120.0)
+"""For `connect`, `ssh` and `unix`, about a minute: a network, or a service that its own supervisor
+restarts, is away for longer than a program takes to start."""
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 10.0
 
@@ -68,8 +69,8 @@ class Contract:
     def of(cls, spec: Spec, role: Literal["proxy", "agent"]) -> Contract:
         """The contract that a chain file states; a process is restarted unless told otherwise."""
         on_failure = spec.on_failure or "restart"
-        is_elsewhere = spec.connect is not None or spec.ssh is not None
-        default = _DEFAULT_ELSEWHERE if is_elsewhere else _DEFAULT
+        is_started_by_others = any((spec.connect, spec.ssh, spec.unix))
+        default = _DEFAULT_OF_OTHERS if is_started_by_others else _DEFAULT
         return cls(role, on_failure, spec.restarts or default, spec.required)
 
     def after_failure(self, now: float, luck: float) -> Decision:

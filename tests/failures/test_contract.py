@@ -85,8 +85,10 @@ def test_other_contracts_do_not_restart(on_failure, decision):
     assert contract(on_failure=on_failure).after_failure(0.0, 0.0) == decision
 
 
-@pytest.mark.parametrize("where", [{"connect": "ws://a.org"}, {"run": ("c",), "ssh": "a.org"}])
-def test_a_network_may_be_away_for_longer_than_a_program(where):
+@pytest.mark.parametrize(
+    "where", [{"connect": "ws://a.org"}, {"run": ("c",), "ssh": "a.org"}, {"unix": "/run/a.sock"}]
+)
+def test_what_others_start_may_be_away_for_longer_than_a_program(where):
     budget = Contract.of(Spec(name="c", **where), "agent")
 
     decisions = [budget.after_failure(float(now), 0.0) for now in range(11)]

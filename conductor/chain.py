@@ -218,10 +218,13 @@ class Chain(Host):
         self._finish(Ending("failed", error))
 
     def insert(self, component: Component, *, before: Component) -> None:
-        """Put a proxy into the running chain; what was under way before passes it by."""
+        """Put a proxy into the running chain; what was under way before passes it by.
+
+        Raises what `prepare` raises.
+        """
         assert component.agent_side is not None
+        component.prepare(self)  # if it raises, nothing has changed
         self.components.insert(self.components.index(before), component)
-        component.prepare(self)
         link(before.client_side.neighbour, component.client_side)
         link(component.agent_side, before.client_side)
         self._nursery.start_soon(component.run)

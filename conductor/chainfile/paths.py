@@ -6,8 +6,26 @@ Imports next to nothing: programs start before the rest of us is imported (`glan
 from __future__ import annotations
 
 import os
+from typing import Final
 
-__all__ = ["absolute", "home_is_unknown"]
+__all__ = ["START_DIRECTORY", "absolute", "from_start", "home_is_unknown"]
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.sep  # it was removed before we were started
+
+
+START_DIRECTORY: Final = _working_directory()
+"""The working directory at start. It may be removed while the process runs (a deleted worktree);
+`os.getcwd()` raises then, and `os.path.abspath` of a relative path too."""
+
+
+def from_start(path: str) -> str:
+    """The absolute, normalized path for one that a user gave when we were started."""
+    return os.path.normpath(os.path.join(START_DIRECTORY, path))
 
 
 def absolute(directory: str, path: str) -> str:

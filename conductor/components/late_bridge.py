@@ -2,7 +2,8 @@
 
 Most sessions declare no MCP server that an agent does not take as it is. For them the bridge would
 cost its imports at the start, and a hop for every message; so it is left out of the chain until a
-set-up request comes by with a server of a type that may have to be bridged.
+set-up request comes by with a server of a type that may have to be bridged. If it cannot be put
+there, that request is answered with the error, and the next one tries again.
 """
 
 from __future__ import annotations
@@ -15,14 +16,20 @@ import msgspec
 
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
+from conductor.components.plugin_errors import describe
 from conductor.connection.calls import Call
+from conductor.errors import StartError
 from conductor.frames import UNUSUAL
-from conductor.messages import Payload
+from conductor.log import get_logger
+from conductor.messages import Payload, error_of
 from conductor.routing.recollection import SET_UPS
 
 __all__ = ["Bridge", "LateBridge"]
 
+_NAME: Final = "mcp-bridge"
 _BRIDGED: Final = frozenset({"acp", "http", "sse"})
+
+log = get_logger(component=_NAME)
 
 
 class Bridge(Protocol):
@@ -47,14 +54,25 @@ class LateBridge:
         """Whether the bridge was put in place for this request, and has it now."""
         if self._done or method not in SET_UPS or not _declares_bridged(params):
             return False
-        self._done = True
+        predecessor = self.agent.client_side.neighbour
+        try:
+            component = self._insert()
+        except Exception as exc:  # whatever it is, only this request needs the bridge
+            error = exc if isinstance(exc, StartError) else StartError(_NAME, describe(exc))
+            log.error("the MCP bridge could not be put into the chain", error=str(error))
+            predecessor.respond(call, None, error_of(error))
+        else:
+            self._done = True
+            component.client_side.request(call, method, params)
+        return True
+
+    def _insert(self) -> Component:
         component, bridge = self.make()
         initialize = self.agent.wire.recollection.initialize
         if initialize is not None:
             bridge.learn(initialize.result)
         self.agent.host.insert(component, before=self.agent)
-        component.client_side.request(call, method, params)
-        return True
+        return component
 
 
 class _Server(msgspec.Struct, gc=False):

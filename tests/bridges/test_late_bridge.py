@@ -1,0 +1,69 @@
+"""The bridge joins a running chain; what goes wrong then is the request's error."""
+
+from __future__ import annotations
+
+import pytest
+from bridges_providers import declaration
+
+from bridges.bridge import McpBridge
+from conductor.chainfile.model import Component as Spec
+from conductor.components.build import _bridge
+from conductor.components.late_bridge import LateBridge
+from conductor.components.plugin import PluginComponent
+from conductor.errors import RequestError, StartError
+from conductor.testing import FakeAgent, open_chain
+
+SPEC = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": "auto"})
+WITH_SERVER = {"cwd": "/", "mcpServers": [declaration("serverId")]}
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "FileNotFoundError: .*No such file"),
+        (StartError("mcp-bridge", "no room"), "no room"),
+        (ImportError("no module"), "ImportError: no module"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+    ],
+)
+async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem, message):
+    agent = FakeAgent()
+    problems = [problem]
+
+    def make():
+        if problems:
+            raise problems.pop()
+        return _bridge(SPEC)
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.wire.interceptor = LateBridge(agent, make).takes
+        with pytest.raises(RequestError, match=message):
+            await client.request("session/new", WITH_SERVER)
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)  # tried again
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [0, 1]
+    assert "command" in given[1][0]
+
+
+async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch):
+    agent = FakeAgent()
+
+    def refuse(component, host):
+        raise StartError("mcp-bridge", "not now")
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        components = client.attached.chain.components
+        agent.host = agent._host
+        agent.wire.interceptor = LateBridge(agent, lambda: _bridge(SPEC)).takes
+        with monkeypatch.context() as patch:
+            patch.setattr(PluginComponent, "prepare", refuse)
+            with pytest.raises(RequestError, match="not now"):
+                await client.request("session/new", WITH_SERVER)
+        assert components == [agent]
+        assert await client.request("session/new", WITH_SERVER)
+        assert [isinstance(each.plugin, McpBridge) for each in components[:-1]] == [True]

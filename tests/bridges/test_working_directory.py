@@ -1,0 +1,85 @@
+"""The conductor's working directory is removed while it runs, as when a worktree is deleted."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from bridges_providers import Provider, declaration, toolbox
+
+from conductor.client import Client
+from conductor.transport.process import spawn
+
+ROOT = Path(__file__).parents[2]
+AGENT = [sys.executable, "-m", "conductor.testing.agent"]
+CHAIN = f"""
+version: 1
+proxies:
+  - use: mcp_servers
+    with: {{servers: []}}
+agent: {{run: {AGENT}}}
+"""
+
+
+@pytest.mark.parametrize("how", ["agent", "run", "relative"])
+async def test_sessions_with_servers_go_on(how, tmp_path):
+    place = tmp_path / "worktree"
+    await trio.Path(place).mkdir()
+    await trio.Path(tmp_path / "chain.yaml").write_text(CHAIN)
+    arguments = {
+        "agent": ["agent", shlex.join(AGENT)],
+        "run": ["run", str(tmp_path / "chain.yaml")],
+        "relative": ["run", "../chain.yaml"],
+    }[how]
+    argv = ["/bin/sh", "-c", f'cd {place} && exec "$@"', "sh"]
+    argv += [sys.executable, "-m", "conductor", *arguments]
+    child = spawn(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
+    said: list[str] = []
+
+    def update(params):
+        if params["update"]["sessionUpdate"] == "agent_message_chunk":
+            said.append(params["update"]["content"]["text"])
+
+    client = Client(child.transport, {"session/update": update})
+    try:
+        with trio.fail_after(60):
+            async with client.open():
+                Provider(client, "serverId", toolbox).mount()
+                await client.initialize()
+                await trio.Path(place).rmdir()
+                for _ in range(2):
+                    session = await client.new_session(str(tmp_path), [declaration("serverId")])
+                    await client.prompt(session, "tools")
+                client.close()
+                await child.wait()
+    finally:
+        child.signal(9)
+        child.close()
+
+    assert "".join(said).count("add") == 2
+
+
+async def test_a_chain_that_is_started_in_a_removed_directory(tmp_path):
+    place = tmp_path / "worktree"
+    await trio.Path(place).mkdir()
+    argv = ["/bin/sh", "-c", f'cd {place} && rmdir {place} && exec "$@"', "sh"]
+    argv += [sys.executable, "-m", "conductor", "agent", shlex.join(AGENT)]
+    child = spawn(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
+    client = Client(child.transport, {"session/update": lambda params: None})
+    try:
+        with trio.fail_after(60):
+            async with client.open():
+                Provider(client, "serverId", toolbox).mount()
+                await client.initialize()
+                session = await client.new_session(str(tmp_path), [declaration("serverId")])
+                stop = await client.prompt(session, "hello")
+                client.close()
+                await child.wait()
+    finally:
+        child.signal(9)
+        child.close()
+    assert stop["stopReason"] == "end_turn"

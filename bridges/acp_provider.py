@@ -42,6 +42,8 @@ __all__ = ["AcpProvider", "Exchange", "Routes", "Server"]
 
 _MAX_ACTIVE: Final = 64
 """What a stateless provider accepts for one server at a time, unless it says otherwise (-33000)."""
+_PER_REQUEST: Final = 500
+"""Bytes that a request takes beside its params."""
 
 
 @attrs.define(eq=False)
@@ -55,8 +57,8 @@ class Server:
     """The ACP session that it was declared for, once that has an id."""
     way: Opening | None = None
     active: int = 0
-    waiting: deque[Callable[[], None]] = attrs.field(factory=deque)
-    """Stateless requests that are sent when others are answered."""
+    waiting: deque[_Stateless] = attrs.field(factory=deque)
+    """Requests that are sent when others are answered."""
 
 
 @attrs.frozen
@@ -88,6 +90,7 @@ class AcpProvider:
         self._connection: str | None = None
         self._told_session = False
         self._closed = False
+        self._link_waiting = _Waiting()
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -163,9 +166,18 @@ class AcpProvider:
         self, call: Call, method: str, params: Payload | None, answered: Answered
     ) -> Cancel:
         if self._connection is None:
-            return _Stateless(self._server, self._link, self._peer, self._routes).send(
-                call, method, params, answered
+            request = _Stateless(
+                self._server,
+                self._link,
+                self._peer,
+                self._routes,
+                self._link_waiting,
+                call,
+                method,
+                params,
+                answered,
             )
+            return request.begin()
         carried = message_params(
             method, params, connection_id=self._connection, session=self._session()
         )
@@ -186,9 +198,20 @@ class AcpProvider:
             self._routes.connections.pop(self._connection, None)
             self._peer.ask("mcp/disconnect", disconnect_params(self._connection), _ignore)
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._link_waiting.bytes
+
     def _session(self) -> str | None:
         """The session, where `mcp/connect` could not tell it yet."""
         return None if self._told_session else self._server.session
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """What waits of one link, while others have all that the server takes at a time."""
+
+    bytes: int = 0
 
 
 @attrs.define(eq=False)
@@ -199,26 +222,41 @@ class _Stateless:
     _link: Link
     _peer: Peer
     _routes: Routes
+    _waiting: _Waiting
+    _call: Call
+    _method: str
+    _params: Payload | None
+    _answered: Answered
     _cancelled: bool = attrs.field(default=False, init=False)
     _cancel_sent: Cancel | None = attrs.field(default=None, init=False)
 
-    def send(self, call: Call, method: str, params: Payload | None, answered: Answered) -> Cancel:
-        server = self._server
-        if server.active < _MAX_ACTIVE:
-            self._send(call, method, params, answered)
+    def begin(self) -> Cancel:
+        """Send it, or let it wait until the server takes one more."""
+        if self._server.active < _MAX_ACTIVE:
+            self._send()
         else:
-            kept = None if params is None else bytes(params)
-            server.waiting.append(lambda: self._send(call, method, kept, answered))
+            self._params = None if self._params is None else bytes(self._params)
+            self._waiting.bytes += self._size
+            self._server.waiting.append(self)
         return self._cancel
 
-    def _send(self, call: Call, method: str, params: Payload | None, answered: Answered) -> None:
+    @property
+    def _size(self) -> int:
+        return _PER_REQUEST + (0 if self._params is None else len(self._params))
+
+    def _send_waiting(self) -> None:
+        self._waiting.bytes -= self._size
+        self._send()
+        self._link.made_room()
+
+    def _send(self) -> None:
         server, routes = self._server, self._routes
         if self._cancelled or self._link.closed:
-            answered(None, encode_error(-32800, "Request cancelled"))
+            self._answered(None, encode_error(-32800, "Request cancelled"))
             return
         request_id = routes.new_request_id()
         key = server.id, request_id
-        routes.exchanges[key] = Exchange(self._link, call)
+        routes.exchanges[key] = Exchange(self._link, self._call)
         server.active += 1
 
         def settled(result: bytes | None, error: bytes | None) -> None:
@@ -227,19 +265,28 @@ class _Stateless:
             inner = outcome_of(result) if result is not None else (None, error)
             if inner is None:
                 inner = None, encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result")
-            answered(*inner)
+            self._answered(*inner)
             while server.waiting and server.active < _MAX_ACTIVE:
-                server.waiting.popleft()()
+                server.waiting.popleft()._send_waiting()
 
         carried = message_params(
-            method, params, server_id=server.id, request_id=request_id, session=server.session
+            self._method,
+            self._params,
+            server_id=server.id,
+            request_id=request_id,
+            session=server.session,
         )
+        self._params = None
         self._cancel_sent = self._peer.ask("mcp/message", carried, settled)
 
     def _cancel(self) -> None:
         self._cancelled = True
         if self._cancel_sent is not None:
             self._cancel_sent()
+        elif self._params is not None:
+            self._waiting.bytes -= len(self._params)
+            self._params = None
+            self._link.made_room()
 
 
 def _most_telling(errors: list[bytes]) -> bytes:

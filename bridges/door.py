@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import select
 import socket
 import struct
 import sys
@@ -82,7 +83,12 @@ class SocketTransport:
             return
 
     def hung_up(self) -> bool:
-        return False  # nobody leaves it unread
+        """Whether the other end has closed its writing side, with bytes left to read or not."""
+        if self._socket.fileno() < 0 or not hasattr(select, "poll"):
+            return False
+        poller = select.poll()
+        poller.register(self._socket, getattr(select, "POLLRDHUP", 0))
+        return bool(poller.poll(0))
 
     def deaf(self) -> bool:
         return not self._writing
@@ -178,7 +184,10 @@ class Door:
             if declaration is None:
                 log.warning("a stranger was sent away", reason="no valid token")
                 return
-            await welcome(declaration, SocketTransport(stream, rest))
+            try:
+                await welcome(declaration, SocketTransport(stream, rest))
+            except Exception as exc:  # what an agent or a server sent: other shims go on
+                log.error("an MCP connection failed", error=f"{type(exc).__name__}: {exc}")
 
     async def _shown_token(self, stream: socket.socket) -> tuple[object | None, bytes]:
         shown = b""
@@ -215,6 +224,13 @@ def _digest(token: bytes) -> bytes:
 
 def _is_ours(stream: socket.socket) -> bool:
     """Whether the process at the other end runs as the user that we are."""
+    try:
+        return _peer_is_us(stream)
+    except OSError:
+        return False  # it is gone already
+
+
+def _peer_is_us(stream: socket.socket) -> bool:
     if sys.platform == "linux":
         raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         uid: int = struct.unpack("3i", raw)[1]

@@ -15,7 +15,15 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from bridges.bindings import members_of
-from conductor.bridging import INTERNAL_ERROR, Answered, Call, Payload, encode_error
+from conductor.bridging import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Answered,
+    Call,
+    Payload,
+    encode_error,
+)
+from conductor.log import get_logger
 
 __all__ = [
     "CANCELLED",
@@ -36,6 +44,13 @@ LISTEN: Final = "subscriptions/listen"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
 """What every request of revision 2026-07-28 has in its `_meta`, and no earlier one."""
+
+_MAX_WAITING: Final = 256 * 1024
+"""Bytes that wait in a link, or its provider, before its consumer is not read any more."""
+_PER_MESSAGE: Final = 500
+"""What a message takes beside its params."""
+
+log = get_logger(component="mcp-bridge")
 
 Cancel: TypeAlias = Callable[[], None]
 
@@ -61,6 +76,11 @@ class Provider(Protocol):
 
     modern: bool
     """Whether it is known to speak nothing but revision 2026-07-28."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of requests that it has not sent to the server yet; when they become fewer, it
+        calls `made_room` of its link."""
 
     def request(
         self, call: Call, method: str, params: Payload | None, answered: Answered
@@ -120,7 +140,10 @@ class Mode:
 
 
 class Link:
-    """`begin` is called with the link when its provider is there, for the first mode; `refused`
+    """What a mode raises over a message of a foreign peer (nested too deep, or not what MCP says)
+    fails that message: a request is answered with an error, a notification is dropped.
+
+    `begin` is called with the link when its provider is there, for the first mode; `refused`
     when it cannot be reached."""
 
     def __init__(
@@ -133,6 +156,8 @@ class Link:
         self.closed = False
         self.screen: Screen | None = None
         """Keeps other sessions of the agent away from the server, where that is needed."""
+        self.made_room: Callable[[], None] = _nothing
+        """Called when what waited here has gone on."""
         self._begin = begin
         self._tell_refused = refused
         self._provider: Provider | None = None
@@ -140,12 +165,21 @@ class Link:
         self._held = True
         self._refused: bytes | None = None
         self._waiting: deque[tuple[Call | None, str, bytes | None]] = deque()
+        self._waiting_bytes = 0
         self._asked: dict[Call, Cancel] = {}
 
     @property
     def provider(self) -> Provider:
         assert self._provider is not None
         return self._provider
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits, here or in the provider, that the consumer should not be read."""
+        waiting = self._waiting_bytes
+        if self._provider is not None:
+            waiting += self._provider.waiting_bytes
+        return waiting > _MAX_WAITING
 
     # -- its life ----------------------------------------------------------------------------------
 
@@ -176,10 +210,12 @@ class Link:
         self._held = False
         while self._waiting and not self._held:
             call, method, params = self._waiting.popleft()
+            self._waiting_bytes -= _size(params)
             if call is None:
                 self.notification(method, params)
             elif not call.answered:
-                self.request(call, method, params)
+                self.pass_request(call, method, params)
+        self.made_room()
 
     def close(self) -> None:
         """The consumer is gone, or its declaration is: everything open is withdrawn."""
@@ -194,6 +230,8 @@ class Link:
             cancel()
         self._asked.clear()
         self._waiting.clear()
+        self._waiting_bytes = 0
+        self.made_room()
         if self._provider is not None:
             self._provider.close()
         self.consumer.close()
@@ -210,19 +248,24 @@ class Link:
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
         elif self._held:
-            self._waiting.append((call, method, None if params is None else bytes(params)))
+            self._wait(call, method, params)
         else:
             assert self._mode is not None
-            self._mode.request(call, method, params)
+            self.contain(call, self._mode.request, call, method, params)
 
     def notification(self, method: str, params: Payload | None) -> None:
         if self._refused is not None:
             return
         if self._held:
-            self._waiting.append((None, method, None if params is None else bytes(params)))
+            self._wait(None, method, params)
         else:
             assert self._mode is not None
-            self._mode.notification(method, params)
+            self.contain(None, self._mode.notification, method, params)
+
+    def _wait(self, call: Call | None, method: str, params: Payload | None) -> None:
+        kept = None if params is None else bytes(params)
+        self._waiting.append((call, method, kept))
+        self._waiting_bytes += _size(kept)
 
     def cancel(self, call: Call) -> None:
         """The consumer does not want the answer to this call any more (`CallTarget`)."""
@@ -238,7 +281,11 @@ class Link:
         if self.closed or self._mode is None:
             answered(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
             return lambda: None
-        return self._mode.server_request(method, params, answered)
+        try:
+            return self._mode.server_request(method, params, answered)
+        except Exception as exc:  # see `contain`
+            answered(None, _unreadable(exc))
+            return _nothing
 
     def server_notification(
         self, method: str, params: Payload | None, owner: Call | None = None
@@ -247,7 +294,24 @@ class Link:
             return
         if self.screen is not None and method == TOOLS_CHANGED:
             self.screen.changed()
-        self._mode.server_notification(method, params, owner)
+        self.contain(None, self._mode.server_notification, method, params, owner)
+
+    def contain(self, call: Call | None, function: Callable[..., None], *args: Any) -> None:
+        """Let a mode have a message of a foreign peer; `call` is answered if it cannot take it.
+
+        Modes read what peers of any kind send, some of it with the SDK's types: what they may raise
+        is not known, and is about this message alone. Everything else that waits for `call`, with
+        which the link may be opening, goes on.
+        """
+        try:
+            function(*args)
+        except Exception as exc:
+            log.warning("an MCP message cannot be used", error=f"{type(exc).__name__}: {exc}")
+            if call is not None and not self.closed:
+                self._asked.pop(call, None)
+                self.consumer.respond(call, None, _unreadable(exc))
+                if self._held:
+                    self.flow()
 
     # -- for modes ---------------------------------------------------------------------------------
 
@@ -257,7 +321,7 @@ class Link:
         def settled(result: bytes | None, error: bytes | None) -> None:
             self._asked.pop(call, None)
             if not self.closed:
-                answered(result, error)
+                self.contain(call, answered, result, error)
 
         cancel = self.provider.request(call, method, params, settled)
         if not call.answered:
@@ -322,9 +386,10 @@ class PassOn(Mode):
             owner = self._unacknowledged[0]  # acknowledgements come in the order of the requests
         if owner is None:
             return None, params
-        if method == ACKNOWLEDGED and owner in self._unacknowledged:
-            self._unacknowledged.remove(owner)
-        self._listening[id] = owner
+        if method == ACKNOWLEDGED:
+            if owner in self._unacknowledged:
+                self._unacknowledged.remove(owner)
+            self._listening[id] = owner
         return owner, renamed_subscription(params, owner.source_id)
 
 
@@ -339,6 +404,20 @@ _STREAMED: Final = frozenset(
         "notifications/resources/updated",
     }
 )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _size(params: bytes | None) -> int:
+    return _PER_MESSAGE + (0 if params is None else len(params))
+
+
+def _unreadable(exc: Exception) -> bytes:
+    if isinstance(exc, RecursionError):
+        return encode_error(INVALID_REQUEST, "The MCP message is nested too deep")
+    return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)
 
 
 def is_modern(params: Payload | None) -> bool:

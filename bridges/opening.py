@@ -14,7 +14,14 @@ import msgspec
 
 from bridges.bindings import members_of
 from bridges.link import Link, Mode, PassOn, is_modern
-from conductor.bridging import REQUEST_CANCELLED, Answered, Call, Payload
+from conductor.bridging import (
+    INTERNAL_ERROR,
+    REQUEST_CANCELLED,
+    Answered,
+    Call,
+    Payload,
+    encode_error,
+)
 
 __all__ = ["MODERN_VERSION", "Opening", "Surroundings", "offers_modern"]
 
@@ -24,6 +31,11 @@ MODERN_VERSION: Final = "2026-07-28"
 _INITIALIZED: Final = "notifications/initialized"
 _HANDSHAKE_VERSION: Final = "2025-11-25"
 _IDENTITY: Final = {"name": "acp-conductor", "version": "1"}
+
+
+_OTHER_REVISIONS: Final = encode_error(
+    INTERNAL_ERROR, f"The MCP server does not speak revision {MODERN_VERSION}"
+)
 
 
 class Surroundings(Protocol):
@@ -61,7 +73,7 @@ class Opening(Mode):
         raw = bytes(params) if params is not None else b"{}"
         self.link.hold()
         if self.link.provider.modern:
-            self._discover(lambda found, error: self._translate_old(call, raw, found, error))
+            self._discover(call, lambda found, error: self._translate_old(call, raw, found, error))
             return
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -69,7 +81,7 @@ class Opening(Mode):
                 self.link.reply(call, result, error)
                 self.link.flow(PassOn(self.link) if result is not None else self)
             else:
-                self._discover(lambda found, _: self._translate_old(call, raw, found, error))
+                self._discover(call, lambda found, _: self._translate_old(call, raw, found, error))
 
         self.link.ask(call, "initialize", params, answered)
 
@@ -89,7 +101,7 @@ class Opening(Mode):
             mode.request(call, "initialize", params)
             self.link.flow(mode)
 
-        self._around.prepare(translate)
+        self._around.prepare(lambda: self.link.contain(call, translate))
 
     # -- a new consumer ----------------------------------------------------------------------------
 
@@ -127,7 +139,7 @@ class Opening(Mode):
             else:
                 self._translate_new(call, method, raw, pass_on)
 
-        self._discover(found)
+        self._discover(call, found)
 
     def _translate_new(
         self, call: Call, method: str, params: bytes, refused: Callable[[], None]
@@ -156,14 +168,15 @@ class Opening(Mode):
                 mode.request(call, method, params)
                 self.link.flow(mode)
 
-            self._around.prepare(translate)
+            self._around.prepare(lambda: self.link.contain(call, translate))
 
-        self._ask("initialize", hello, answered)
+        self._ask(call, "initialize", hello, answered)
 
     # -- what the bridge asks itself ---------------------------------------------------------------
 
-    def _discover(self, found: Answered) -> None:
-        """Ask whether the server speaks the newest revision; a result says that it does."""
+    def _discover(self, call: Call, found: Answered) -> None:
+        """Ask whether the server speaks the newest revision; a result says that it does. `call` is
+        the consumer's, which is answered if the server's answer cannot be read."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -174,14 +187,17 @@ class Opening(Mode):
             if self.link.closed:
                 return
             if result is not None and not offers_modern(result):
-                result = None
+                result, error = None, _OTHER_REVISIONS
             found(result, error)
 
-        self._ask("server/discover", {"_meta": meta}, answered)
+        self._ask(call, "server/discover", {"_meta": meta}, answered)
 
-    def _ask(self, method: str, params: dict[str, Any], answered: Answered) -> None:
+    def _ask(self, call: Call, method: str, params: dict[str, Any], answered: Answered) -> None:
+        def contained(result: bytes | None, error: bytes | None) -> None:
+            self.link.contain(call, answered, result, error)
+
         own = Call(method, NOBODY)
-        self.link.provider.request(own, method, msgspec.json.encode(params), answered)
+        self.link.provider.request(own, method, msgspec.json.encode(params), contained)
 
 
 class _Nobody:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ __all__ = ["RemoteProvider"]
 _TIMEOUT: Final = 30.0
 """Seconds for connecting and writing; an answer may take as long as it takes."""
 
+_PER_MESSAGE: Final = 2000
+"""What a message takes beside its params, as the SDK's objects."""
+
 log = get_logger(component="mcp-bridge")
 
 
@@ -37,6 +41,7 @@ class RemoteProvider:
     declaration: dict[str, Any]
     link: Link
     modern: bool = False
+    waiting_bytes: int = 0
     _out: Any = attrs.field(default=None, init=False)
     _version: str | None = attrs.field(default=None, init=False)
     _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -48,10 +53,10 @@ class RemoteProvider:
         with self._scope:
             try:
                 async with self._transport() as (incoming, outgoing):
-                    sending, waiting = trio.open_memory_channel[Any](1000)
+                    sending, waiting = trio.open_memory_channel[Any](math.inf)
                     self._out = sending
                     async with trio.open_nursery() as nursery:
-                        nursery.start_soon(_forward, waiting, outgoing)
+                        nursery.start_soon(self._forward, waiting, outgoing)
                         self.link.open(self)
                         async for item in incoming:
                             self._take(item)
@@ -117,10 +122,19 @@ class RemoteProvider:
             jsonrpc_message_adapter.validate_python(message),
             ClientMessageMetadata(headers=headers) if headers else None,
         )
+        size = _PER_MESSAGE + (0 if params is None else len(params))
         try:
-            self._out.send_nowait(item)
-        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            self._out.send_nowait((item, size))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._scope.cancel()
+        else:
+            self.waiting_bytes += size
+
+    async def _forward(self, waiting: Any, outgoing: Any) -> None:
+        async for item, size in waiting:
+            await outgoing.send(item)
+            self.waiting_bytes -= size
+            self.link.made_room()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Exception):
@@ -174,11 +188,6 @@ def _streamable(url: str, headers: dict[str, str]) -> AbstractAsyncContextManage
             yield streams
 
     return opened()
-
-
-async def _forward(waiting: Any, outgoing: Any) -> None:
-    async for item in waiting:
-        await outgoing.send(item)
 
 
 def _version_in(result: bytes) -> str | None:

@@ -14,6 +14,7 @@ from bridges.link import CANCELLED, Cancel, Link
 from conductor.bridging import (
     HIGH_WATER,
     INTERNAL_ERROR,
+    UNUSUAL,
     Answered,
     Call,
     Connection,
@@ -74,14 +75,22 @@ class ShimConsumer:
             flusher.made_room()
 
     async def _read(self, flusher: Flusher, wait_room: Callable[[], Awaitable[None]]) -> None:
-        """Route what the agent's MCP client says, not faster than it and the others read."""
+        """Route what the agent's MCP client says, not faster than it and the others read.
+
+        Nor faster than the server takes it: before `mcp/connect` is answered it takes nothing.
+        """
+        assert self.link is not None
         connection = self.connection
+        self.link.made_room = flusher.made_room
         while chunk := await self.transport.receive():
             if self.ended.is_set():
                 continue
             flusher.feed(connection, chunk)
-            while self.crowded and not connection.closed:
-                await flusher.wait_room()
+            while (self.crowded or self.link.crowded) and not connection.closed:
+                if self.transport.hung_up():
+                    break  # it is read to its end: that it is gone must be known
+                with trio.move_on_after(_LOOK_AGAIN):
+                    await flusher.wait_room()
             await wait_room()
 
     async def _end(self, flusher: Flusher, scope: trio.CancelScope) -> None:
@@ -168,6 +177,8 @@ class _Cancelled(msgspec.Struct):
 
 _LAST_BYTES: Final = 5.0
 """Seconds that the MCP client of a released declaration has to read what is left for it."""
+_LOOK_AGAIN: Final = 1.0
+"""Seconds after which a shim that is not read is looked at: whether it is still there."""
 _GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
@@ -175,5 +186,5 @@ _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 def cancelled_id(params: Payload | None) -> Id:
     try:
         return _decode_cancelled(params if params is not None else b"{}").requestId
-    except msgspec.MsgspecError:
+    except UNUSUAL:
         return None

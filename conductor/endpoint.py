@@ -23,9 +23,11 @@ from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
 from conductor.frames import Malformed
 from conductor.limits import Limits
+from conductor.log import get_logger
 from conductor.messages import (
     CANCEL,
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Payload,
     encode_error,
@@ -38,6 +40,8 @@ from conductor.proxy.codec import decode_params, encode
 from conductor.transport.base import Transport
 
 __all__ = ["Endpoint", "Handler", "background"]
+
+log = get_logger(component="endpoint")
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Takes the decoded params; returns the result, or a coroutine of it, or raises `RequestError`."""
@@ -175,7 +179,13 @@ class Endpoint:
             self.connection.respond(call, None, error)
             return
         try:
-            result = handler(_decoded(params))
+            value = _decoded(params)
+        except ValueError as exc:  # JSON that passes by may be nested deeper than can be decoded
+            error = encode_error(INVALID_PARAMS, f"Invalid params: {exc}")
+            self.connection.respond(call, None, error)
+            return
+        try:
+            result = handler(value)
         except RequestError as exc:
             self.connection.respond(call, None, error_of(exc))
             return
@@ -188,12 +198,19 @@ class Endpoint:
     def on_notification(self, method: str, params: Payload | None) -> None:
         if self.tap is not None:
             self.tap.on_notification(method, params)
-        if method == CANCEL:
-            self._cancelled_by_peer(_decoded(params))
         handler = self.handlers.get(method)
+        if method != CANCEL and handler is None:
+            return
+        try:
+            value = _decoded(params)
+        except ValueError as exc:
+            log.warning("a notification cannot be decoded", method=method, error=str(exc))
+            return
+        if method == CANCEL:
+            self._cancelled_by_peer(value)
         if handler is None:
             return
-        result = handler(_decoded(params))
+        result = handler(value)
         if inspect.isawaitable(result):
             self._nursery.start_soon(_finish, result)
 
@@ -210,7 +227,11 @@ class Endpoint:
             waiter.error = None if error is None else bytes(error)
             waiter.arrived.set()
             if waiter.answered is not None and waiter.result is not None:
-                waiter.answered(_decoded_result(waiter.result))
+                try:
+                    value = _decoded_result(waiter.result)
+                except ValueError:
+                    return  # whoever waits decodes it too, and gets the error
+                waiter.answered(value)
 
     def on_malformed(self, frame: Malformed, call: Call | None) -> None:
         if self.tap is not None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from conductor.chainfile.nodes import NULL, NodeLoader
-from conductor.chainfile.paths import absolute, from_start
+from conductor.chainfile.paths import absolute, from_working_directory
 from conductor.chainfile.pyyaml import MappingNode, Node, ScalarNode, SequenceNode
 
 __all__ = ["Program", "programs"]
@@ -36,7 +36,9 @@ def programs(path: str, environ: Mapping[str, str]) -> list[Program]:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             return []
-        return list(_Glance(os.path.dirname(from_start(path)), environ).programs(data.decode()))
+        return list(
+            _Glance(os.path.dirname(from_working_directory(path)), environ).programs(data.decode())
+        )
     except Exception:  # whatever it is: the loader says it, who knows places and reasons
         return []
 

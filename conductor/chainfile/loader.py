@@ -19,7 +19,7 @@ from conductor.chainfile.document import Document, read_document
 from conductor.chainfile.grammar import File, file_converter
 from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
-from conductor.chainfile.paths import absolute, from_start
+from conductor.chainfile.paths import absolute, from_working_directory
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem, in_file_order
 from conductor.chainfile.source import Source
@@ -67,7 +67,7 @@ class _Loading:
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
         """The chain in a file, or None if it has problems. Raises `_Unreadable`."""
-        real = os.path.realpath(from_start(path))
+        real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
             data = _read(path)
             self.loaded[real] = None
@@ -81,7 +81,7 @@ class _Loading:
         self, path: str, data: bytes, opened: tuple[tuple[str, str], ...]
     ) -> ChainFile | None:
         before = len(self.problems)
-        directory = os.path.dirname(from_start(path))
+        directory = os.path.dirname(from_working_directory(path))
         source = _decode(path, data)
         document = read_document(source, self.environ)
         problems = document.problems
@@ -113,7 +113,7 @@ class _Loading:
         place = document.places[*where, "chain"]
         inner_path = absolute(os.path.dirname(path), text)
         real_paths = [real for real, _ in opened]
-        real = os.path.realpath(from_start(inner_path))
+        real = os.path.realpath(from_working_directory(inner_path))
         if real in real_paths:
             circle = [name for _, name in opened[real_paths.index(real) :]]
             message = f"a chain contains itself: {' → '.join([*circle, circle[0]])}"

@@ -16,7 +16,7 @@ import msgspec
 from conductor.chainfile.classes import class_hook
 from conductor.chainfile.mistakes import Mistake, Mistakes, Values, explain, label_of
 from conductor.chainfile.model import Component
-from conductor.chainfile.paths import START_DIRECTORY
+from conductor.chainfile.paths import working_directory
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem, in_file_order
 from conductor.chainfile.structure import converter
@@ -27,7 +27,7 @@ __all__ = ["structure"]
 
 def structure(component: Component, cls: Any) -> Any:
     """See `conductor.chainfile.structure_options`."""
-    hook = _hook(cls, component.directory or START_DIRECTORY)
+    hook = _hook(cls, component.directory or working_directory())
     try:
         return hook(dict(component.options), cls)
     except Mistakes as mistakes:

@@ -6,26 +6,31 @@ Imports next to nothing: programs start before the rest of us is imported (`glan
 from __future__ import annotations
 
 import os
-from typing import Final
 
-__all__ = ["START_DIRECTORY", "absolute", "from_start", "home_is_unknown"]
+__all__ = ["absolute", "from_working_directory", "home_is_unknown", "working_directory"]
+
+_last = os.sep
 
 
-def _working_directory() -> str:
+def working_directory() -> str:
+    """The working directory; where it was last, if it was removed (a deleted worktree).
+
+    `os.getcwd()` raises then, and `os.path.abspath` of a relative path too.
+    """
+    global _last
     try:
-        return os.getcwd()
+        _last = os.getcwd()
     except OSError:
-        return os.sep  # it was removed before we were started
+        return _last
+    return _last
 
 
-START_DIRECTORY: Final = _working_directory()
-"""The working directory at start. It may be removed while the process runs (a deleted worktree);
-`os.getcwd()` raises then, and `os.path.abspath` of a relative path too."""
+working_directory()  # it is known from the start
 
 
-def from_start(path: str) -> str:
-    """The absolute, normalized path for one that a user gave when we were started."""
-    return os.path.normpath(os.path.join(START_DIRECTORY, path))
+def from_working_directory(path: str) -> str:
+    """The absolute, normalized path for one that is relative to the working directory."""
+    return os.path.normpath(os.path.join(working_directory(), path))
 
 
 def absolute(directory: str, path: str) -> str:

@@ -153,4 +153,7 @@ def _value(payload: Payload | None) -> tuple[Any, bytes]:
     if payload is None:
         return None, b""
     raw = bytes(payload)
-    return decode_params(raw, Any), raw
+    try:
+        return decode_params(raw, Any), raw
+    except ValueError:
+        return None, raw  # nested too deep to be decoded

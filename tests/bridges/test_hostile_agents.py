@@ -1,0 +1,205 @@
+"""MCP clients of agents that send what they should not: others, and the memory, do not notice."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+import trio
+from bridges_situation import initialize, receive, request, send, shim, situation
+
+from conductor.errors import RequestError
+
+MEGABYTE = 1024 * 1024
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"1" + b"}" * depth
+
+
+async def answered(process: trio.Process, id: int) -> bool:
+    """Read until the answer to this request."""
+    rest = b""
+    with trio.fail_after(5):
+        while True:
+            *lines, rest = (rest + await process.stdout.receive_some()).split(b"\n")
+            if any(json.loads(line).get("id") == id for line in lines if len(line) < 500):
+                return True
+
+
+@pytest.mark.parametrize("binding", ["serverId", "stateless"])
+@pytest.mark.parametrize("depth", range(920, 990, 2))
+async def test_deep_nesting_is_the_failure_of_one_message(binding, depth):
+    """At a few of these depths a message can be decoded in one place and not in another."""
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+    outcome = found if binding == "serverId" else {"result": found}
+    async with situation(binding) as on:
+        on.client.handlers["mcp/message"] = lambda params: outcome
+        [one], [other] = await on.declare(), await on.declare()
+        async with shim(one) as deep, shim(other) as flat:
+            for number, text in enumerate(
+                (
+                    b'{"jsonrpc":"2.0","id":%d,"method":"initialize","params":%b}',
+                    b'{"jsonrpc":"2.0","id":%d,"method":"server/discover","params":{"_meta":%b}}',
+                    b'{"jsonrpc":"2.0","id":%d,"method":"ping","params":%b}',
+                )
+            ):
+                await deep.stdin.send_all(text % (number, nested(depth)) + b"\n")
+                answer = await receive(deep)
+                assert answer["id"] in (number, None)
+            await deep.stdin.send_all(
+                b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%b}\n'
+                b'{"jsonrpc":"2.0","method":"notifications/x","params":%b}\n'
+                % (nested(depth), nested(depth))
+            )
+            await send(deep, 9, "ping")
+            assert await answered(deep, 9)
+            assert "result" in await initialize(flat)
+
+
+async def test_deep_nesting_of_a_server_is_the_failure_of_one_message():
+    deep = nested(940)
+
+    def message(params):
+        if params["method"] == "deep":
+            return {"a": json.loads(deep)}
+        return {}
+
+    async with situation() as on:
+        on.client.handlers["mcp/connect"] = lambda params: {"connectionId": "c"}
+        on.client.handlers["mcp/message"] = message
+        on.client.handlers["mcp/disconnect"] = lambda params: {}
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            for depth in range(920, 990, 2):
+                carried = b'{"connectionId":"c","method":"notifications/message","params":%b}'
+                on.client.notify("mcp/message", carried % nested(depth))
+                carried = b'{"connectionId":"c","method":"sampling/createMessage","params":%b}'
+                asked = on.client.request("mcp/message", carried % nested(depth))
+                with trio.move_on_after(0), pytest.raises((RequestError, trio.Cancelled)):
+                    await asked
+            await send(process, 7, "ping")
+            assert await answered(process, 7)
+
+
+async def test_a_shim_is_not_read_before_its_server_is_connected():
+    """An agent that writes 1.2 GB in 3 s before `mcp/connect` is answered fills no memory."""
+    connected = trio.Event()
+
+    async def connect(params):
+        await connected.wait()
+        return {"connectionId": "c"}
+
+    async with situation() as on:
+        on.client.handlers["mcp/connect"] = connect
+        on.client.handlers["mcp/message"] = lambda params: {}
+        on.client.handlers["mcp/disconnect"] = lambda params: {}
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            line = json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {}})
+            line = line[:-2] + '"a":"' + "x" * 100_000 + '"}}\n'
+            written = 0
+            with trio.move_on_after(20) as patience:
+                while written < 20 * MEGABYTE:
+                    with trio.move_on_after(1) as slow:
+                        await process.stdin.send_all(line.encode())
+                        written += len(line)
+                    if slow.cancelled_caught:
+                        break
+            assert not patience.cancelled_caught
+            [consumer] = on.bridge._shims
+            assert consumer.link._waiting_bytes < MEGABYTE
+            assert written < 3 * MEGABYTE  # the rest is in pipes and sockets
+
+            connected.set()  # and it goes on where it was
+            await on.until(lambda: not consumer.link.crowded)
+
+
+async def test_a_shim_that_is_not_read_and_dies_is_noticed():
+    async def never(params):
+        await trio.sleep_forever()
+
+    async with situation() as on:
+        on.client.handlers["mcp/connect"] = never
+        [entry] = await on.declare()
+        async with shim(entry) as process, trio.open_nursery() as nursery:
+            line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"a":"%b"}}\n'
+
+            async def flood():
+                with suppress(trio.BrokenResourceError):
+                    while True:
+                        await process.stdin.send_all(line % (b"x" * 100_000))
+
+            nursery.start_soon(flood)
+            await on.until(lambda: any(each.link.crowded for each in on.bridge._shims))
+            process.kill()
+            await on.until(lambda: not on.bridge._shims)
+            nursery.cancel_scope.cancel()
+
+
+async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
+    released = trio.Event()
+
+    async def message(params):
+        if params["method"] == "tools/call":
+            await released.wait()
+        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
+
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process, trio.open_nursery() as nursery:
+            await request(process, 0, "initialize", {})
+            count = 200
+            params = {"name": "x", "arguments": {"a": "x" * 20_000}}
+
+            async def flood():
+                for number in range(1, count + 1):
+                    await send(process, number, "tools/call", params)
+
+            async def read():
+                heard = 0
+                while heard < count:
+                    heard += (await process.stdout.receive_some()).count(b"\n")
+
+            nursery.start_soon(flood)
+            [consumer] = on.bridge._shims
+            await on.until(lambda: consumer.link.crowded)
+            assert consumer.link.provider.waiting_bytes < MEGABYTE
+            released.set()
+            with trio.fail_after(20):
+                await read()
+            assert consumer.link.provider.waiting_bytes == 0
+
+
+async def test_a_failure_in_one_connection_is_not_the_others(monkeypatch):
+    """Whatever it is: the socket goes on to be served."""
+    from bridges.shim_consumer import ShimConsumer
+
+    async def fail(*args):
+        raise RuntimeError("boom")
+
+    async with situation() as on:
+        [one], [other] = await on.declare(), await on.declare()
+        with monkeypatch.context() as patch:
+            patch.setattr(ShimConsumer, "serve", fail)
+            async with shim(one) as process:
+                with trio.fail_after(5):
+                    assert await process.wait() == 0
+        async with shim(other) as process:
+            assert "result" in await initialize(process)
+
+
+async def test_a_message_that_a_translator_cannot_read_is_answered():
+    """The server's answer to `server/discover` is not what MCP says."""
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": [1], "_meta": 5}
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = lambda params: {"result": found}
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            answer = await request(process, 1, "initialize", {"protocolVersion": "2025-06-18"})
+            again = await request(process, 2, "initialize", {"protocolVersion": "2025-06-18"})
+    assert "cannot be used" in answer["error"]["message"]
+    assert "error" in again

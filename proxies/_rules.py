@@ -323,18 +323,22 @@ def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
     return decision.number, decision.rule
 
 
-def choose_option(action: Action, options: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def choose_option(
+    action: Action, options: Iterable[Mapping[str, Any]], about: About = "tool"
+) -> dict[str, Any] | None:
     """The outcome that carries an action out; None if the client has to be asked.
 
-    Where nothing can be rejected, a denial cancels. Several options that allow in the same way are
-    several answers: none of them is chosen.
+    Where nothing can be rejected, a denial cancels. Several options that always allow differ in
+    what they allow, and several that approve a plan or answer a question are several answers: of
+    these none is chosen.
     """
     if action == "ask":
         return None
     offered = [each for each in options if isinstance(each, Mapping)]
     for kind in _OPTION_KINDS[action]:
         ids = [option.get("optionId") for option in offered if option.get("kind") == kind]
-        if len(ids) == 1 or (ids and action == "deny"):
+        alike = action == "deny" or (kind == "allow_once" and about == "tool")
+        if len(ids) == 1 or (ids and alike):
             return {"outcome": "selected", "optionId": ids[0]}
     return {"outcome": "cancelled"} if action == "deny" else None
 

@@ -101,7 +101,10 @@ class Naming:
         ]
         if isinstance(told, str):
             exact = [each for each in found if _plain(told) in map(_plain, each.servers)]
-            found = [attrs.evolve(each, servers=(told,)) for each in exact] or found
+            found = [attrs.evolve(each, servers=(told,)) for each in exact] or [
+                *found,
+                Tool((told,), None, text, is_mcp=True),
+            ]
         elif len(known := [each for each in found if each.is_declared]) == 1:
             found = known
         return found

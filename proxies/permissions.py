@@ -129,7 +129,7 @@ class Permissions(Proxy):
         decision = decide(self.rules, self.default, call)
         outcome = None
         if not self.dry_run:
-            outcome = choose_option(decision.action, params.get("options") or ())
+            outcome = choose_option(decision.action, params.get("options") or (), call.about)
         result = {"outcome": outcome} if outcome else await self._ask(params, forward)
         self._tell(session, call, decision, id, result)
         return result

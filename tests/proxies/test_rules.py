@@ -193,7 +193,7 @@ def test_the_first_rule_that_matches_is_the_one():
         ("allow_once", [ALWAYS, REJECT], None),
         ("allow_always", [ONCE, ALWAYS], "2"),
         ("allow_always", [ONCE], "1"),
-        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], None),
+        ("allow_once", [ONCE, {"optionId": "5", "kind": "allow_once"}], "1"),
         ("allow_always", [ALWAYS, {"optionId": "5", "kind": "allow_always"}, ONCE], "1"),
         ("deny", [REJECT, {"optionId": "5", "kind": "reject_once"}], "3"),
         ("deny", [ONCE, NEVER, REJECT], "3"),
@@ -205,6 +205,13 @@ def test_an_action_chooses_the_option_that_allows_no_more(action, options, chose
     outcome = choose_option(action, options)
 
     assert outcome == (chosen and {"outcome": "selected", "optionId": chosen})
+
+
+def test_two_answers_to_a_question_are_left_to_the_user():
+    options = [ONCE, {"optionId": "5", "kind": "allow_once"}, REJECT]
+
+    assert choose_option("allow_once", options, "question") is None
+    assert choose_option("deny", options, "plan") == {"outcome": "selected", "optionId": "3"}
 
 
 def test_what_cannot_be_rejected_is_cancelled():

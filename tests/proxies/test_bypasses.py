@@ -1,0 +1,93 @@
+"""The corpus of `bypasses.yaml`: no rule allows what it does not cover or misses what it denies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proxies._rules import Call, Rule, decide
+from proxies._tool_names import tool_table
+
+GROUPS = yaml.safe_load(Path(__file__).with_name("bypasses.yaml").read_text())
+
+
+def cases(expected):
+    for group in GROUPS:
+        for members in group.get(expected, ()):
+            text = json.dumps(members, ensure_ascii=True, default=str)
+            yield pytest.param(group, members, id=f"{group['what']}: {text}"[:150])
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The directories of the head of `bypasses.yaml`."""
+    names = {each: tmp_path / each for each in ("cwd", "home", "outside")}
+    cwd, home, outside = names.values()
+    for file in (cwd / ".env", cwd / "src/a.py", outside / "shadow", outside / "deep/x"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_rsa").write_text("x")
+    (home / "link").symlink_to(".ssh")
+    (cwd / "src" / "link").symlink_to(outside)
+    (cwd / "src" / "up").symlink_to("/")
+    (cwd / "link").symlink_to(outside / "deep")
+    (cwd / "keys").symlink_to(home / ".ssh")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("UNKNOWN", raising=False)
+    return names
+
+
+def filled(value, places):
+    match value:
+        case str():
+            for name, place in places.items():
+                value = value.replace(f"{{{name}}}", str(place))
+            return value
+        case list():
+            return [filled(each, places) for each in value]
+        case dict():
+            return {filled(k, places): filled(v, places) for k, v in value.items()}
+    return value
+
+
+def action(group, members, places):
+    """What is decided about the call: the rule's action, or None if it is not about it."""
+    agent = group.get("agent", "claude-agent-acp")
+    call = Call.of(
+        filled({**group["call"], **members}, places),
+        cwd=str(places["cwd"]),
+        session="s",
+        agent=agent,
+        table=tool_table(agent),
+        declared=["docs"],
+    )
+    decision = decide([Rule(**group["rule"])], "ask", call)
+    return decision.action if decision.rule else None
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("about")])
+def test_what_a_rule_is_for(group, members, places):
+    assert action(group, members, places) == group["rule"]["action"]
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("not_about")])
+def test_what_a_rule_is_not_about(group, members, places):
+    assert action(group, members, places) is None
+
+
+def test_the_corpus_is_large_and_has_all_kinds():
+    attacks = [
+        ({**group["call"], **members}.get("kind"), group.get("agent"))
+        for group in GROUPS
+        for members in group[
+            "not_about" if group["rule"]["action"].startswith("allow") else "about"
+        ]
+    ]
+
+    assert len(attacks) >= 150
+    assert {kind for kind, _ in attacks} >= {"read", "edit", "search", "execute", "fetch", "other"}
+    assert len({agent for _, agent in attacks}) >= 6

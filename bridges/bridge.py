@@ -137,10 +137,14 @@ class McpBridge(Proxy):
         earlier = self._sessions.get(session.id or "", [])
         own = {each.server.name: each.name for each in earlier} if self._shared.enforced else {}
         set_up = SetUp(session, own)
-        changed = rewrite(params, lambda entry, taken: self._offers.replace(entry, taken, set_up))
+        declared = set_up.declared
+        try:
+            changed = rewrite(params, lambda one, taken: self._offers.replace(one, taken, set_up))
+        except BaseException:
+            self._offers.release(declared)
+            raise
         if changed is params:
             return await forward()  # type: ignore[no-any-return]
-        declared = set_up.declared
         if not self._serving and self._offers.door.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)

@@ -116,10 +116,14 @@ class Door:
     _waiting: int = attrs.field(default=0, init=False)
 
     def open(self) -> str:
-        """The address for shims. Raises `OSError`."""
+        """The address for shims. Raises `OSError`, and leaves nothing behind then."""
         if self.address is None:
             if hasattr(socket, "AF_UNIX"):
-                self._listener, self.address = self._unix()
+                try:
+                    self._listener, self.address = self._unix()
+                except OSError:
+                    self.close()
+                    raise
             else:
                 self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MAX_WAITING)
                 self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
@@ -211,7 +215,7 @@ class Door:
 
     def _unix(self) -> tuple[socket.socket, str]:
         self._place = place = Place.make()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(place.path)
         os.chmod(place.path, 0o600)
         listener.listen(_MAX_WAITING)

@@ -17,7 +17,7 @@ from bridges.http_session import HttpSession
 from bridges.link import Link
 from bridges.names import Names
 from bridges.shared_servers import AgentSession
-from conductor.bridging import INVALID_PARAMS
+from conductor.bridging import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.proxy import RequestError
 
 __all__ = ["Declaration", "Offers", "SetUp"]
@@ -124,7 +124,11 @@ class Offers:
     def _over_stdio(
         self, server: Server, taken: set[str], into: SetUp, *, remote: bool = False
     ) -> dict[str, Any]:
-        address = self.door.open()
+        try:
+            address = self.door.open()
+        except OSError as exc:
+            text = f"MCP server {server.name!r}: there is no place for the bridge's socket: {exc}"
+            raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
         declaration = self._declare(server, taken, into, remote=remote)
         declaration.token = self.door.issue(declaration)
         argv = [sys.executable, "-I", "-S", _SHIM]

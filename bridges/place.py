@@ -4,12 +4,15 @@ A conductor that is killed cannot clear up after itself, so the next one that ma
 Whose place it is shows a lock on the directory, which the kernel takes away with its owner; so
 nobody has to trust a process id, and a place in use is never touched. Only what we make ourselves
 is removed: a socket called `s`, and its directory if that is empty then.
+
+The mode is set on the open directory, whatever the umask and the parent directory (setgid) made of
+it, and is then looked at: it must be ours, with no permission for group and others.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 import tempfile
 from contextlib import suppress
 from typing import Final
@@ -20,6 +23,7 @@ __all__ = ["Place"]
 
 _PREFIX: Final = "acp-mcp-"
 _SOCKET: Final = "s"
+_TRIES: Final = 8
 _MAX_PATH: Final = 100
 """sun_path has 104 bytes on some systems."""
 
@@ -38,13 +42,25 @@ class Place:
         if len(root) + len(_PREFIX) + 8 + len(_SOCKET) + 2 > _MAX_PATH:
             root = "/tmp"
         _clear(root)
-        while True:
+        for _ in range(_TRIES):
             directory = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
-            lock = _lock_of(directory)
+            try:
+                lock = _locked(directory, new=True)
+            except FileNotFoundError:
+                continue  # another conductor took it for one that was left
+            except OSError:
+                with suppress(OSError):
+                    os.rmdir(directory)
+                raise
             if lock is not None and os.path.isdir(directory):
                 return cls(directory, lock)
-            if lock is not None:  # another conductor took it for one that was left
+            if lock is not None:
                 os.close(lock)
+            with suppress(OSError):
+                os.rmdir(directory)
+        raise OSError(
+            errno.EAGAIN, f"no directory for the MCP bridge could be made and locked in {root}"
+        )
 
     @property
     def path(self) -> str:
@@ -66,19 +82,32 @@ def _clear(root: str) -> None:
 
 def _lock_of(directory: str) -> int | None:
     """The lock of a directory that belongs to us and that nobody holds."""
-    import fcntl
-
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        return _locked(directory, new=False)
     except OSError:
         return None
+
+
+def _locked(directory: str, *, new: bool) -> int | None:
+    """An open descriptor with the lock; `None` if it is locked, or not a private directory of ours.
+
+    A new one is made private first. Raises `OSError`.
+    """
+    import fcntl
+
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        if new:
+            os.fchmod(fd, 0o700)
         status = os.fstat(fd)
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
-    except OSError:
+    except BlockingIOError:
         pass
+    except OSError:
+        os.close(fd)
+        raise
     os.close(fd)
     return None
 

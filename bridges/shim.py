@@ -24,6 +24,9 @@ def main(environ: "Mapping[str, str]") -> int:
         return _fail("this program is started by an agent, for acp-conductor's MCP bridge")
     try:
         connection = _connect(address)
+        if not _is_ours(connection):
+            connection.close()
+            return _fail("another user is at " + address)
         connection.sendall(token.encode() + b"\n")
     except OSError as exc:
         return _fail("the bridge is gone: " + str(exc))
@@ -49,6 +52,23 @@ def _connect(address: str) -> "socket":
         connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         connection.connect((host, int(port)))
     return connection
+
+
+def _is_ours(connection: "socket") -> bool:
+    """Whether the bridge runs as our user: whoever else is there must not see the token.
+
+    Where the socket is, in a directory that others may write to, is not ours to decide.
+    """
+    import _socket
+
+    if connection.family == _socket.AF_INET or not hasattr(_socket, "SO_PEERCRED"):
+        return True
+    import posix
+
+    credentials = connection.getsockopt(
+        _socket.SOL_SOCKET, _socket.SO_PEERCRED, 12
+    )  # pid, uid, gid
+    return int.from_bytes(credentials[4:8], sys.byteorder) == posix.geteuid()  # pid, uid, gid
 
 
 def _carry(connection: "socket") -> int:

@@ -24,9 +24,10 @@ from conductor.errors import ChainFileError, ComponentError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.masking import masked
-from conductor.messages import INTERNAL_ERROR, encode_error, error_of
+from conductor.messages import INTERNAL_ERROR, encode_error
 from conductor.routing.capabilities import with_acp
 from conductor.routing.door import FrontDoor
+from conductor.routing.failure import Failure
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.sides import Side, link
 from conductor.routing.wire import Wire
@@ -434,11 +435,13 @@ class Chain(Host):
         """Nobody is left to answer: every request that is still open is answered here."""
         ending = self._ending
         if ending is not None and ending.error is not None:
-            error = error_of(ending.error)
+            ending.error.is_last = True
+            failure = Failure.of(ending.error)
         else:
             error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+            failure = Failure.plain(error)
         for call in self._connection.unanswered():
-            self._connection.respond(call, None, error)
+            self._connection.respond(call, None, failure.answer(call.method, delivered=True))
 
     def _report(self, event: str, detail: str) -> None:
         log.warning(event, sender="client", detail=detail)

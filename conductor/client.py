@@ -25,6 +25,7 @@ from conductor.chainfile.model import ChainFile
 from conductor.components.base import Component
 from conductor.components.build import build
 from conductor.endpoint import Endpoint, background
+from conductor.errors import RemoteProtocolError
 from conductor.limits import Limits
 from conductor.transport.memory import memory_pair
 
@@ -33,7 +34,10 @@ __all__ = ["Attached", "Client", "attach", "attach_file"]
 
 @attrs.define(eq=False)
 class Client(Endpoint):
-    """Speaks ACP as a client; what the agent sends goes to `handlers`."""
+    """Speaks ACP as a client; what the agent sends goes to `handlers`.
+
+    A result that is none of the method's raises `RemoteProtocolError`.
+    """
 
     protocol_version: int = attrs.field(default=1, init=False)
     """As negotiated."""
@@ -52,8 +56,8 @@ class Client(Endpoint):
             params = {"clientCapabilities": dict(capabilities or {}), "clientInfo": info}
         else:
             params = {"capabilities": dict(capabilities or {}), "info": info}
-        result: dict[str, Any] = await self.request(
-            "initialize", {"protocolVersion": version, **params}
+        result = _object(
+            "initialize", await self.request("initialize", {"protocolVersion": version, **params})
         )
         self.protocol_version = result.get("protocolVersion", version)
         return result
@@ -67,8 +71,10 @@ class Client(Endpoint):
     ) -> str:
         """Open a session, and return its id. `answered`: see `Endpoint.request`."""
         params = {"cwd": cwd or os.getcwd(), "mcpServers": list(mcp_servers)}
-        result: dict[str, Any] = await self.request("session/new", params, answered=answered)
-        session_id: str = result["sessionId"]
+        result = await self.request("session/new", params, answered=_of_objects(answered))
+        session_id = _object("session/new", result).get("sessionId")
+        if not isinstance(session_id, str):
+            raise _malformed("session/new", "has no `sessionId`")
         return session_id
 
     async def prompt(
@@ -84,12 +90,34 @@ class Client(Endpoint):
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         params = {"sessionId": session, "prompt": blocks}
-        result: dict[str, Any] = await self.request("session/prompt", params, answered=answered)
-        return result
+        result = await self.request("session/prompt", params, answered=_of_objects(answered))
+        return _object("session/prompt", result)
 
     def cancel(self, session: str) -> None:
         """Ask the agent to end the session's turn; its answer comes nevertheless."""
         self.notify("session/cancel", {"sessionId": session})
+
+
+def _object(method: str, result: Any) -> dict[str, Any]:
+    if not isinstance(result, dict):
+        raise _malformed(method, f"is {_kind(result)}, not an object")
+    return result
+
+
+def _malformed(method: str, problem: str) -> RemoteProtocolError:
+    return RemoteProtocolError("the agent", f"its answer to {method} {problem}")
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def _of_objects(answered: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
+    """`answered`, for results that are objects."""
+    if answered is None:
+        return None
+    called = answered
+    return lambda result: called(result) if isinstance(result, dict) else None
 
 
 ClientT = TypeVar("ClientT", bound=Client)

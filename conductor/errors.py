@@ -48,7 +48,9 @@ class ComponentError(ConductorError):
         super().__init__(message)
         self.component = component
         self.next: str | None = None
-        """What happens next, where it goes on."""
+        """What happens next, where it is known."""
+        self.is_last = False
+        """Whether the chain ends with it."""
 
     def data(self) -> dict[str, Any]:
         """What the `data` member of a JSON-RPC error says about this failure."""

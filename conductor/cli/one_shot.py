@@ -19,12 +19,18 @@ import trio
 
 from conductor.chain import Chain
 from conductor.chainfile.model import ChainFile
-from conductor.cli.display import Display, JsonDisplay, Stdout, TextDisplay
+from conductor.cli.authentication import (
+    CAPABILITY,
+    next_steps,
+    offered,
+    wants_authentication,
+)
+from conductor.cli.display import Display, JsonDisplay, Stdout, TextDisplay, one_line
 from conductor.cli.files import Files
 from conductor.cli.permissions import Permissions, open_terminal
 from conductor.client import Client, attach_file
 from conductor.endpoint import background
-from conductor.errors import ConnectionClosed, RequestError
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.serving import exit_now
 from conductor.transport.process import adopt_orphans, kill_descendants
 
@@ -42,6 +48,8 @@ class Settings:
     permissions: Literal["ask", "allow", "deny"] | None
     fs: Literal["off", "read", "write"]
     as_json: bool
+    authenticate: str | None = None
+    """The id of the method to log in with, before the session is opened."""
 
 
 def run_once(chain: ChainFile, text: str, settings: Settings) -> NoReturn:
@@ -76,6 +84,8 @@ class _Once:
     client: Client = attrs.field(init=False)
     session: str | None = None
     """The session whose turn is running."""
+    methods: list[Mapping[str, Any]] = attrs.field(factory=list)
+    """The ways to log in that the agent offers."""
     signals: list[int] = attrs.field(factory=list)
     work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
@@ -89,13 +99,13 @@ class _Once:
             self.chain, self.client = attached.chain, attached.client
             await nursery.start(self._obey_signals)
             with self.work:
-                code = await self._converse()
+                code = await self._converse(file)
             self.display.end()
         if self.signals:
             return 128 + self.signals[0]
         return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
 
-    async def _converse(self) -> int:
+    async def _converse(self, file: ChainFile) -> int:
         step, failure = "initialize", 3
         try:
             answer = await self.client.initialize(version=_VERSION, capabilities=self._abilities())
@@ -105,7 +115,12 @@ class _Once:
                 reason = f"the agent speaks protocol version {version}, this client only {_VERSION}"
                 self.display.failed(step, RequestError(-32022, reason))
                 return failure
-            step, failure = "session/new", 1
+            self.methods = offered(answer)
+            failure = 1
+            if self.settings.authenticate is not None:
+                step = "authenticate"
+                await self.client.request(step, {"methodId": self.settings.authenticate})
+            step = "session/new"
             self.session = await self.client.new_session(
                 self.settings.cwd, answered=self.display.opened
             )
@@ -113,6 +128,12 @@ class _Once:
             await self.client.prompt(self.session, self.text, answered=self.display.ended)
         except RequestError as exc:
             self.display.failed(step, exc)
+            if wants_authentication(exc):
+                for line in next_steps(self.methods, file):
+                    print(f"  {one_line(line)}", file=sys.stderr, flush=True)
+            return failure
+        except RemoteProtocolError as exc:
+            self.display.failed(step, RequestError(-32603, str(exc)))
             return failure
         except ConnectionClosed:
             if not self.signals:
@@ -127,6 +148,7 @@ class _Once:
         return {
             "fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"},
             "session": {"notices": {}},
+            "auth": CAPABILITY,
         }
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:

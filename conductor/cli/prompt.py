@@ -42,6 +42,11 @@ class _Command(click.Command):
     help="Whether the agent may read, or read and write, files through this client: text files "
     "below --cwd only. (What it does on its own this cannot limit.)",
 )
+@click.option(
+    "--authenticate",
+    metavar="METHOD",
+    help="Log in first, with this method of the agent's; where that is needed, they are listed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @click.option(
     "--cwd",

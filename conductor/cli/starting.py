@@ -12,20 +12,25 @@ import trio
 
 from conductor.chain import Chain
 from conductor.chainfile.model import ChainFile, Component
-from conductor.cli.display import Stdout, TextDisplay
+from conductor.cli.authentication import CAPABILITY, next_steps, offered
+from conductor.cli.display import Stdout, TextDisplay, one_line
 from conductor.cli.one_shot import SIGNALS
 from conductor.client import Attached, Client, attach_file
 from conductor.components.base import Component as Running
 from conductor.components.initialization import Initialization
 from conductor.endpoint import background
-from conductor.errors import ConnectionClosed, RequestError
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_acp, with_acp
 from conductor.serving import exit_now
 from conductor.transport.process import adopt_orphans, kill_descendants
 
 __all__ = ["try_all"]
 
-_CAPABILITIES: Final = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+_CAPABILITIES: Final = {
+    "fs": {"readTextFile": True, "writeTextFile": True},
+    "terminal": True,
+    "auth": CAPABILITY,
+}
 _KINDS: Final = ("ssh", "run", "use", "connect", "unix")
 _STAND_IN: Final = Component(name="test-agent", use="test-agent")
 
@@ -96,12 +101,18 @@ async def _initialize(
         stdout.write(f"{file.path}: did not start{remark}\n")
         TextDisplay(stdout).failed("initialize", exc)
         return False
+    except RemoteProtocolError as exc:
+        stdout.write(f"{file.path}: did not start{remark}\n  {exc}\n")
+        return False
     except ConnectionClosed:
         stdout.write(f"{file.path}: the chain ended without an answer{remark}\n")
         return False
     spent = trio.current_time() - begin
     stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
     stdout.write(_report(tried, attached.chain, answer, clocks))
+    if methods := offered(answer):
+        stdout.write("  authentication: not tried; if a session is refused for want of it:\n")
+        stdout.write("".join(f"    {one_line(x)}\n" for x in next_steps(methods, tried)))
     return True
 
 

@@ -89,6 +89,11 @@ class Cancellations:
         else:
             self._running.add(session)
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The sessions in which the agent says that it works (version 2)."""
+        return frozenset(self._running)
+
     def next_deadline(self) -> float:
         """When `due` may have something to say; infinite if never."""
         return min((*self._cancelled.values(), *self._withdrawn.values()), default=NEVER)

@@ -40,7 +40,9 @@ from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.log import Logger, get_logger
-from conductor.messages import REQUEST_CANCELLED, encode_error, error_of
+from conductor.masking import masked
+from conductor.messages import REQUEST_CANCELLED, encode_error
+from conductor.routing.failure import Failure, prompt_advice
 from conductor.routing.handshake import Handshake
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
@@ -184,6 +186,7 @@ class CommandComponent(Component):
             far_end, connection, self.host.flusher, self._stop, self._finished, self._log
         )
         self.wire.connection = connection
+        self.wire.succeeded = self._life.stderr.forget
         self.initialization.connected()
 
     async def _live(self, *, again: bool = False) -> None:
@@ -274,33 +277,38 @@ class CommandComponent(Component):
         may_retry = life.far_end.reached and not self._stopping and not self._failed
         if may_retry and self.initialization.closed():
             self._next_start = trio.current_time()
-            self.wire.disconnect(error_of(error_at_start))
+            self.wire.disconnect(Failure.of(error_at_start))
             return
-        self.wire.disconnect(error_of(error_at_start))
+        self.wire.disconnect(Failure.of(error_at_start))
         if not self._stopping:
             self._fail(error_at_start)
 
     def _after_failure(self, error: ComponentExited | StartError) -> None:
         """It worked once, and failed: do as the contract says."""
         if self._stopping:
-            self.wire.disconnect(error_of(error))
+            self.wire.disconnect(Failure.of(error))
             self.host.flusher.made_room()
             return
         decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
-        error.next = str(decision)
+        error.next, error.is_last = str(decision), isinstance(decision, EndChain)
         self._log.error("component failed", error=str(error), next=str(decision))
+        if self._cancels is not None:
+            for session in self._cancels.cancellations.running:
+                # In version 2 there is no open request that could be answered with it.
+                advice = prompt_advice(error, delivered=True)
+                self.host.tell(session, masked(str(error)), masked(advice), severity="error")
         match decision:
             case Restart(delay):
                 self._next_start = trio.current_time() + delay
                 if self.wire.held is None:
                     self.wire.start_holding()
-                self.wire.disconnect(error_of(error))
+                self.wire.disconnect(Failure.of(error))
             case Bypass():
-                self.wire.disconnect(error_of(error))
+                self.wire.disconnect(Failure.of(error))
                 self.host.bypass(self, error)
                 self.wire.pass_by()
             case EndChain():
-                self.wire.disconnect(error_of(error))
+                self.wire.disconnect(Failure.of(error))
                 self.wire.release()
                 self._fail(error)
         self.host.flusher.made_room()  # what waited for it is gone
@@ -312,8 +320,11 @@ class CommandComponent(Component):
         match due:
             case TimedOut(call, seconds, session):
                 reason = f"{self.name} did not answer {call.method} within {seconds:g} s"
+                reason += " (request_timeout)"
+                if session is not None:
+                    reason += "; the turn was cancelled, and part of it may have been done"
                 self._log.warning("request timed out", method=call.method, seconds=seconds)
-                self.wire.give_up(call, f"{reason} (request_timeout)")
+                self.wire.give_up(call, reason)
                 if session is not None:  # few agents end a turn whose request was cancelled
                     self._cancel_turn(session)
             case Stalled(session, calls, rung, seconds):

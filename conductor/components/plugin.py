@@ -23,10 +23,10 @@ from conductor.components.workers import Workers
 from conductor.connection.pump import HIGH_WATER
 from conductor.errors import ComponentExited, StartError
 from conductor.log import Logger, get_logger
-from conductor.messages import error_of
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
 from conductor.proxy.sessions import forget_all
+from conductor.routing.failure import Failure
 from conductor.routing.sides import Side
 
 __all__ = ["PluginComponent"]
@@ -144,8 +144,8 @@ class PluginComponent(Component):
 
     def _lost(self, error: ComponentExited) -> None:
         bypassed = self.bypassed_on_failure and self.role == "proxy"
-        error.next = str(Bypass() if bypassed else EndChain())
-        self._workers.settle(error_of(error))
+        error.next, error.is_last = str(Bypass() if bypassed else EndChain()), not bypassed
+        self._workers.settle(Failure.of(error))
         if bypassed:
             self._host.bypass(self, error)
         else:

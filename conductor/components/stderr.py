@@ -59,7 +59,7 @@ class Allowance:
 
 @attrs.define(eq=False, repr=False)
 class StderrTail:
-    """The last 64 KiB of a component's stderr."""
+    """The last 64 KiB of a component's stderr, since it last succeeded in something."""
 
     _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
@@ -78,6 +78,11 @@ class StderrTail:
             rest = b""
         self._partial = rest
         return [text for line in lines if (text := _readable(line))]
+
+    def forget(self) -> None:
+        """What was kept belongs to something that went well, and explains no later failure."""
+        self._chunks.clear()
+        self._size = 0
 
     def end(self) -> list[str]:
         """The last line, where it had no newline."""

@@ -30,12 +30,13 @@ from conductor.messages import INTERNAL_ERROR, encode_error, request_error
 from conductor.proxy.base import Plugin
 from conductor.proxy.declare import Handler
 from conductor.proxy.peers import Answered
+from conductor.routing.failure import Failure
 from conductor.session_ids import session_of
 
 __all__ = ["Workers"]
 
 _OPENS_SESSION = ("session/new", "session/fork")
-_CLOSING = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+_CLOSING = Failure.plain(encode_error(INTERNAL_ERROR, "The chain ended before this was answered"))
 
 
 @attrs.define(eq=False, repr=False)
@@ -63,7 +64,7 @@ class Workers:
     _flusher: Flusher = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
-    _why_closed: bytes | None = attrs.field(default=None, init=False)
+    _why_closed: Failure | None = attrs.field(default=None, init=False)
     """The error for what is not answered any more, once it is known."""
     _cut: list[tuple[PluginSide, Request, bool]] = attrs.field(factory=list, init=False)
     """What waits for that, and whether it was forwarded."""
@@ -114,7 +115,7 @@ class Workers:
         self.handling.close()
         self._queued.clear()
 
-    def settle(self, failure: bytes | None = None) -> None:
+    def settle(self, failure: Failure | None = None) -> None:
         """Answer what was not, and whatever still comes: the plugin has failed, or only ended.
 
         If it has failed, the turns of prompts that it had forwarded end, too: nobody waits for
@@ -125,7 +126,8 @@ class Workers:
         self._why_closed = failure or _CLOSING
         cut, self._cut = self._cut, []
         for side, item, forwarded in cut:
-            side.neighbour.respond(item.call, None, self._why_closed)
+            error = self._why_closed.answer(item.method, delivered=forwarded)
+            side.neighbour.respond(item.call, None, error)
             session = session_of(item.params) if item.method == "session/prompt" else None
             if failure is not None and forwarded and session is not None:
                 params = msgspec.json.encode({"sessionId": session})
@@ -173,7 +175,8 @@ class Workers:
         if self._why_closed is None:
             self._cut.append((side, item, forwarded))
         else:
-            side.neighbour.respond(item.call, None, self._why_closed)
+            error = self._why_closed.answer(item.method, delivered=forwarded)
+            side.neighbour.respond(item.call, None, error)
 
     def unread_bytes(self, side: PluginSide) -> int:
         """Of what comes from the agent nothing counts: its own reading is what is waited for."""

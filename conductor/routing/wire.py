@@ -12,7 +12,7 @@ Here is what comes from the peer, and when it comes and goes; `wire_side` has wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import attrs
 import msgspec
@@ -23,7 +23,8 @@ from conductor.connection.runs import Run
 from conductor.errors import RequestError
 from conductor.frames import Malformed
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error, error_of
-from conductor.routing.envelope import DIALECTS, Dialect
+from conductor.routing.envelope import DIALECTS, INITS, Dialect
+from conductor.routing.failure import Failure
 from conductor.routing.held import Holding
 from conductor.routing.recollection import REMEMBERED, Recollection
 from conductor.routing.special import SPECIAL, special_notification, special_request, special_run
@@ -32,6 +33,8 @@ from conductor.session_ids import session_of
 
 __all__ = ["Init", "Observer", "Wire"]
 
+_SUCCESSES: Final = frozenset({"session/prompt", "initialize", *INITS})
+_NOT_RUNNING: Final = Failure.plain(encode_error(INTERNAL_ERROR, "The component is not running"))
 Report = Callable[[str, str], None]
 """Called with an event and its details when a peer did something odd."""
 
@@ -113,7 +116,7 @@ class Wire:
     dialect: Dialect = DIALECTS[0]
     init: Init | None = None
     connection: Connection | None = None
-    why_gone: bytes = encode_error(INTERNAL_ERROR, "The component is not running")
+    why_gone: Failure = _NOT_RUNNING
     silent: bytes | None = None
     """The error for requests to a peer that has ended its stream."""
     initialized: bool = False
@@ -126,6 +129,8 @@ class Wire:
     observer: Observer | None = None
     turns: Turns | None = None
     """Of an agent."""
+    succeeded: Callable[[], None] | None = None
+    """Called when the component has initialized, or answered a prompt, without an error."""
     interceptor: Callable[[Call, str, Payload | None], bool] | None = None
     """Asked first about a request of `REMEMBERED`; true if it has taken care of it."""
     gate: Callable[[str, Payload | None], None] | None = None
@@ -188,8 +193,8 @@ class Wire:
         for call in owed:
             self.on_answer(call, None, why)
 
-    def disconnect(self, why: bytes) -> None:
-        """The peer is gone: answer what it owed with the error `why`, withdraw what it asked."""
+    def disconnect(self, why: Failure) -> None:
+        """The peer is gone: answer what it owed with the errors of `why`, withdraw its requests."""
         connection, self.connection = self.connection, None
         self.why_gone = why
         if connection is None:
@@ -199,7 +204,7 @@ class Wire:
         owed = list(connection.sent.values())
         connection.sent.clear()
         for call in owed:
-            self.on_answer(call, None, why)
+            self.on_answer(call, None, why.answer(call.method, delivered=True))
         asked = connection.unanswered()
         connection.received.clear()
         connection.shadowed.clear()
@@ -266,6 +271,8 @@ class Wire:
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         if call.method in REMEMBERED:
             self.recollection.answered(call, result)
+        if self.succeeded is not None and result is not None and call.method in _SUCCESSES:
+            self.succeeded()
         if self.observer is not None:
             self.observer.on_answered(call)
         if self.turns is not None:

@@ -56,7 +56,8 @@ class WireSide(Side):
             wire.held.keep(Held(self, call, method, None if params is None else bytes(params)))
             return
         if connection is None or wire.silent is not None:
-            self.neighbour.respond(call, None, wire.silent or wire.why_gone)
+            error = wire.silent or wire.why_gone.answer(method, delivered=False)
+            self.neighbour.respond(call, None, error)
             return
         if wire.lost and self._is_lost(call, method, params):
             return

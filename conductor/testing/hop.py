@@ -19,8 +19,8 @@ from conductor.connection.connection import Connection
 from conductor.connection.pump import pump, write_backlog
 from conductor.endpoint import background
 from conductor.errors import ComponentExited, StartError
-from conductor.messages import error_of
 from conductor.routing.envelope import Dialect
+from conductor.routing.failure import Failure
 from conductor.routing.handshake import Handshake
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
@@ -157,14 +157,14 @@ class MemoryHop(Component):
     def _gone(self) -> None:
         starting = not self.initialization.done
         if starting and not self._stopping and not self._failed and self.initialization.closed():
-            self.wire.disconnect(error_of(StartError(self.name, "it hung up")))
+            self.wire.disconnect(Failure.of(StartError(self.name, "it hung up")))
             return
         error: StartError | ComponentExited
         if starting:
             error = StartError(self.name, "it hung up before it was initialized")
         else:
             error = ComponentExited(self.name, "hung up")
-        self.wire.disconnect(error_of(error))
+        self.wire.disconnect(Failure.of(error))
         if not self._stopping:
             self._fail(error)
 

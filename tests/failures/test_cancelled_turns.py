@@ -159,6 +159,7 @@ def test_a_withdrawn_prompt_is_cancelled_as_agents_understand_it(run_chain):
     editor = run_chain(impatient("--hang-on", "$/cancel_request"))
     editor.open()
     prompt = editor.prompt("wait")
+    editor.next(lambda message: "waiting" in chunk(message))
     editor.send({"method": "$/cancel_request", "params": {"requestId": prompt}})
 
     assert editor.answer(prompt)["result"] == CANCELLED

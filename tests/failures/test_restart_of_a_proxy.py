@@ -353,7 +353,11 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     assert "chain.yaml:1:" in error["data"].pop("place")
     assert error == {
         "code": -32603,
-        "message": "component 'f' failed: RuntimeError: worn out",
+        "message": (
+            "component 'f' failed: RuntimeError: worn out. The prompt was cut off and is not "
+            "repeated; part of it may have been done. What happens now: the chain goes on without "
+            "it. What to do: look at what was done, then send it again."
+        ),
         "data": {
             "component": "f",
             "exitStatus": "failed: RuntimeError: worn out",
@@ -379,7 +383,8 @@ def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugi
         editor.send({"method": "_break", "params": {}})
 
         error = editor.answer(prompt)["error"]
-        assert error["message"] == "component 'f' failed: RuntimeError: worn out"
+        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out. ")
+        assert "What to do: look at what was done, then send it again." in error["message"]
         assert error["data"]["next"] == f"it is restarted ({number + 1} of 3)"
         told(editor, "f failed, was restarted")
         assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]

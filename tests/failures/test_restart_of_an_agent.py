@@ -28,7 +28,11 @@ def test_a_prompt_that_is_cut_is_answered_at_once_with_what_is_known(run_chain):
 
     error = error_of(answer)
     assert error["code"] == -32603
-    assert error["message"] == "component 'misbehave' exited with status 3"
+    assert error["message"] == (
+        "component 'misbehave' exited with status 3. The prompt was cut off and is not repeated; "
+        "part of it may have been done. What happens now: it is restarted (1 of 3). "
+        "What to do: look at what was done, then send it again."
+    )
     place = error["data"].pop("place")
     assert place.split(":")[0].endswith("chain.yaml")
     assert error["data"] == {
@@ -168,6 +172,8 @@ def test_a_prompt_that_waits_for_the_restart_can_be_cancelled(run_chain):
 
     answers = [editor.next(lambda message: "id" in message) for _ in range(2)]
 
+    # What is withdrawn while it waits for the bridge's handler is answered at once (lane rule 6).
+    answers.sort(key=lambda answer: answer["id"])
     assert [answer["id"] for answer in answers] == [by_session, by_request]
     assert answers[0]["result"] == {"stopReason": "cancelled"}
     assert answers[1]["error"]["code"] == -32800
@@ -354,7 +360,13 @@ def test_version_2_resumes_and_says_that_no_turn_runs(run_chain):
     editor.others.clear()
     idle = editor.next(state_of)  # by way of the proxy, so what the conductor says itself is first
     assert idle["params"]["update"] == {"sessionUpdate": "state_update", "state": "idle"}
-    assert "misbehave failed, was restarted" in told_by_notice(editor)["title"]
+    notices = [told_by_notice(editor), told_by_notice(editor)]
+    assert "'misbehave' was ended by SIGKILL" in notices[0]["title"]
+    assert notices[0]["description"] == (
+        "The prompt was cut off and is not repeated; part of it may have been done. What happens "
+        "now: it is restarted (1 of 3). What to do: look at what was done, then send it again."
+    )
+    assert "misbehave failed, was restarted" in notices[1]["title"]
     editor.others.clear()
     editor.answer(editor.prompt("how"))
     last = editor.next(lambda message: state_of(message) == "idle")
@@ -443,3 +455,33 @@ def test_a_client_that_presents_notices_gets_one_instead_of_a_message(run_chain)
         }
     ]
     assert editor.leave() == 0
+
+
+def test_stderr_of_an_earlier_success_is_in_no_error(run_chain):
+    """The start and the first turn went well: what was written then explains nothing now."""
+    run = agent("--back", "resume", "--stderr-bytes", 2000)
+    editor = run_chain({"run": run, "name": "agent"}, log="info")
+    editor.open()
+    editor.wait_log("line=")
+    assert editor.ask("echo x").endswith("x")
+
+    error = error_of(editor.answer(editor.prompt("die 3")))
+
+    assert "stderr" not in error["data"]
+    assert editor.leave() == 0
+
+
+def test_a_prompt_that_never_reached_the_agent_is_said_to(run_chain):
+    """It waits for a restart that fails for good."""
+    run = agent("--fault", "kill", "--at", "session/resume", "--back", "resume")
+    keys = {"name": "agent", "restarts": "1 in 60s"}
+    editor = run_chain({"run": run, **keys})
+    editor.open()
+
+    first = error_of(editor.answer(editor.prompt("die 3")))
+    second = error_of(editor.answer(editor.prompt("echo x")))
+
+    assert "The prompt was cut off and is not repeated" in first["message"]
+    assert "The prompt did not reach the agent." in second["message"]
+    assert second["message"].endswith("What to do: start the agent again; send it again.")
+    assert editor.wait() == 1

@@ -11,6 +11,7 @@ from support.desk import Flusher, ListTransport, Neighbour, cancel
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.runs import Run
+from conductor.routing.failure import Failure
 from conductor.routing.sides import link
 from conductor.routing.wire import Wire
 
@@ -332,7 +333,7 @@ def test_a_peer_that_is_gone_owes_nothing_and_wants_nothing():
     bench.wire.wrapped.request(Call("b", bench.behind), "b", None)
     bench.feed({"id": 1, "method": "c"}, envelope("proxy", "d", id=2))
 
-    bench.wire.disconnect(b'{"code":-1,"message":"gone"}')
+    bench.wire.disconnect(Failure.plain(b'{"code":-1,"message":"gone"}'))
 
     why = b'{"code":-1,"message":"gone"}'
     assert bench.before.events == [
@@ -351,14 +352,14 @@ def test_requests_with_equal_ids_of_a_peer_that_is_gone_are_all_withdrawn():
     bench = Bench("proxy")
     bench.feed({"id": 1, "method": "old"}, {"id": 1, "method": "new"})
 
-    bench.wire.disconnect(b"{}")
+    bench.wire.disconnect(Failure.plain(b"{}"))
 
     assert sorted(bench.before.events[2:]) == [("cancel", "new"), ("cancel", "old")]
 
 
 def test_a_request_for_a_peer_that_is_gone_is_answered_at_once():
     bench = Bench("agent")
-    bench.wire.disconnect(b'{"code":-1,"message":"gone"}')
+    bench.wire.disconnect(Failure.plain(b'{"code":-1,"message":"gone"}'))
 
     bench.wire.plain.request(Call("m", bench.before), "m", None)
     bench.wire.plain.notify("n", None)

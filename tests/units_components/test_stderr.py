@@ -34,6 +34,17 @@ def test_only_the_last_lines_are_shown():
     assert tail.last_lines() == tuple(f"line {number}" for number in range(80, 100))
 
 
+def test_only_lines_since_the_last_success_are_shown():
+    tail = StderrTail()
+    tail.feed(b"before\n", 0.0)
+    tail.forget()
+    assert tail.last_lines() == ()
+
+    tail.feed(b"after\n", 0.0)
+
+    assert tail.last_lines() == ("after",)
+
+
 def test_a_very_long_line_is_cut():
     tail = StderrTail()
 

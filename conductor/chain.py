@@ -204,18 +204,19 @@ class Chain(Host):
         assert component.agent_side is not None
         successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
         link(predecessor, successor)
+        title, _ = error.told()
         for session in self.client.recollection.sessions:
-            self.tell(session, masked(str(error)), "the chain goes on without it")
+            self.tell(session, masked(title), "the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if component not in self.components:
             return  # of an attempt that was given up
         if self._door.state != "open":
             self._start_error = error
-            log.error("the chain did not start", error=str(error))
+            log.error("the chain did not start", error=str(error), **error.untold())
             self._door.fail(error)
             return
-        log.error("a component was lost", error=str(error))
+        log.error("a component was lost", error=str(error), **error.untold())
         self._finish(Ending("failed", error))
 
     def insert(self, component: Component, *, before: Component) -> None:
@@ -263,6 +264,8 @@ class Chain(Host):
             if isinstance(exc, ChainFileError):
                 exc = StartError("conductor", str(exc))
             self._start_error = exc
+            if untold := exc.untold():
+                log.error("the chain did not start", error=str(exc), **untold)
             raise exc from None
         finally:
             end_early()

@@ -3,14 +3,19 @@
 `RequestError` is both raised to answer a request and raised when a request was answered with an
 error, so a handler that does not catch it passes the error on unchanged. Exceptions become wire
 errors in `conductor.messages.error_of`, exit codes in `conductor.cli`.
+
+What an error says of this machine (commands, places in files, stderr, texts of exceptions) is for a
+local client, and for the log. `withhold_details` is entered around the chain of a remote client.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from conductor.chainfile import Problem
 
@@ -26,7 +31,27 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "StartError",
+    "details_are_withheld",
+    "withhold_details",
 ]
+
+_WITHHELD: ContextVar[bool] = ContextVar("details are withheld", default=False)
+
+
+@contextmanager
+def withhold_details() -> Iterator[None]:
+    """In the block, and in the tasks started there, errors for the client tell nothing of this
+    machine."""
+    token = _WITHHELD.set(True)
+    try:
+        yield
+    finally:
+        _WITHHELD.reset(token)
+
+
+def details_are_withheld() -> bool:
+    """Whether the client of this task's chain is a remote one."""
+    return _WITHHELD.get()
 
 
 class ConductorError(Exception):
@@ -56,6 +81,21 @@ class ComponentError(ConductorError):
         """What the `data` member of a JSON-RPC error says about this failure."""
         return {"component": self.component}
 
+    @property
+    def summary(self) -> str:
+        """What happened, without anything that is of this machine."""
+        return f"component {self.component!r} failed; the server's log says why"
+
+    def told(self) -> tuple[str, dict[str, Any]]:
+        """Message and data for the client: all of it, or what a remote client may know."""
+        if not details_are_withheld():
+            return str(self), self.data()
+        return self.summary, _without_none(component=self.component, next=self.next)
+
+    def untold(self) -> dict[str, Any]:
+        """What the client is not told, for the log."""
+        return self.data() if details_are_withheld() else {}
+
 
 class StartError(ComponentError):
     """A component could not be started, or did not finish its handshake."""
@@ -76,6 +116,10 @@ class StartError(ComponentError):
         self.status = status
         self.stderr_tail = tuple(stderr_tail)
         self.place = place
+
+    @property
+    def summary(self) -> str:
+        return f"component {self.component!r} did not start; the server's log says why"
 
     def data(self) -> dict[str, Any]:
         return _without_none(

@@ -13,7 +13,12 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.errors import ComponentError, RequestCancelled, RequestError
+from conductor.errors import (
+    ComponentError,
+    RequestCancelled,
+    RequestError,
+    details_are_withheld,
+)
 from conductor.masking import masked, masked_value
 
 __all__ = [
@@ -153,8 +158,11 @@ def error_of(exc: BaseException) -> bytes:
     if isinstance(exc, RequestError):
         return encode_error(exc.code, exc.message, exc.data)
     if isinstance(exc, ComponentError):
-        return encode_error(INTERNAL_ERROR, masked(str(exc)), masked_value(exc.data()))
-    return encode_error(INTERNAL_ERROR, "Internal error", masked(f"{type(exc).__name__}: {exc}"))
+        message, data = exc.told()
+        return encode_error(INTERNAL_ERROR, masked(message), masked_value(data))
+    name = type(exc).__name__
+    text = name if details_are_withheld() else masked(f"{name}: {exc}")
+    return encode_error(INTERNAL_ERROR, "Internal error", text)
 
 
 def request_error(error: Payload) -> RequestError:

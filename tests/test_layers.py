@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [
-    {"errors", "limits", "log", "masking", "messages", "secret_rules"},
+    {"environment", "errors", "limits", "log", "masking", "messages", "secret_rules"},
     {"frames"},
     {"session_ids"},
     {"transport"},

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from conductor.environment import take_secret
+
 if TYPE_CHECKING:
     from conductor.chainfile.model import Component, Tls
 
@@ -119,7 +121,7 @@ def _headers(token_file: str | None, header_file: str | None) -> dict[str, str]:
         if not token:
             raise click.BadParameter(f"{token_file} is empty", param_hint="--token-file")
     else:
-        token = os.environ.get(_TOKEN, "")
+        token = take_secret(_TOKEN) or ""
     if token:
         headers["Authorization"] = f"Bearer {token}"
     return headers

@@ -46,8 +46,8 @@ _COUNT = click.IntRange(min=1)
 @click.option(
     "--token-file",
     type=click.Path(),
-    help="Bearer tokens of those who may come in: `name:token`, or a token, per line. The "
-    "environment variable ACP_CONDUCTOR_TOKENS holds the same.",
+    help="Bearer tokens of those who may come in, one per line: `name:token`, a token alone, or "
+    "`name:sha256:HEX`, its digest. The environment variable ACP_CONDUCTOR_TOKENS holds the same.",
 )
 @click.option("--host", "hosts", multiple=True, help="A name by which clients may call us.")
 @click.option(
@@ -118,8 +118,6 @@ def command(file: str, **options: Any) -> None:
 
 
 def _settings(message_bytes: int, **options: Any) -> Settings:
-    import os
-
     from conductor.server.access import Access, address_of, read_tokens
     from conductor.server.addresses import TcpAddress, parse_address
     from conductor.server.bounds import Bounds, Patience
@@ -131,7 +129,6 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
         tokens = read_tokens(_token_lines(options["token_file"]))
     except ValueError as exc:
         raise click.UsageError(str(exc)) from None
-    os.environ.pop(_TOKENS, None)  # components have no business with them
     cert, key, client_ca = options["tls_cert"], options["tls_key"], options["client_ca"]
     if (cert is None) != (key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
@@ -185,15 +182,15 @@ def _directory(
     advertise: str | None,
 ) -> Directory | None:
     import importlib.util
-    import os
     from urllib.parse import urlsplit
 
     from click.core import ParameterSource
 
+    from conductor.environment import take_secret
     from conductor.server.addresses import url_of
     from conductor.server.directory import Directory
 
-    os.environ.pop("ACP_CONDUCTOR_SESSIONS", None)  # components have no business with it
+    take_secret("ACP_CONDUCTOR_SESSIONS")  # click has read it; components have no business with it
     if sessions is None:
         if advertise is not None:
             raise click.UsageError("--advertise goes with --sessions")
@@ -226,7 +223,9 @@ def _token_lines(path: str | None) -> list[str]:
     import os
     import stat
 
-    lines = os.environ.get(_TOKENS, "").splitlines()
+    from conductor.environment import take_secret
+
+    lines = (take_secret(_TOKENS) or "").splitlines()
     if path is None:
         return lines
     try:

@@ -19,7 +19,13 @@ from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import Answering, Turn, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Notification, Request
-from conductor.errors import LocalProtocolError, RequestCancelled, RequestError, StartError
+from conductor.errors import (
+    LocalProtocolError,
+    RequestCancelled,
+    RequestError,
+    StartError,
+    details_are_withheld,
+)
 from conductor.log import Logger
 from conductor.masking import masked
 from conductor.messages import INTERNAL_ERROR, encode_error, error_of
@@ -226,8 +232,9 @@ class Handling:
         data = {
             "component": self.name,
             "plugin": type(self.plugin).__name__,
-            "reason": masked(describe(exc)),
         }
+        if not details_are_withheld():
+            data["reason"] = masked(describe(exc))
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
     def _see_end(self, item: Request, reply: _Reply) -> None:

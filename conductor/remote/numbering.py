@@ -73,7 +73,7 @@ def parse(frame: str) -> Numbered | Acknowledged:
     word, space, rest = frame.partition(" ")
     digits, text = (rest, None) if word == "ack" else (word, rest)
     if not space or not digits.isascii() or not digits.isdecimal() or len(digits) > _LONGEST_NUMBER:
-        raise OutOfStep(f"expected a numbered message or an acknowledgement, got {frame[:40]!r}")
+        raise OutOfStep("expected a numbered message or an acknowledgement")
     if text is None:
         return Acknowledged(int(digits))
     return Numbered(int(digits), text.encode())

@@ -20,7 +20,7 @@ import msgspec
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.connection.runs import Run
-from conductor.errors import RequestError
+from conductor.errors import RequestError, details_are_withheld
 from conductor.frames import Malformed
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error, error_of
 from conductor.routing.envelope import DIALECTS, INITS, Dialect
@@ -284,6 +284,7 @@ class Wire:
             message = f"{self.name} sent a malformed answer to this request"
             data = {"component": self.name, "reason": frame.reason}
             self.on_answer(call, None, encode_error(INTERNAL_ERROR, message, data))
-        self.report(
-            "not a message", f"{frame.reason}: {frame.excerpt}" if frame.excerpt else frame.reason
-        )
+        excerpt = frame.excerpt
+        if self.role in CLIENTS and details_are_withheld():
+            excerpt = ""  # what a remote client says is not for the log
+        self.report("not a message", f"{frame.reason}: {excerpt}" if excerpt else frame.reason)

@@ -18,6 +18,7 @@ from conductor.server.certificates import NameKind
 
 __all__ = ["Access", "Peer", "Refusal", "address_of", "join_headers", "read_tokens"]
 
+_DIGEST = re.compile(r"(?:(?P<name>[^:]*):)?\s*sha256:(?P<digest>[0-9A-Fa-f]{64})")
 METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*))(?::[0-9]*)?")
 _HEADERS = "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
@@ -136,6 +137,7 @@ class Access:
 
 def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
     """Tokens as `Access` wants them: `name:token` or a token alone per line, `#` begins a comment.
+    In place of a token there may be its digest, `sha256:` and 64 hexadecimal digits.
 
     A token alone is named by its digest: wherever it stands, and on every server, it is the same
     principal. Raises `ValueError`, for people; no token is in its text.
@@ -144,6 +146,10 @@ def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith("#"):
+            continue
+        if (match := _DIGEST.fullmatch(text)) is not None:
+            digest = bytes.fromhex(match["digest"])
+            tokens[digest] = (match["name"] or "").strip() or digest.hex()[:12]
             continue
         name, colon, token = text.partition(":")
         name, token = (name.strip(), token.strip()) if colon else ("", text)

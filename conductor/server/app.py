@@ -17,6 +17,7 @@ from conductor.log import get_logger
 from conductor.server.access import Access, Peer, Refusal, join_headers
 from conductor.server.answering import PATH, Answering
 from conductor.server.exchange import PLAIN, Headers, Load, Receive, Send, encoded
+from conductor.server.failures import place_of
 from conductor.server.forwarding import COOKIE, Forwarding, cookie_of
 from conductor.server.peeking import Peeked, headers_of
 from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
@@ -131,7 +132,7 @@ class App:
         try:
             await streamable.run()
         except Exception as exc:  # a mistake of ours, which is no other client's business
-            log.error("a client was given up", client=streamable.client.number, exc_info=exc)
+            log.error("a client was given up", client=streamable.client.number, **place_of(exc))
             streamable.client.end()
         finally:
             del self._streamable[streamable.client]

@@ -37,6 +37,7 @@ from conductor.server.app import App
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.certificates import NoName, name_in
 from conductor.server.exchange import encoded
+from conductor.server.failures import place_of
 from conductor.server.peeking import Peeked, asks_for_websocket
 from conductor.server.sockets import TrioSocket, carry
 
@@ -103,7 +104,7 @@ class Doorman:
         except Exception as exc:
             # h2 and hypercorn have more ways to say that a peer is gone than they document.
             if not _is_gone(exc):
-                log.warning("a connection was given up", address=address, exc_info=exc)
+                log.warning("a connection was given up", address=address, **place_of(exc))
         finally:
             await trio.aclose_forcefully(stream)
             del self._open[stream]
@@ -166,7 +167,7 @@ class Doorman:
         try:
             await self.app(peer, scope, receive, send)
         except Exception as exc:  # a mistake of ours: hypercorn answers 500
-            log.error("a request failed", exc_info=exc)
+            log.error("a request failed", **place_of(exc))
             raise
 
     async def _websocket(self, peeked: Peeked, peer: Peer, stream: trio.SocketStream) -> None:

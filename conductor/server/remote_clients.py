@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Final, Literal
 
 import attrs
@@ -19,11 +19,13 @@ import trio
 
 from conductor.chain import Chain, Ending
 from conductor.endpoint import background
+from conductor.errors import withhold_details
 from conductor.log import get_logger
 from conductor.remote.carrying import Carrier
 from conductor.server.access import Refusal
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.directory import Directory
+from conductor.server.failures import place_of
 from conductor.server.owning import Owners, guard
 from conductor.server.turns import WatchedLines
 from conductor.transport.base import Transport
@@ -242,13 +244,14 @@ class RemoteClients:
             async with background() as nursery:
                 if client.carrier is not None:
                     nursery.start_soon(client.carrier.run)
-                client.ending = await client.chain.run()
+                with nullcontext() if client.profile == "unix" else withhold_details():
+                    client.ending = await client.chain.run()
                 client.chain.transport.close_writing()
                 if client.carrier is not None:
                     with trio.move_on_after(_GOODBYE):
                         await client.carrier.wait_drained()
         except Exception as exc:  # one client's chain is no other's business
-            log.error("a chain crashed", client=client.number, exc_info=exc)
+            log.error("a chain crashed", client=client.number, **place_of(exc))
         finally:
             del self.by_id[client.id]
             if self.directory is not None:

@@ -128,6 +128,16 @@ def test_tokens_are_read_by_line():
     assert sorted(tokens.values()) == [alone[:12], "ann"]
 
 
+@pytest.mark.parametrize(
+    ("line", "name"), [("ann:sha256:%s", "ann"), ("sha256:%s", None), (" ann : sha256:%s ", "ann")]
+)
+def test_a_digest_stands_for_its_token(line, name):
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    tokens = read_tokens([line % digest])
+
+    assert tokens == {bytes.fromhex(digest): name or digest[:12]}
+
+
 @pytest.mark.parametrize("line", ["short", "ann:short", "a token with spaces in it"])
 def test_a_token_that_can_be_guessed_is_refused_without_being_shown(line):
     with pytest.raises(ValueError, match="line 1: a token is 16 characters at least") as caught:

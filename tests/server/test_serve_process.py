@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -189,6 +190,36 @@ def test_tokens_come_from_the_environment_and_go_no_further(serve):
     assert answer.status_code == 200
     assert token not in said
     process.end()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs /proc")
+def test_what_the_server_was_started_with_shows_no_secrets(serve):
+    """Any process of the same user, such as an agent, may read it."""
+    process = serve(ACP_CONDUCTOR_TOKENS="ann:t0ken-of-ann-0123456789", HARMLESS="seen")
+    environ = Path(f"/proc/{process.popen.pid}/environ").read_bytes()
+    process.end()
+
+    assert b"HARMLESS=seen" in environ
+    assert b"t0ken-of-ann" not in environ
+
+
+def test_a_token_file_may_hold_digests_alone(serve, tmp_path):
+    token = "t0ken-of-ann-0123456789"
+    file = tmp_path / "tokens"
+    file.write_text(f"ann:sha256:{hashlib.sha256(token.encode()).hexdigest()}\n")
+    file.chmod(0o600)
+    process = serve("--token-file", str(file))
+    digest = file.read_text().strip().removeprefix("ann:")
+    with client(process) as http:
+        statuses = [
+            http.post(
+                "/acp", json=initialize(), headers={"authorization": f"Bearer {shown}"}
+            ).status_code
+            for shown in (token, digest, digest.removeprefix("sha256:"))
+        ]
+    process.end()
+
+    assert statuses == [200, 401, 401]
 
 
 def test_a_token_file_that_others_can_read_is_refused(tmp_path):

@@ -6,6 +6,10 @@ has a path and a bearer token of its own; Host and Origin must be ours, so no we
 a name that it made up. A session begins with `initialize` and is one MCP connection; requests of
 the newest revision need none and share one. What is sent on a stream is kept, within bounds, so
 that a stream that broke can be resumed with `Last-Event-ID`.
+
+Bounds: a declaration has so many sessions; for one more, the least recently used of those without
+an open stream ends (its client gets 404 and may begin anew, as MCP says). Bodies that are being
+received share a budget, and each must go on arriving.
 """
 
 from __future__ import annotations
@@ -22,11 +26,22 @@ import trio
 from bridges.http_session import HttpSession
 from bridges.http_streams import STANDING, send_events
 from bridges.link import CANCELLED, is_modern
-from conductor.bridging import Malformed, Message, decode, encode_error, error_pieces
+from conductor.bridging import (
+    INVALID_REQUEST,
+    Limits,
+    Malformed,
+    Message,
+    decode,
+    encode_error,
+    error_pieces,
+)
 
 __all__ = ["HttpDoor"]
 
-_MAX_BODY: Final = 256 * 1024 * 1024
+_MAX_SESSIONS: Final = 16
+"""MCP sessions of one declaration; agents have one, or one more after a failure."""
+_PATIENCE: Final = 30.0
+"""Seconds that a body may pause."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -37,6 +52,7 @@ class _Site:
     token: str
     connect: Callable[[HttpSession], None]
     sessions: dict[str, HttpSession] = attrs.field(factory=dict)
+    """The one that was used last is the last."""
     modern: HttpSession | None = None
 
 
@@ -45,7 +61,10 @@ class HttpDoor:
     """Serves every declaration of a bridge, at one port. `room` waits while others do not read."""
 
     room: Callable[[], Awaitable[None]]
+    limits: Limits = attrs.field(factory=Limits)
     origin: str | None = None
+    _receiving: int = attrs.field(default=0, init=False)
+    """Bytes of bodies that are not complete."""
     _sites: dict[str, _Site] = attrs.field(factory=dict, init=False)
     _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -122,9 +141,12 @@ class HttpDoor:
 
     async def _post(self, site: _Site, headers: dict[str, str], receive: Any, send: Any) -> None:
         await self.room()
-        body = await _body(receive)
-        if body is None:
-            await _plain(send, 413)
+        known = site.sessions.get(headers.get("mcp-session-id", ""), site.modern)
+        if known is not None:
+            await known.wait_room()
+        body = await self._body(receive)
+        if isinstance(body, int):
+            await _plain(send, body)
             return
         message = decode(body)
         if not isinstance(message, Message):
@@ -132,21 +154,26 @@ class HttpDoor:
             await _json(send, 400, error_pieces(None, encode_error(code, "Invalid request")))
             return
         session = self._session(site, headers, message)
-        if session is None:
-            await _plain(send, 404 if "mcp-session-id" in headers else 400)
+        if isinstance(session, int):
+            await _plain(send, session)
             return
         if not message.method or message.id.__class__.__name__ == "UnsetType":
             session.take(message)
             await _plain(send, 202)
             return
+        if session.open_requests >= self.limits.max_open_requests:
+            text = f"more than {self.limits.max_open_requests} open requests"
+            error = encode_error(INVALID_REQUEST, text)
+            await _json(send, 429, error_pieces(message.id, error))  # type: ignore[arg-type]
+            return
         stream = session.ask(message)
         named = [] if session is site.modern else [(b"mcp-session-id", session.id.encode())]
         gone = await send_events(stream, 0, named, receive, send)
         if gone and session is site.modern:
-            session.withdraw(message.id)  # type: ignore[arg-type]
+            session.give_up(stream)
 
     async def _get(self, site: _Site, headers: dict[str, str], receive: Any, send: Any) -> None:
-        session = site.sessions.get(headers.get("mcp-session-id", ""))
+        session = _used(site, headers.get("mcp-session-id", ""))
         if session is None:
             await _plain(send, 404 if "mcp-session-id" in headers else 405)
             return
@@ -165,14 +192,15 @@ class HttpDoor:
             session.link.close()
         await _plain(send, 204 if session is not None else 404)
 
-    def _session(
-        self, site: _Site, headers: dict[str, str], message: Message
-    ) -> HttpSession | None:
+    def _session(self, site: _Site, headers: dict[str, str], message: Message) -> HttpSession | int:
+        """The session that a message belongs to, or the status of the refusal."""
         id = headers.get("mcp-session-id")
         if id is not None:
-            return site.sessions.get(id)
+            return _used(site, id) or 404
         raw = bytes(message.params) if message.params else None
         if message.method == "initialize":
+            if len(site.sessions) >= _MAX_SESSIONS and not _end_unused(site):
+                return 503
             session = HttpSession(secrets.token_urlsafe(24))
             site.sessions[session.id] = session
             site.connect(session)
@@ -182,19 +210,47 @@ class HttpDoor:
                 site.modern = HttpSession("")
                 site.connect(site.modern)
             return site.modern
-        return site.modern if message.method == CANCELLED else None
+        return site.modern if message.method == CANCELLED and site.modern else 400
+
+    async def _body(self, receive: Any) -> bytes | int:
+        """The body of a request, or the status of the refusal."""
+        chunks, size = [], 0
+        try:
+            while True:
+                with trio.move_on_after(_PATIENCE) as patience:
+                    event = await receive()
+                if patience.cancelled_caught:
+                    return 408
+                chunk = event.get("body", b"")
+                chunks.append(chunk)
+                size += len(chunk)
+                self._receiving += len(chunk)
+                if size > self.limits.max_message_bytes:
+                    return 413
+                if self._receiving > self.limits.max_message_bytes:
+                    return 503  # others are being received; it may be sent again
+                if not event.get("more_body"):
+                    return b"".join(chunks)
+        finally:
+            self._receiving -= size
 
 
-async def _body(receive: Any) -> bytes | None:
-    chunks, size = [], 0
-    while True:
-        event = await receive()
-        chunks.append(event.get("body", b""))
-        size += len(chunks[-1])
-        if size > _MAX_BODY:
-            return None
-        if not event.get("more_body"):
-            return b"".join(chunks)
+def _used(site: _Site, id: str) -> HttpSession | None:
+    session = site.sessions.pop(id, None)
+    if session is not None:
+        site.sessions[id] = session
+    return session
+
+
+def _end_unused(site: _Site) -> bool:
+    """End the session that was not used longest, of those that have no open stream."""
+    for id, session in site.sessions.items():
+        if not session.is_read:
+            del site.sessions[id]
+            if session.link is not None:
+                session.link.close()
+            return True
+    return False
 
 
 async def _plain(send: Any, status: int) -> None:

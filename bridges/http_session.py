@@ -46,10 +46,15 @@ class HttpSession:
         self.link: Link | None = None
         self.standing = EventStream(STANDING, self._stream_changed)
         self.streams: dict[str, EventStream] = {STANDING: self.standing}
-        self.calls: dict[Id, tuple[Call, EventStream]] = {}
+        self.calls: dict[Call, EventStream] = {}
+        """Open requests. The clients of an agent that share the session may use the same ids."""
+        self._newest: dict[Id, Call] = {}
+        """The last open request with an id."""
+        self._call_of: dict[EventStream, Call] = {}
         self._ended: dict[str, EventStream] = {}
         self._slow: set[EventStream] = set()
         self._read = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
         self._sent: dict[int, Answered] = {}
         self._ids = itertools.count(1)
         self._stream_names = itertools.count(1)
@@ -64,14 +69,15 @@ class HttpSession:
         self.streams[stream.name] = stream
         id: Id = message.id  # type: ignore[assignment]
         call = Call(str(message.method), self, id)
-        self.calls[id] = call, stream
+        self.calls[call] = stream
+        self._newest[id] = call
+        self._call_of[stream] = call
         params = message.params if isinstance(message.params, bytes | memoryview) else None
         raw = None if not message.params else bytes(message.params)
-        meta = members_of(raw).get("_meta") if raw is not None else None
-        token = members_of(meta).get("progressToken") if meta is not None else None
+        token = _progress_token(raw)
         if token is not None:
-            self._tokens[bytes(token)] = call
-            self._token_of[call] = bytes(token)
+            self._tokens[token] = call
+            self._token_of[call] = token
         assert self.link is not None
         self.link.request(call, str(message.method), raw if params is None else params)
         return stream
@@ -95,12 +101,47 @@ class HttpSession:
 
     def withdraw(self, id: Id) -> None:
         """The client does not want this answer any more."""
-        call, stream = self.calls.pop(id, (None, None))
-        if call is not None and stream is not None:
-            call.cancel()
-            call.answered = True
-            self._tokens.pop(self._token_of.pop(call, b""), None)
+        call = self._newest.get(id)
+        if call is not None:
+            self._withdraw(call)
+
+    def give_up(self, stream: EventStream) -> None:
+        """The client does not want the answer that this stream is for."""
+        call = self._call_of.get(stream)
+        if call is not None:
+            self._withdraw(call)
+
+    def _withdraw(self, call: Call) -> None:
+        stream = self._closed(call)
+        call.cancel()
+        call.answered = True
+        if stream is not None:
             stream.end()
+
+    def _closed(self, call: Call) -> EventStream | None:
+        """Forget an open request; returns its stream."""
+        stream = self.calls.pop(call, None)
+        if stream is not None:
+            del self._call_of[stream]
+        if self._newest.get(call.source_id) is call:
+            del self._newest[call.source_id]
+        self._tokens.pop(self._token_of.pop(call, b""), None)
+        return stream
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the client has any stream open."""
+        return any(stream.readers for stream in self.streams.values())
+
+    @property
+    def open_requests(self) -> int:
+        return len(self.calls)
+
+    async def wait_room(self) -> None:
+        """Wait while the server takes nothing more."""
+        while self.link is not None and self.link.crowded:
+            self.link.made_room = self._room.unpark_all
+            await self._room.park()
 
     async def wait_read(self) -> None:
         """Wait while the client reads a stream slower than it is fed."""
@@ -113,8 +154,7 @@ class HttpSession:
         if call.answered:
             return
         call.answered = True
-        _, stream = self.calls.pop(call.source_id, (None, None))
-        self._tokens.pop(self._token_of.pop(call, b""), None)
+        stream = self._closed(call)
         if stream is not None:
             if result is not None:
                 pieces = result_pieces(call.source_id, result)
@@ -147,7 +187,7 @@ class HttpSession:
         for answered in list(self._sent.values()):
             answered(None, gone)
         self._sent.clear()
-        for call, _ in list(self.calls.values()):
+        for call in list(self.calls):
             self.respond(call, None, encode_error(INTERNAL_ERROR, "The MCP server is gone"))
         for stream in list(self.streams.values()):
             stream.end()
@@ -160,9 +200,7 @@ class HttpSession:
             self._read.unpark_all()
         if stream.lost:
             self.streams.pop(stream.name, None)
-            for id, (_, of) in list(self.calls.items()):
-                if of is stream:
-                    self.withdraw(id)
+            self.give_up(stream)
         elif stream.done and stream is not self.standing:
             self._keep(stream)
 
@@ -180,8 +218,17 @@ class HttpSession:
     def _stream_for(self, owner: Call | None, *, standing: bool = False) -> EventStream:
         """A request's own stream; for what the server asks, that of the newest open request."""
         if owner is not None:
-            call, stream = self.calls.get(owner.source_id, (None, self.standing))
-            return stream if call is owner else self.standing
+            return self.calls.get(owner, self.standing)
         if self.calls and not standing:
-            return next(reversed(self.calls.values()))[1]
+            return next(reversed(self.calls.values()))
         return self.standing
+
+
+def _progress_token(params: bytes | None) -> bytes | None:
+    """The token in a request's `_meta`; `None` too if it is nested too deep to be read."""
+    try:
+        meta = members_of(params).get("_meta") if params is not None else None
+        token = members_of(meta).get("progressToken") if meta is not None else None
+    except RecursionError:
+        return None
+    return None if token is None else bytes(token)

@@ -156,7 +156,7 @@ class Link:
         self.closed = False
         self.screen: Screen | None = None
         """Keeps other sessions of the agent away from the server, where that is needed."""
-        self.made_room: Callable[[], None] = _nothing
+        self.made_room: Callable[[], object] = _nothing
         """Called when what waited here has gone on."""
         self._begin = begin
         self._tell_refused = refused

@@ -291,12 +291,13 @@ class CommandComponent(Component):
             return
         decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
         error.next, error.is_last = str(decision), isinstance(decision, EndChain)
-        self._log.error("component failed", error=str(error), next=str(decision))
+        told = {"error": str(error), "next": str(decision)}
+        self._log.error("component failed", **{**error.untold(), **told})
         if self._cancels is not None:
             for session in self._cancels.cancellations.running:
                 # In version 2 there is no open request that could be answered with it.
                 advice = prompt_advice(error, delivered=True)
-                self.host.tell(session, masked(str(error)), masked(advice), severity="error")
+                self.host.tell(session, masked(error.told()[0]), masked(advice), severity="error")
         match decision:
             case Restart(delay):
                 self._next_start = trio.current_time() + delay

@@ -56,4 +56,5 @@ def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
 
 
 def _with_advice(error: ComponentError, advice: str) -> bytes:
-    return encode_error(INTERNAL_ERROR, masked(f"{error}. {advice}"), masked_value(error.data()))
+    message, data = error.told()
+    return encode_error(INTERNAL_ERROR, masked(f"{message}. {advice}"), masked_value(data))

@@ -31,6 +31,7 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "StartError",
+    "describe",
     "details_are_withheld",
     "withhold_details",
 ]
@@ -197,6 +198,16 @@ class RequestCancelled(RequestError):
 
     def __init__(self, message: str = "Request cancelled", data: Any = None) -> None:
         super().__init__(-32800, message, data)
+
+
+def describe(exc: BaseException) -> str:
+    """An exception in one line, "OSError: no such file"; never raises, whatever its class does."""
+    name = type(exc).__name__
+    try:
+        text = str(exc)
+        return f"{name}: {text}" if text else name
+    except BaseException as broken:
+        return f"{name} (no text: its __str__ raised {type(broken).__name__})"
 
 
 def _without_none(**members: Any) -> dict[str, Any]:

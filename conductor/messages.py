@@ -17,6 +17,7 @@ from conductor.errors import (
     ComponentError,
     RequestCancelled,
     RequestError,
+    describe,
     details_are_withheld,
 )
 from conductor.masking import masked, masked_value
@@ -160,8 +161,7 @@ def error_of(exc: BaseException) -> bytes:
     if isinstance(exc, ComponentError):
         message, data = exc.told()
         return encode_error(INTERNAL_ERROR, masked(message), masked_value(data))
-    name = type(exc).__name__
-    text = name if details_are_withheld() else masked(f"{name}: {exc}")
+    text = type(exc).__name__ if details_are_withheld() else masked(describe(exc))
     return encode_error(INTERNAL_ERROR, "Internal error", text)
 
 

@@ -19,6 +19,7 @@ from cattrs.errors import StructureHandlerNotFoundError
 from conductor.chainfile.model import ValuePath, Written
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
+from conductor.errors import describe
 
 __all__ = [
     "MISTAKEN",
@@ -83,14 +84,21 @@ def collect(
         return function(*args)
     except Mistakes as mistakes:
         found += [each.below(*where) for each in mistakes.found]
-    except (ValueError, TypeError) as error:
-        # A validator of attrs raises with the message first, then what it compared.
-        message = str(error.args[0]) if error.args else type(error).__name__
-        found.append(Mistake(message, path=where, foreign=True))
     except StructureHandlerNotFoundError as error:
         name = getattr(error.type_, "__name__", error.type_)
         found.append(Mistake(f"a value of type {name} cannot be given here", path=where))
+    except Exception as error:  # converters and validators may be a plugin's
+        found.append(Mistake(_said(error), path=where, foreign=True))
     return MISTAKEN
+
+
+def _said(error: Exception) -> str:
+    """A validator of attrs raises with the message first, then what it compared."""
+    if isinstance(error, ValueError | TypeError) and not isinstance(error, UnicodeError):
+        match error.args:
+            case (str(message), *_):
+                return message
+    return describe(error)
 
 
 def as_list(written: str) -> str:

@@ -113,6 +113,8 @@ class Component(msgspec.Struct, frozen=True):
     """Absolute; None is the conductor's own."""
     isolate: bool = False
     """Whether a proxy named by `use` runs in a process of its own."""
+    stdin_head: bytes = b""
+    """What its process reads from stdin before the protocol."""
     ssh: str | None = None
     """Where to run `run`, as the program `ssh` has it: `user@host`; None is this machine."""
     headers: Mapping[str, str] = {}

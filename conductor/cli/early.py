@@ -61,15 +61,13 @@ def _serve_file(path: str) -> None:
 def _read_before_programs_start(path: str) -> ChainFile:
     """Somebody who tries out a file is told what is wrong with it before anything else."""
     chain = _read(path)
-    _check_options(chain)
     if chain.agent is not None and _client_wants_to_start():
         _start(_programs(chain))
     return chain
 
 
 def _read_while_programs_start(path: str) -> ChainFile:
-    """To read a file with care, and to import plugins for a look at their options, takes 50 ms and
-    more, which the start of programs hides."""
+    """To read a file with care takes 50 ms, which the start of programs hides."""
     from conductor.chainfile.glance import programs
 
     wanted = _client_wants_to_start()
@@ -77,7 +75,6 @@ def _read_while_programs_start(path: str) -> ChainFile:
     _start(glanced)
     chain = _read(path)
     _start_others(glanced, list(_programs(chain)) if wanted and chain.agent is not None else [])
-    _check_options(chain)
     return chain
 
 
@@ -88,12 +85,6 @@ def _read(path: str) -> ChainFile:
         from conductor.cli.reading import read_file
 
         return read_file(path)
-
-
-def _check_options(chain: ChainFile) -> None:
-    from conductor.cli.reading import check_options
-
-    check_options(chain)
 
 
 def _start_others(started: list[Program], programs: list[Program]) -> None:

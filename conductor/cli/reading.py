@@ -11,14 +11,13 @@ from conductor.chainfile import ChainFile, Problem, load
 from conductor.errors import ChainFileError
 from conductor.masking import hide_environment, masked
 
-__all__ = ["check_options", "print_problems", "read_chain", "read_file", "report"]
+__all__ = ["print_problems", "read_chain", "read_file", "report"]
 
 
 def read_chain(path: str, need: Literal["agent", "proxies", "either"] = "either") -> ChainFile:
-    """The chain of a file; exits with 2, and every problem on stderr, if it has any: in the file,
-    and in the options of the plugins that it names."""
+    """The chain of a file; exits with 2, and every problem on stderr, if it has any. Plugins are
+    imported when the chain starts, where they run."""
     chain = read_file(path)
-    check_options(chain)
     if need == "agent" and chain.agent is None:
         print(
             f"{path}: error: this chain has no `agent:`; it can be part of another", file=sys.stderr
@@ -38,21 +37,6 @@ def read_file(path: str) -> ChainFile:
     except ChainFileError as exc:
         report(exc)
         sys.exit(2)
-
-
-def check_options(chain: ChainFile) -> None:
-    """Exit with 2, and every problem on stderr, if options do not fit the classes that `use:`
-    names."""
-    specs = [spec for spec in chain.flat() if spec.use is not None]
-    if specs:
-        from conductor.cli.lean import import_msgspec_and_trio
-
-        import_msgspec_and_trio()
-        from conductor.components.loading import plugin_problems
-
-        if problems := plugin_problems(specs, options_only=True):
-            report(ChainFileError(problems))
-            sys.exit(2)
 
 
 def report(error: ChainFileError) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
@@ -19,6 +18,7 @@ from conductor.components.late_bridge import Bridge, LateBridge
 from conductor.components.secrets import secrets_of
 from conductor.errors import StartError
 from conductor.masking import hide, hide_environment
+from conductor.messages import Payload
 from conductor.routing.capabilities import bridged
 
 if TYPE_CHECKING:
@@ -38,20 +38,35 @@ def build(
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
     `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode.
-    `amend` may change the agent's answer to `initialize`. Raises `StartError` for a component that
-    cannot be made, and `ChainFileError` for options that do not fit.
+    `amend` may change the agent's answer to `initialize`. Raises `StartError` for components
+    that cannot be made, with all of their mistakes.
     """
     hide_environment(os.environ)
     for spec in specs:
         hide(secrets_of(spec, os.environ))
     components: list[Component] = []
+    errors: list[StartError] = []
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
-        if is_agent and mcp_bridge is not None and not _is_out_of_reach(spec, mcp_bridge):
-            components += _bridged_agent(spec, mcp_bridge)
-        else:
-            components.append(_component(spec, "agent" if is_agent else "proxy", amend))
+        try:
+            if is_agent and mcp_bridge is not None and not _is_out_of_reach(spec, mcp_bridge):
+                components += _bridged_agent(spec, mcp_bridge)
+            else:
+                components.append(_component(spec, "agent" if is_agent else "proxy", amend))
+        except StartError as exc:
+            errors.append(exc)
+    if errors:
+        raise _together(errors)
     return components
+
+
+def _together(errors: Sequence[StartError]) -> StartError:
+    """Several components that cannot be made as one error, in the name of the first."""
+    first, *others = errors
+    if not others:
+        return first
+    reason = "\n".join([first.reason, *map(str, others)])
+    return StartError(first.component, reason, place=first.place)
 
 
 def _bridged_agent(spec: Spec, mode: McpBridge) -> list[Component]:
@@ -82,50 +97,50 @@ def _bridge(spec: Spec) -> tuple[Component, Bridge]:
 def _component(
     spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
 ) -> Component:
+    amend = amend if role == "agent" else None
     if spec.use is not None and spec.isolate:
-        spec = _isolated(spec)
-    elif spec.use is not None and spec.on_failure == "restart":
-        required = spec.required or _made(spec, role).required
+        return _isolated(spec, role, amend)
+    if spec.use is not None and spec.on_failure == "restart":
+        required = spec.required or _class(spec, role).required
         spec = msgspec.structs.replace(spec, required=required)
     elif spec.use is not None:
         return _plugin(spec, role)
-    return CommandComponent(spec, role, amend if role == "agent" else None)
+    return CommandComponent(spec, role, amend)
 
 
-def _made(spec: Spec, role: Literal["proxy", "agent"]) -> Plugin:
-    from conductor.components.loading import make_plugin
+def _class(spec: Spec, role: Literal["proxy", "agent"]) -> type[Plugin]:
+    from conductor.components.loading import load_class
     from conductor.proxy.base import Agent
 
-    plugin = make_plugin(spec)
-    if isinstance(plugin, Agent) != (role == "agent"):
-        kind = "an agent" if isinstance(plugin, Agent) else "a proxy"
+    cls = load_class(spec)
+    if issubclass(cls, Agent) != (role == "agent"):
+        kind = "an agent" if issubclass(cls, Agent) else "a proxy"
         place = str(spec.place) if spec.place is not None else None
         raise StartError(spec.name, f"{spec.use} is {kind} and cannot be the {role}", place=place)
-    return plugin
+    return cls
 
 
 def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
+    from conductor.components.loading import instance_of
     from conductor.components.plugin import PluginComponent
 
-    plugin = _made(spec, role)
+    plugin = instance_of(spec, _class(spec, role))
     place = str(spec.place) if spec.place is not None else None
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
     seconds = (spec.start_timeout, spec.stop_timeout)
     return PluginComponent(spec.name, plugin, role, place, *seconds, may_fail)
 
 
-def _isolated(spec: Spec) -> Spec:
-    """The same plugin in a process of its own; its options travel in the environment."""
-    assert spec.use is not None
-    from conductor.components.loading import make_plugin
+def _isolated(
+    spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
+) -> CommandComponent:
+    """The same plugin in a process of its own."""
+    from conductor.components.isolation import as_process, is_required
 
-    # Mistakes in its options are found here, where their places are known.
-    required = spec.required or make_plugin(spec).required
-    options = msgspec.json.encode(dict(spec.options)).decode()
-    env = {**spec.env, "ACP_PROXY_OPTIONS": options}
-    if spec.directory is not None:
-        env["ACP_PROXY_DIRECTORY"] = spec.directory
-    if not spec.inherit_env:
-        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
-    run = (sys.executable, "-m", "conductor.proxy.standalone", spec.use)
-    return msgspec.structs.replace(spec, run=run, env=env, use=None, required=required)
+    component = CommandComponent(as_process(spec, role), role, amend)
+
+    def learn(params: Payload | None) -> None:
+        component.contract.required = spec.required or is_required(params)
+
+    component.wire.about_plugin = learn
+    return component

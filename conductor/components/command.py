@@ -187,6 +187,8 @@ class CommandComponent(Component):
         )
         self.wire.connection = connection
         self.wire.succeeded = self._life.stderr.forget
+        if self.spec.stdin_head:
+            connection.write((self.spec.stdin_head,))
         self.initialization.connected()
 
     async def _live(self, *, again: bool = False) -> None:
@@ -446,7 +448,7 @@ class CommandComponent(Component):
 
     @property
     def _place(self) -> str | None:
-        paths: list[ValuePath] = [("run", 0), ("connect",), ("unix",)]
+        paths: list[ValuePath] = [("run", 0), ("use",), ("connect",), ("unix",)]
         places = (self.spec.places.get(path) for path in paths)
         place = next(filter(None, places), self.spec.place)
         return None if place is None else str(place)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from conductor.components.plugin_errors import call_plugin, contain, describe, split
+from conductor.components.plugin_errors import call_plugin, contain, split
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import Answering, Turn, current_turn
 from conductor.connection.calls import Call
@@ -24,6 +24,7 @@ from conductor.errors import (
     RequestCancelled,
     RequestError,
     StartError,
+    describe,
     details_are_withheld,
 )
 from conductor.log import Logger

@@ -16,8 +16,7 @@ import attrs
 from conductor.chainfile import Place, Problem, structure_options
 from conductor.chainfile.model import Component as Spec
 from conductor.components.announced import GROUP, announced
-from conductor.components.plugin_errors import describe
-from conductor.errors import ChainFileError, StartError
+from conductor.errors import ChainFileError, StartError, describe
 from conductor.proxy.base import Plugin
 from conductor.proxy.importing import importing_plugin
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
+    "WrongOptions",
     "entry_points",
     "instance_of",
     "load_class",
@@ -35,21 +35,33 @@ __all__ = [
 
 
 def make_plugin(spec: Spec) -> Plugin:
-    """The instance for a component. Raises `StartError`, or `ChainFileError` for its options."""
+    """The instance for a component. Raises `StartError`, with every mistake in its options."""
     return instance_of(spec, load_class(spec))
 
 
 def instance_of(spec: Spec, cls: type[Plugin]) -> Plugin:
-    """An instance with the component's options. Raises as `make_plugin`."""
+    """An instance with the component's options. Raises as `make_plugin`, whatever the class does:
+    converters, validators and the constructor are code of the plugin."""
     try:
         if attrs.has(cls):
             made: Any = structure_options(spec, cls)
             return made  # type: ignore[no-any-return]
-        if spec.options:
-            raise _error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
-        return cls()
-    except TypeError as exc:
-        raise _error(spec, f"{cls.__name__} cannot be made: {exc}") from exc
+        if not spec.options:
+            return cls()
+    except ChainFileError as exc:
+        raise WrongOptions(spec, exc) from None
+    except BaseException as exc:
+        raise _error(spec, f"{cls.__name__} cannot be made: {describe(exc)}") from exc
+    raise _error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
+
+
+class WrongOptions(StartError):
+    """The options of a plugin do not fit its class."""
+
+    def __init__(self, spec: Spec, mistakes: ChainFileError) -> None:
+        self.problems = mistakes.problems
+        reason = f"its options are wrong\n{mistakes}"
+        super().__init__(spec.name, reason, place=str(self.problems[0].place))
 
 
 def plugin_problems(specs: Iterable[Spec], *, options_only: bool = False) -> list[Problem]:
@@ -66,7 +78,7 @@ def plugin_problems(specs: Iterable[Spec], *, options_only: bool = False) -> lis
                 continue
             try:
                 make_plugin(spec)
-            except ChainFileError as exc:
+            except WrongOptions as exc:
                 problems += exc.problems
             except StartError as exc:
                 if not options_only:
@@ -103,7 +115,19 @@ def _stdout_aside() -> Iterator[None]:
 
 
 def load_class(spec: Spec) -> type[Plugin]:
-    """The class that `use:` names: an entry point, or `file.py:Class`. Raises `StartError`."""
+    """The class that `use:` names: an entry point, or `file.py:Class`.
+
+    Raises `StartError`, whatever the module does.
+    """
+    try:
+        return _load_class(spec)
+    except StartError:
+        raise
+    except BaseException as exc:  # a `__getattr__` of the module, for one
+        raise _error(spec, f"{spec.use} cannot be loaded: {describe(exc)}") from exc
+
+
+def _load_class(spec: Spec) -> type[Plugin]:
     assert spec.use is not None
     path, colon, class_name = spec.use.rpartition(":")
     found = _from_file(spec, path, class_name) if colon else _from_entry_point(spec, spec.use)

@@ -16,12 +16,12 @@ import trio
 
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, EndChain
-from conductor.components.plugin_errors import contain, describe, first_leaf, split
+from conductor.components.plugin_errors import contain, first_leaf, split
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import current_turn
 from conductor.components.workers import Workers
 from conductor.connection.pump import HIGH_WATER
-from conductor.errors import ComponentExited, StartError
+from conductor.errors import ComponentExited, StartError, describe
 from conductor.log import Logger, get_logger
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap

@@ -1,4 +1,4 @@
-"""Exceptions raised by plugin code: what is a failure of the plugin, and how to describe it.
+"""Exceptions raised by plugin code: what is a failure of the plugin, and what is not.
 
 Every call into plugin code (handlers, observers, callbacks, `lifespan`, tasks) goes through this
 module. A plugin may raise any `BaseException`; none of them may end the conductor or leave a
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import trio
 
-__all__ = ["call_plugin", "contain", "describe", "first_leaf", "split"]
+__all__ = ["call_plugin", "contain", "first_leaf", "split"]
 
 T = TypeVar("T")
 
@@ -51,16 +51,6 @@ def call_plugin(
     except BaseException as exc:
         contain(exc, failed)
         return None
-
-
-def describe(exc: BaseException) -> str:
-    """An exception in one line, "OSError: no such file"; never raises."""
-    name = type(exc).__name__
-    try:
-        text = str(exc)
-        return f"{name}: {text}" if text else name
-    except BaseException as broken:
-        return f"{name} (no text: its __str__ raised {type(broken).__name__})"
 
 
 def first_leaf(exc: BaseException) -> BaseException:

@@ -13,7 +13,7 @@ import attrs
 from conductor.chainfile.model import Component as Spec
 from conductor.components.loading import make_plugin
 from conductor.components.plugin import PluginComponent
-from conductor.errors import ComponentExited
+from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
 from conductor.proxy.base import Agent
 from conductor.remote.link import RemoteLink
@@ -27,7 +27,11 @@ def plugin_link(spec: Spec, max_message_bytes: int) -> RemoteLink:
     async def carry(link: RemoteLink) -> None:
         from conductor.chain import Chain
 
-        plugin = make_plugin(spec)
+        try:
+            plugin = make_plugin(spec)
+        except StartError as exc:
+            link.end(f"failed: {exc.reason}")
+            return
         place = None if spec.place is None else str(spec.place)
         role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
         seconds = (spec.start_timeout, spec.stop_timeout)

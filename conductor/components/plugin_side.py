@@ -56,6 +56,7 @@ class PluginSide(Side):
         "initialized",
         "lane",
         "observer",
+        "opened",
         "other",
         "source",
         "special",
@@ -79,6 +80,8 @@ class PluginSide(Side):
         self.handlers = handlers
         self.closed = False
         self.initialized = False
+        self.opened = False
+        """Whether the plugin has started: `initialize` waits for that, handled or not."""
         self.special = False
         """Whether there are taps, or updates to keep back."""
         self.watched: Container[str] = ()
@@ -213,6 +216,11 @@ class PluginSide(Side):
             self._owner.serve(self)
         self._watch()
 
+    def open(self) -> None:
+        """The plugin has started."""
+        self.opened = True
+        self._watch()
+
     def close(self) -> list[Item]:
         """Nothing is handled any more; returns what was not yet."""
         kept: list[Item] = [item for items in self._kept.values() for item in items]
@@ -234,7 +242,8 @@ class PluginSide(Side):
             self.watched = _everything
         else:
             updates = (UPDATE,) if self._kept else ()
-            self.watched = frozenset((*self.handlers, *self._taps, *updates))
+            first = () if self.opened else ("initialize",)
+            self.watched = frozenset((*self.handlers, *self._taps, *updates, *first))
 
 
 def two_sides(owner: Owner, handlers: Iterable[Handler]) -> tuple[PluginSide, PluginSide]:

@@ -102,6 +102,8 @@ class Workers:
         """Begin to serve, with what has come so far."""
         self._nursery, self._flusher = nursery, flusher
         nursery.start_soon(self._watch.run)
+        for side in self.sides:
+            side.open()
         unserved, self._unserved = self._unserved, []
         for side in unserved:
             self.serve(side)

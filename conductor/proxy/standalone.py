@@ -1,7 +1,9 @@
 """One plugin as a program of its own: a chain with nothing else in it, on stdin and stdout.
 
-Options come as a JSON object in the environment variable ACP_PROXY_OPTIONS, where no process list
-shows them, or as `--name value` arguments, which come first.
+As a module (`python -m`) it is the process of an isolated plugin. As a stand-alone program
+(`run(MyProxy)`) it is started by any conductor; its options come as a JSON object in the
+environment variable ACP_PROXY_OPTIONS, where no process list shows them, or as `--name value`
+arguments, which come first.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 import attrs
 
 from conductor.chainfile import Component
-from conductor.components.loading import instance_of, load_class
-from conductor.errors import ChainFileError, StartError
+from conductor.components.base import Component as Built
+from conductor.components.loading import instance_of
+from conductor.errors import StartError, withhold_details
 from conductor.proxy.base import Agent, Plugin
+from conductor.transport.inherited import first_bytes
 
-__all__ = ["run_plugin"]
+__all__ = ["run_isolated", "run_plugin"]
 
 _VARIABLE = "ACP_PROXY_OPTIONS"
 
@@ -38,23 +44,24 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
             name=name,
             use=name,
             options=_options(arguments),
-            directory=os.environ.get("ACP_PROXY_DIRECTORY"),
         )
-        instance_of(spec, cls)
-    except (ChainFileError, StartError, ValueError) as exc:
+        made = [instance_of(spec, cls)]
+    except (StartError, ValueError) as exc:
         print(exc, file=sys.stderr)
         sys.exit(2)
     role: Any = "agent" if issubclass(cls, Agent) else "proxy"
-    serve_stdio(
-        lambda: [PluginComponent(name, instance_of(spec, cls), role)],
-        mode=role,
-        bridged=False,
-    )
+
+    def make() -> Sequence[Built]:
+        """A second attempt to initialize gets an instance of its own."""
+        return [PluginComponent(name, made.pop() if made else instance_of(spec, cls), role)]
+
+    serve_stdio(make, mode=role, bridged=False)
 
 
 def _options(arguments: list[str]) -> dict[str, Any]:
     try:
-        options: Any = json.loads(os.environ.get(_VARIABLE, "{}"))
+        # Taken out of the environment: the plugin's children have no business with it.
+        options: Any = json.loads(os.environ.pop(_VARIABLE, "{}"))
     except ValueError as exc:
         raise ValueError(f"{_VARIABLE} is no JSON object: {exc}") from exc
     if not isinstance(options, dict):
@@ -81,11 +88,45 @@ def _usage(cls: type[Plugin]) -> str:
     return "\n".join(lines)
 
 
+def run_isolated() -> NoReturn:
+    """Serve the plugin that the first line of stdin describes (`components.isolation`)."""
+    from conductor.components.build import build
+    from conductor.components.isolation import about, read_spec
+    from conductor.components.plugin import PluginComponent
+    from conductor.serving import serve_stdio
+
+    line = _first_line()
+    if not line:
+        sys.exit(0)  # whoever started us is gone
+    spec, role, withheld = read_spec(line)
+
+    def make() -> Sequence[Built]:
+        components = build((spec,), mode=role)
+        for component in components:
+            assert isinstance(component, PluginComponent)
+            component.start_soon(component.client.notify, *about(component.plugin))
+        return components
+
+    with withhold_details() if withheld else nullcontext():
+        serve_stdio(make, mode=role, stop_timeout=spec.stop_timeout, bridged=False)
+
+
+def _first_line() -> bytes:
+    """What comes behind it is left to the transport."""
+    chunks: list[bytes] = []
+    while not chunks or b"\n" not in chunks[-1]:
+        chunk = os.read(0, 1 << 16)
+        if not chunk:
+            return b""
+        chunks.append(chunk)
+    line, _, rest = b"".join(chunks).partition(b"\n")
+    if rest:
+        first_bytes.append(rest)
+    return line
+
+
 if __name__ == "__main__":
-    reference = sys.argv.pop(1)
-    try:
-        found = load_class(Component(name=reference, use=reference))
-    except StartError as exc:
-        print(exc, file=sys.stderr)
-        sys.exit(2)
-    run_plugin(found)
+    # Under its own name: this module is called `__main__`.
+    from conductor.proxy.standalone import run_isolated as run_imported
+
+    run_imported()

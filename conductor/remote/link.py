@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
+from conductor.errors import describe
 from conductor.log import get_logger
 from conductor.remote.lines import Lines
 from conductor.remote.network import Unreachable
@@ -91,4 +92,4 @@ def _told(error: BaseException) -> str:
     """The first of the errors of several tasks, in a few words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return describe(error)

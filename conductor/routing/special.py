@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from conductor.routing.wire import Wire
     from conductor.routing.wire_side import WireSide
 
-__all__ = ["SPECIAL", "special_notification", "special_request", "special_run"]
+__all__ = ["ABOUT_PLUGIN", "SPECIAL", "special_notification", "special_request", "special_run"]
 
-SPECIAL: Final = frozenset({*ENVELOPES, *INITS, CANCEL, "initialize"})
+ABOUT_PLUGIN: Final = "_acp-conductor/plugin"
+"""By this notification an isolated plugin tells the conductor about its class."""
+SPECIAL: Final = frozenset({*ENVELOPES, *INITS, CANCEL, "initialize", ABOUT_PLUGIN})
 
 
 def special_request(wire: Wire, call: Call, method: str, params: Payload | None) -> None:
@@ -109,6 +111,8 @@ def special_notification(wire: Wire, method: str, params: Payload | None) -> Non
             side.neighbour.notify(inner.method, inner.params)
     elif method == CANCEL:
         _cancel(wire, params)
+    elif method == ABOUT_PLUGIN and wire.about_plugin is not None:
+        wire.about_plugin(params)
     elif method in INITS:
         raise _misuse("an initialization is a request")
     else:

@@ -136,6 +136,8 @@ class Wire:
     gate: Callable[[str, Payload | None], None] | None = None
     """Called with each request and notification of the peer before anything else sees it; raises
     `RequestError` to refuse it."""
+    about_plugin: Callable[[Payload | None], None] | None = None
+    """Called with what an isolated plugin tells of its class."""
     lost: set[str] = attrs.field(factory=set)
     """Sessions that a restarted agent does not know any more, until somebody has been told so."""
     swallowed: str | None = None

@@ -11,8 +11,8 @@ import trio
 from support.hop import hop
 
 from conductor import log as logging
-from conductor.components.plugin_errors import describe, first_leaf, split
-from conductor.errors import ComponentExited, RequestError, StartError
+from conductor.components.plugin_errors import first_leaf, split
+from conductor.errors import ComponentExited, RequestError, StartError, describe
 from conductor.proxy import Proxy, RawMessage, on
 
 

@@ -179,12 +179,23 @@ wrong.yaml:7:7: error: unknown option `colour`
 """
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_wrong_options_in_a_chain_file_are_shown_before_anything_is_served(start, command):
-    result = start("-m", "conductor", command, "wrong.yaml", files={"wrong.yaml": WRONG})
+def test_wrong_options_in_a_chain_file_are_shown_by_check(start):
+    result = start("-m", "conductor", "check", "wrong.yaml", files={"wrong.yaml": WRONG})
 
     assert (result.returncode, result.stdout) == (2, "")
     assert SHOWN in result.stderr
+
+
+def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
+    initialize = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+    files = {"wrong.yaml": WRONG}
+    result = start("-m", "conductor", "run", "wrong.yaml", files=files, messages=[initialize])
+
+    (answer,) = sent(result)
+    assert result.returncode == 3
+    message = answer["error"]["message"]
+    assert message.startswith("component 'Mark' did not start: its options are wrong\n")
+    assert SHOWN.replace("\n\n", "\n") in message
 
 
 def test_a_class_without_options(start):

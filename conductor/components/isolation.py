@@ -1,0 +1,122 @@
+"""An isolated plugin (`isolate: true`): what its process is told, and what it tells in turn.
+
+The conductor neither imports the plugin's module nor makes an instance: both happen in the
+plugin's process (`python -m conductor.proxy.standalone`). What that needs, the options among it, is
+the first line of its stdin, so that nothing of it is in an argument, or in an environment that its
+children inherit. The places of the chain file go with it, so mistakes are reported by the same
+code, with the same text, as those of a plugin in the conductor's process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import ValuePath, Written
+from conductor.chainfile.places import Place
+from conductor.errors import details_are_withheld
+from conductor.frames import UNUSUAL
+from conductor.messages import Payload
+from conductor.proxy.base import Plugin
+from conductor.routing.special import ABOUT_PLUGIN
+
+__all__ = ["about", "as_process", "is_required", "read_spec"]
+
+T = TypeVar("T")
+Role = Literal["proxy", "agent"]
+
+
+class _FirstLine(msgspec.Struct):
+    """JSON objects have no keys but strings: mappings with paths as keys are lists of pairs."""
+
+    name: str
+    use: str
+    role: Role
+    options: dict[str, Any]
+    env: dict[str, str]
+    secrets: tuple[str, ...]
+    directory: str | None
+    start_timeout: float
+    stop_timeout: float
+    place: Place | None
+    places: list[tuple[list[str | int], Place]]
+    key_places: list[tuple[list[str | int], Place]]
+    written: list[tuple[list[str | int], Written]]
+    withheld: bool
+    """Whether its errors go to a remote client, and tell nothing of this machine."""
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+_decoder = msgspec.json.Decoder(_FirstLine)
+
+
+def as_process(spec: Spec, role: Role) -> Spec:
+    """The plugin of a component as a program; it counts as required until it says otherwise."""
+    assert spec.use is not None
+    line = _FirstLine(
+        name=spec.name,
+        use=spec.use,
+        role=role,
+        options=dict(spec.options),
+        env=dict(spec.env),
+        secrets=tuple(spec.secrets),
+        directory=spec.directory,
+        start_timeout=spec.start_timeout,
+        stop_timeout=spec.stop_timeout,
+        place=spec.place,
+        places=_pairs(spec.places),
+        key_places=_pairs(spec.key_places),
+        written=_pairs(spec.written),
+        withheld=details_are_withheld(),
+    )
+    env = dict(spec.env)
+    if not spec.inherit_env:
+        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
+    # -P: the working directory, somebody's project perhaps, is not where modules are looked for.
+    run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
+    head = _encoder.encode(line) + b"\n"
+    return msgspec.structs.replace(spec, run=run, env=env, use=None, stdin_head=head, required=True)
+
+
+def read_spec(line: bytes) -> tuple[Spec, Role, bool]:
+    """The component that the first line describes, for the plugin's own process; its role, and
+    whether details of errors are withheld."""
+    said = _decoder.decode(line)
+    spec = Spec(
+        name=said.name,
+        use=said.use,
+        options=said.options,
+        env=said.env,
+        secrets=said.secrets,
+        directory=said.directory,
+        start_timeout=said.start_timeout,
+        stop_timeout=said.stop_timeout,
+        on_failure="end_chain",  # and with it the process; what follows is decided outside
+        place=said.place,
+        places={tuple(path): place for path, place in said.places},
+        key_places={tuple(path): place for path, place in said.key_places},
+        written={tuple(path): written for path, written in said.written},
+    )
+    return spec, said.role, said.withheld
+
+
+def about(plugin: Plugin) -> tuple[str, dict[str, Any]]:
+    """The notification by which the process says what the conductor has to know of the class."""
+    return ABOUT_PLUGIN, {"required": plugin.required}
+
+
+def is_required(params: Payload | None) -> bool:
+    """Whether that notification says that the chain must not go on without the plugin."""
+    try:
+        return msgspec.json.decode(params or b"", type=dict[str, Any]).get("required") is not False
+    except UNUSUAL:
+        return True
+
+
+def _pairs(mapping: Mapping[ValuePath, T]) -> list[tuple[list[str | int], T]]:
+    return [(list(path), value) for path, value in mapping.items()]

@@ -1,0 +1,217 @@
+"""Where plugins are imported and made, how often, and what is said when that fails."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+from processes.editor import agent
+
+PLUGIN = """
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+
+import attrs
+
+from conductor.proxy import Proxy, on, run
+
+COUNT = os.path.join(os.path.dirname(__file__), "count")
+
+
+def count(what):
+    with open(COUNT, "a") as file:
+        file.write(f"{what} {os.getpid()}\\n")
+
+
+class Own(BaseException):
+    pass
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def fail(how):
+    match how:
+        case "os":
+            raise PermissionError("planned")
+        case "recursion":
+            fail(how)
+        case "exit":
+            sys.exit("planned")
+        case "interrupt":
+            raise KeyboardInterrupt("planned")
+        case "own":
+            raise Own("planned")
+        case "asyncio":
+            raise asyncio.CancelledError("planned")
+        case "text":
+            raise NoText
+
+
+def checked(instance, attribute, value):
+    if instance.where == "option":
+        fail(value)
+
+
+@attrs.define
+class Counted(Proxy):
+    where: str = ""
+    how: str = attrs.field(default="", validator=checked)
+    secret: str = ""
+
+    def __attrs_post_init__(self):
+        count("made")
+        if self.where == "constructor":
+            fail(self.how)
+
+    @asynccontextmanager
+    async def lifespan(self):
+        if self.where == "lifespan":
+            fail(self.how)
+        yield
+
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        child = subprocess.run(["env"], capture_output=True, text=True)
+        params["prompt"][0]["text"] = "echo " + repr((os.getpid(), self.secret in child.stdout))
+        return await forward(params)
+
+
+count("imported")
+MORE
+run(Counted)
+"""
+HOW = {"inside": {}, "restarted": {"on_failure": "restart"}, "isolated": {"isolate": True}}
+how = pytest.mark.parametrize("keys", HOW.values(), ids=HOW)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A component of the plugin, and what was counted: (what, pid)."""
+    path = tmp_path / "counted.py"
+
+    def component(keys=(), more="", **options):
+        path.write_text(PLUGIN.replace("MORE", more))
+        return {"use": f"{path}:Counted", "name": "counted", "with": options, **dict(keys)}
+
+    def counts():
+        lines = (tmp_path / "count").read_text().splitlines()
+        return [(what, int(pid)) for what, pid in map(str.split, lines)]
+
+    component.counts = counts
+    return component
+
+
+@how
+def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, keys):
+    editor = start_file(agent(), counted(keys, secret="the-secret-option"))
+    editor.open()
+
+    where, seen_by_children = eval(editor.ask("echo"))
+
+    assert seen_by_children is False
+    assert (where == editor.pid) is ("isolate" not in keys)
+    assert counted.counts() == [("imported", where), ("made", where)]
+    assert "the-secret-option" not in Path(f"/proc/{where}/environ").read_text()
+    assert editor.leave() == 0
+
+
+def refused(editor, place):
+    """The error of `initialize`, which names the plugin and its place."""
+    error = editor.initialize()["error"]
+    assert error["message"].startswith("component 'counted' did not start: ")
+    assert error["data"]["component"] == "counted"
+    assert error["data"]["place"].startswith(place)
+    assert editor.leave() == 3
+    return error["message"]
+
+
+@pytest.mark.parametrize("where", ["option", "constructor", "lifespan"])
+@pytest.mark.parametrize(
+    "fault", ["os", "recursion", "exit", "interrupt", "own", "asyncio", "text"]
+)
+def test_whatever_a_plugin_raises_at_its_start_answers_initialize(
+    start_file, counted, tmp_path, where, fault
+):
+    editor = start_file(agent(), counted(where=where, how=fault))
+
+    message = refused(editor, f"{tmp_path}/chain.yaml:")
+
+    assert ("planned" in message) is (fault not in ("recursion", "text"))
+    assert ("RecursionError" in message) is (fault == "recursion")
+    assert ("NoText" in message) is (fault == "text")
+
+
+@pytest.mark.parametrize("how", ["restarted", "isolated"])
+@pytest.mark.parametrize(
+    ("where", "fault"), [("option", "os"), ("constructor", "exit"), ("lifespan", "own")]
+)
+def test_so_it_does_elsewhere(start_file, counted, tmp_path, how, where, fault):
+    editor = start_file(agent(), counted(HOW[how], where=where, how=fault))
+
+    assert "planned" in refused(editor, f"{tmp_path}/chain.yaml:")
+
+
+@how
+def test_mistakes_in_options_have_their_place(start_file, counted, tmp_path, keys):
+    spec = counted(keys, where="x", colour="red")
+    editor = start_file(agent(), {**spec, "with": {**spec["with"], "where": ["a", "list"]}})
+
+    message = refused(editor, f"{tmp_path}/chain.yaml:")
+
+    assert '\n       |           "colour": "red"\n' not in message  # as it stands in the file:
+    assert "error: unknown option `colour`" in message
+    assert 'colour": "red"' in message
+    assert "error: where: expected text, found a list" in message
+    assert message.count("chain.yaml:") == 2
+
+
+@pytest.mark.parametrize("more", ["sys.exit(0)", "os._exit(0)", "time.sleep(1000)", "1 / 0"])
+def test_an_isolated_module_does_in_its_own_process_what_it_does(
+    start_file, counted, tmp_path, more
+):
+    timeout = {"start_timeout": "2s"} if "sleep" in more else {}
+    editor = start_file(agent(), counted({"isolate": True, **timeout}, more))
+
+    message = refused(editor, f"{tmp_path}/chain.yaml:")
+
+    reasons = {
+        "sys.exit(0)": "counted.py cannot be imported: SystemExit: 0",
+        "os._exit(0)": "it exited with status 0",
+        "time.sleep(1000)": "it did not answer `proxy/initialize` within 2 s",
+        "1 / 0": "counted.py cannot be imported: ZeroDivisionError: division by zero",
+    }
+    assert reasons[more] in message
+    assert editor.pid not in [pid for _, pid in counted.counts()]
+
+
+def test_an_isolated_plugin_is_not_looked_for_in_the_working_directory(
+    start_file, counted, tmp_path
+):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "attrs.py").write_text("raise RuntimeError('of a project')")
+    editor = start_file(agent(), counted({"isolate": True, "cwd": str(tmp_path / "work")}))
+
+    editor.open()
+
+    assert editor.leave() == 0
+
+
+def test_the_options_of_a_program_are_taken_out_of_its_environment(start_agent, counted):
+    path = counted()["use"].partition(":")[0]
+    options = '{"secret": "the-secret-option"}'
+    command = ["env", f"ACP_PROXY_OPTIONS={options}", os.sys.executable, path]
+    editor = start_agent(command, agent())
+    editor.open()
+
+    where, seen_by_children = eval(editor.ask("echo"))
+
+    assert psutil.Process(where).ppid() == editor.pid
+    assert seen_by_children is False
+    assert editor.leave() == 0

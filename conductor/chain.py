@@ -41,6 +41,9 @@ __all__ = ["Chain", "Ending"]
 
 _LOOK_AGAIN = 0.1
 """Seconds after which a client that is waited for is looked at: whether it is still there."""
+_LAST_MOMENT, _AT_ONCE = 3.0, 1.0
+"""Seconds that components have to end after they were killed; a process whose pipes others hold
+takes two. The second is for an end that is asked for twice."""
 _LAST_BYTES = 5.0
 """Seconds that the client has to read what is left for it, at the end."""
 
@@ -73,6 +76,8 @@ class Chain(Host):
     stop_timeout: float = 5.0
     bridged: bool = True
     """Whether MCP servers over ACP are welcome whatever the agent can do."""
+    abandon: Callable[[Ending], None] | None = None
+    """Called at the end of all that can be done, if a component does not end; else `run` waits."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Wire = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -387,8 +392,7 @@ class Chain(Host):
             await self._end_components()
         for component in self.components:
             component.kill()
-        for component in self.components:
-            await component.wait_ended()
+        stuck = await self._wait_ended()
         self._answer_open_requests()
         self.flusher.flush()
         self._connection.close_writing()
@@ -397,6 +401,28 @@ class Chain(Host):
                 patience.cancel()
             while not self._connection.closed:
                 await self.flusher.wait_room()
+        if stuck:
+            log.error("components ignore their end", components=stuck)
+            if self.abandon is not None and self._ending is not None:
+                self.abandon(self._ending)
+
+    async def _wait_ended(self) -> list[str]:
+        """Wait for the end of what was killed; returns the names of what goes on nevertheless.
+
+        That can only be plugins: a shielded task, a thread, a `Cancelled` that is caught.
+        """
+        left = list(self.components)
+
+        async def wait(component: Component) -> None:
+            await component.wait_ended()
+            left.remove(component)
+
+        seconds = _AT_ONCE if self._stopping.cancel_called else _LAST_MOMENT
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for component in self.components:
+                    nursery.start_soon(wait, component)
+        return [component.name for component in left]
 
     async def _deliver_what_is_in_flight(self) -> None:
         """The client sends nothing more, but may read: requests of its own are still answered.

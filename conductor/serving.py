@@ -21,7 +21,8 @@ from conductor.limits import Limits
 from conductor.transport.inherited import open_missing_stdio
 from conductor.transport.plane import Plane
 from conductor.transport.process import adopt_orphans, kill_descendants
-from conductor.transport.stdio import claim_stdio
+from conductor.transport.stdio import claim_stdio, put_back_blocking
+from conductor.watchdog import watchdog
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
@@ -41,6 +42,12 @@ def serve_stdio(
     adopt_orphans()
     signals: list[int] = []
 
+    def leave(ending: Ending) -> NoReturn:
+        """A plugin does not end: the process does."""
+        put_back_blocking()
+        kill_descendants()
+        exit_now(exit_code(ending, signals))
+
     async def main() -> Ending:
         with claim_stdio() as transport, Plane.installed():
             chain = Chain(
@@ -50,9 +57,10 @@ def serve_stdio(
                 limits=limits or Limits(),
                 stop_timeout=stop_timeout,
                 bridged=bridged,
+                abandon=leave,
             )
             async with trio.open_nursery() as nursery:
-                await nursery.start(_obey_signals, chain, signals)
+                await nursery.start(_obey_signals, chain, signals, transport.read_fd)
                 ending = await chain.run()
                 nursery.cancel_scope.cancel()
         return ending
@@ -79,9 +87,20 @@ def exit_now(code: int) -> NoReturn:
 
 
 async def _obey_signals(
-    chain: Chain, received: list[int], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    chain: Chain,
+    received: list[int],
+    client_fd: int,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with (
+        trio.open_signal_receiver(*_SIGNALS) as signals,
+        watchdog(
+            chain.stop_timeout,
+            _SIGNALS,
+            client_fd=client_fd,
+            put_back=put_back_blocking,
+        ),
+    ):
         task_status.started()
         async for number in signals:
             received.append(number)

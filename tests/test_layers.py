@@ -28,6 +28,7 @@ LAYERS = [
     {"remote"},
     {"components"},
     {"chain"},
+    {"watchdog"},
     {"serving", "server", "client", "record"},
     {"testing"},
     {"cli", "standalone"},

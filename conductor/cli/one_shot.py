@@ -33,6 +33,7 @@ from conductor.endpoint import background
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.serving import exit_now
 from conductor.transport.process import adopt_orphans, kill_descendants
+from conductor.watchdog import Watchdog, longest_stop, watchdog
 
 __all__ = ["SIGNALS", "Settings", "run_once"]
 
@@ -82,6 +83,7 @@ class _Once:
     permissions: Permissions
     chain: Chain = attrs.field(init=False)
     client: Client = attrs.field(init=False)
+    watchdog: Watchdog = attrs.field(init=False)
     session: str | None = None
     """The session whose turn is running."""
     methods: list[Mapping[str, Any]] = attrs.field(factory=list)
@@ -100,6 +102,7 @@ class _Once:
             await nursery.start(self._obey_signals)
             with self.work:
                 code = await self._converse(file)
+            self.watchdog.end_within(longest_stop(self.chain.stop_timeout))
             self.display.end()
         if self.signals:
             return 128 + self.signals[0]
@@ -171,7 +174,12 @@ class _Once:
     async def _obey_signals(
         self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        with trio.open_signal_receiver(*SIGNALS) as signals:
+        stop_timeout = self.chain.stop_timeout
+        with (
+            trio.open_signal_receiver(*SIGNALS) as signals,
+            watchdog(stop_timeout, SIGNALS) as self.watchdog,
+        ):
+            self.chain.abandon = lambda _: self.watchdog.end_within(0)
             task_status.started()
             async for number in signals:
                 self.signals.append(number)

@@ -23,6 +23,7 @@ from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_acp, with_acp
 from conductor.serving import exit_now
 from conductor.transport.process import adopt_orphans, kill_descendants
+from conductor.watchdog import Watchdog, longest_stop, watchdog
 
 __all__ = ["try_all"]
 
@@ -69,8 +70,9 @@ async def _try(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
         started = False
         async with attach_file(Client, tried, made=watch) as attached:
             with trio.CancelScope() as work:
-                await nursery.start(_obey_signals, attached.chain, work, signals)
+                dog = await nursery.start(_obey_signals, attached.chain, work, signals)
                 started = await _initialize(file, tried, attached, stdout, clocks)
+            dog.end_within(longest_stop(attached.chain.stop_timeout))
     return started
 
 
@@ -78,11 +80,15 @@ async def _obey_signals(
     chain: Chain,
     work: trio.CancelScope,
     received: list[int],
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[Watchdog] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """The first one ends the chain in order, a second one now."""
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
+    with (
+        trio.open_signal_receiver(*SIGNALS) as signals,
+        watchdog(chain.stop_timeout, SIGNALS) as dog,
+    ):
+        chain.abandon = lambda _: dog.end_within(0)
+        task_status.started(dog)
         async for number in signals:
             received.append(number)
             work.cancel()

@@ -16,9 +16,8 @@ import msgspec
 
 from conductor.components.base import Component
 from conductor.components.command import CommandComponent
-from conductor.components.plugin_errors import describe
 from conductor.connection.calls import Call
-from conductor.errors import StartError
+from conductor.errors import StartError, describe
 from conductor.frames import UNUSUAL
 from conductor.log import get_logger
 from conductor.messages import Payload, error_of

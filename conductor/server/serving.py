@@ -35,9 +35,12 @@ from conductor.server.unix import listen_unix, serve_unix
 from conductor.serving import exit_now
 from conductor.transport.base import Transport
 from conductor.transport.process import adopt_orphans, kill_descendants
+from conductor.watchdog import Watchdog, longest_stop, watchdog
 
 __all__ = ["Server", "Settings", "chain_maker", "open_server", "serve"]
 
+_KILL: Final = 5.0
+"""Seconds that the server may go on after a second signal."""
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 log = get_logger(component="server")
@@ -90,16 +93,19 @@ def serve(file: ChainFile, settings: Settings) -> NoReturn:
 
 
 async def _serve(file: ChainFile, settings: Settings, signals: list[int]) -> None:
-    with trio.open_signal_receiver(
-        *_SIGNALS
-    ) as received:  # before anybody is told that we are here
+    stop_timeout = max((spec.stop_timeout for spec in file.flat()), default=5.0)
+    with (
+        trio.open_signal_receiver(*_SIGNALS) as received,  # before anybody is told that we are here
+        watchdog(stop_timeout, _SIGNALS) as dog,
+    ):
         async with open_server(chain_maker(file), settings) as server:
             for address in server.addresses:
                 _say(address)
             signals.append(await anext(received))
+            dog.end_within(settings.patience.drain + longest_stop(stop_timeout))
             log.info("draining", clients=len(server.clients.by_id))
             async with background() as nursery:
-                nursery.start_soon(_kill_at_next, received, server.clients)
+                nursery.start_soon(_kill_at_next, received, server.clients, dog)
                 await server.clients.drain()
 
 
@@ -162,8 +168,9 @@ async def _joined(directory: Directory | None) -> AsyncIterator[Forwarding | Non
             yield forwarding
 
 
-async def _kill_at_next(signals: AsyncIterator[int], clients: RemoteClients) -> None:
+async def _kill_at_next(signals: AsyncIterator[int], clients: RemoteClients, dog: Watchdog) -> None:
     await anext(signals)
+    dog.end_within(_KILL)
     clients.kill()
 
 

@@ -53,6 +53,11 @@ class FdTransport:
         self._wait_to_read = _can_be_waited_for(self._read_fd)
         self._wait_to_write = _can_be_waited_for(self._write_fd)
 
+    @property
+    def read_fd(self) -> int:
+        """The descriptor that is read; -1 once it is closed."""
+        return self._read_fd
+
     async def receive(self) -> bytes:
         if self._first:
             return self._first.pop(0)

@@ -17,7 +17,10 @@ from conductor.errors import ConnectionClosed
 from conductor.transport.fds import FdTransport
 from conductor.transport.inherited import first_bytes
 
-__all__ = ["claim_stdio"]
+__all__ = ["claim_stdio", "put_back_blocking"]
+
+_blocking: list[tuple[int, bool]] = []
+"""What is claimed, and whether it was blocking."""
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def claim_stdio() -> Iterator[FdTransport]:
     """Take fd 0 and fd 1 for the protocol, and give them back at the end."""
     saved_in, saved_out = os.dup(0), os.dup(1)
     read_fd, write_fd = _private(saved_in, os.O_RDONLY), _private(saved_out, os.O_WRONLY)
-    blocking = [(fd, os.get_blocking(fd)) for fd in (saved_in, saved_out)]
+    _blocking[:] = [(fd, os.get_blocking(fd)) for fd in (saved_in, saved_out)]
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -38,12 +41,18 @@ def claim_stdio() -> Iterator[FdTransport]:
         yield transport
     finally:
         transport.close()
-        for fd, was_blocking in blocking:
-            os.set_blocking(fd, was_blocking)
+        put_back_blocking()
         os.dup2(saved_in, 0)
         os.dup2(saved_out, 1)
         os.close(saved_in)
         os.close(saved_out)
+
+
+def put_back_blocking() -> None:
+    """Set O_NONBLOCK as it was, for a process that ends without leaving the block."""
+    for fd, was_blocking in _blocking:
+        os.set_blocking(fd, was_blocking)
+    _blocking.clear()
 
 
 class _StdioTransport(FdTransport):

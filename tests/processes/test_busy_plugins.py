@@ -1,0 +1,138 @@
+"""A plugin that does not end, or blocks the event loop, does not keep the process alive."""
+
+import signal
+import time
+
+import pytest
+from processes.editor import is_running
+
+PLUGIN = """
+import subprocess
+import sys
+import threading
+import time
+
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Busy(Proxy):
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        how = params["prompt"][0]["text"]
+        await self.client.say(params["sessionId"], "busy")
+        print("at work", file=sys.stderr, flush=True)
+        self.release_lane()
+        await getattr(self, how)()
+
+    async def thread(self):
+        await trio.to_thread.run_sync(time.sleep, 1000)
+
+    async def shielded(self):
+        with trio.CancelScope(shield=True):
+            await trio.sleep_forever()
+
+    async def blocking(self):
+        await trio.sleep(0)
+        time.sleep(1000)
+
+    async def computing(self):
+        await trio.sleep(0)
+        while True:
+            pass
+
+    async def swallowing(self):
+        while True:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                pass
+
+    async def own_thread(self):
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        await trio.sleep_forever()
+"""
+LOOP_GOES_ON = ("thread", "shielded", "swallowing", "own_thread")
+LOOP_IS_BLOCKED = ("blocking", "computing")
+
+
+@pytest.fixture
+def busy(start_file, tmp_path):
+    """A conductor whose plugin is busy in this way, and the id of the prompt."""
+
+    def busy(how):
+        (tmp_path / "busy.py").write_text(PLUGIN)
+        use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
+        inner = {"use": "test-agent", "stop_timeout": "300ms"}
+        editor = start_file(inner, use)
+        session = editor.open()
+        prompt = editor.prompt(how, session)
+        editor.next(lambda message: message.get("method") == "session/update")
+        return editor, prompt
+
+    return busy
+
+
+@pytest.mark.parametrize("how", LOOP_GOES_ON)
+def test_after_the_client_has_left_the_process_ends_and_the_prompt_is_answered(busy, how):
+    editor, prompt = busy(how)
+    children = editor.components
+
+    editor.close_stdin()
+
+    (answer,) = [message for message in editor.rest() if message.get("id") == prompt]
+    assert answer["error"]["message"] == "The chain ended before this was answered"
+    assert editor.wait() == 0
+    assert not any(map(is_running, children))
+
+
+@pytest.mark.parametrize("how", LOOP_GOES_ON)
+def test_a_signal_ends_the_process_though_a_plugin_does_not_end(busy, how):
+    editor, prompt = busy(how)
+
+    editor.signal(signal.SIGTERM)
+
+    assert prompt in [message.get("id") for message in editor.rest()]
+    assert editor.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("how", LOOP_IS_BLOCKED)
+@pytest.mark.parametrize("end", ["client", "signal"])
+def test_a_blocked_event_loop_does_not_keep_the_process(busy, how, end):
+    editor, _ = busy(how)
+
+    if end == "client":
+        editor.close_stdin()
+    else:
+        editor.signal(signal.SIGTERM)
+
+    assert editor.wait() == (1 if end == "client" else 128 + signal.SIGTERM)
+    assert "busy.py:" in editor.wait_log("a plugin does not let the process end")
+
+
+@pytest.mark.parametrize("how", [*LOOP_IS_BLOCKED, "shielded"])
+def test_a_second_signal_ends_the_process_at_once(busy, how):
+    editor, _ = busy(how)
+
+    begin = time.monotonic()
+    editor.signal(signal.SIGTERM)
+    editor.signal(signal.SIGINT)
+
+    assert editor.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)  # whichever is seen first
+    assert time.monotonic() - begin < 4  # the first one alone would take 5 s and more
+
+
+@pytest.mark.parametrize("how", ["shielded", "blocking"])
+def test_prompt_ends_too(start, tmp_path, chain_file, how):
+    (tmp_path / "busy.py").write_text(PLUGIN)
+    use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
+    chain = chain_file({"use": "test-agent", "stop_timeout": "300ms"}, use)
+    editor = start("prompt", "--permissions", "deny", str(chain), how)
+    editor.wait_log("at work")
+
+    editor.signal(signal.SIGTERM)
+    editor.signal(signal.SIGTERM)
+
+    assert editor.wait() == 128 + signal.SIGTERM

@@ -85,7 +85,8 @@ class ShimConsumer:
         while chunk := await self.transport.receive():
             if self.ended.is_set():
                 continue
-            flusher.feed(connection, chunk)
+            if flusher.feed(connection, chunk):
+                await flusher.feed_rest(connection)
             while (self.crowded or self.link.crowded) and not connection.closed:
                 if self.transport.hung_up():
                     break  # it is read to its end: that it is gone must be known

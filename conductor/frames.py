@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from codecs import utf_8_decode
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -23,6 +26,7 @@ from msgspec import UNSET, Raw, UnsetType
 from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message, Payload
 
 __all__ = [
+    "MAX_MEMBERS",
     "UNUSUAL",
     "Batch",
     "Frame",
@@ -62,9 +66,25 @@ class Malformed(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A JSON-RPC batch (§6): its members in order, at least one."""
+    """A JSON-RPC batch (§6): its members in order, at least one.
 
-    members: tuple[Message | Malformed, ...]
+    `raw` is each member as written. Members are decoded only when asked for: a line may hold
+    millions of them, and the limit on their number is the connection's.
+    """
+
+    raw: list[Raw] | list[bytes]
+
+    @property
+    def members(self) -> tuple[Message | Malformed, ...]:
+        return tuple(map(_member, map(bytes, self.raw)))
+
+    def answers(self, most: int) -> Iterator[Message]:
+        """The responses among the members; looks into `most` members that may be one."""
+        may_be = (raw for raw in map(bytes, self.raw) if _ANSWER.search(raw))
+        for raw in islice(may_be, most):
+            member = _member(raw)
+            if type(member) is Message and member.method is UNSET:
+                yield member
 
 
 Frame: TypeAlias = Message | Malformed | Batch
@@ -75,6 +95,11 @@ _SLICE: Final = 32768
 _LONG: Final = 65536
 _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
+_MAX_COMMAS: Final = 1_000_000
+"""In a batch; of one with more, no more than `MAX_MEMBERS` members are read (40 bytes each)."""
+MAX_MEMBERS: Final = 100_000
+"""The most that `max_batch` can be."""
+_ANSWER: Final = re.compile(rb'"result"|"error"|\\u')
 decode_envelope = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `check`ed; raises one of `UNUSUAL` for anything else."""
 
@@ -236,14 +261,27 @@ def _decode_unusual(line: bytes, exc: Exception) -> Frame:
 
 def _decode_batch(line: bytes) -> Frame:
     try:
-        members = _decode_members(line)
+        members = _first_members(line) or _decode_members(line)
     except UNUSUAL as exc:
         if utf8_problem(line) is None and _surrogate.search(line):
             return _decode_with_surrogates(line)
         return _explain(line, exc)
     if not members:
         return Malformed(INVALID_REQUEST, "an empty batch", "[]")
-    return Batch(tuple(_member(bytes(member)) for member in members))
+    return Batch(members)
+
+
+def _first_members(line: bytes) -> list[Raw] | None:
+    """Of a batch that may have millions of members, one more than the most that is allowed; `None`
+    for any other batch."""
+    if line.count(b",") <= _MAX_COMMAS:
+        return None
+    try:
+        text = line.decode()
+        slices = _slices(text, _whitespace(text, 0), MAX_MEMBERS + 1)
+    except (ValueError, RecursionError, IndexError):
+        return None
+    return [Raw(each.encode()) for each in slices] if len(slices) > MAX_MEMBERS else None
 
 
 def _member(raw: bytes) -> Message | Malformed:
@@ -312,7 +350,7 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     except (ValueError, RecursionError) as exc:
         return Malformed(PARSE_ERROR, str(exc), _excerpt(line))
     if isinstance(value, list):
-        return Batch(tuple(_member(item.encode()) for item in _slices(text, start)))
+        return Batch([item.encode() for item in _slices(text, start)])
     if not isinstance(value, dict):
         return Malformed(INVALID_REQUEST, "a message is an object", _excerpt(line))
     members = dict(_member_slices(text, start))
@@ -394,11 +432,11 @@ def _member_slices(text: str, start: int) -> list[tuple[str, str]]:
     return found
 
 
-def _slices(text: str, start: int) -> list[str]:
-    """The texts of the items of the array at `start`."""
-    found = []
+def _slices(text: str, start: int, most: int = sys.maxsize) -> list[str]:
+    """The texts of the items of the array at `start`, of the first `most`."""
+    found: list[str] = []
     index = _whitespace(text, start + 1)
-    while text[index] != "]":
+    while text[index] != "]" and len(found) < most:
         end = _scanner.raw_decode(text, index)[1]
         found.append(text[index:end])
         index = _whitespace(text, end)

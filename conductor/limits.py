@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Requests of one peer that may be open at a time; one more is refused. Each takes 0.3 kB for
     every program that it went through, and 7 kB where a plugin's handler waits for the answer."""
     max_batch: int = 10_000
-    """Members of a JSON-RPC batch; a larger one is refused."""
+    """Members of a JSON-RPC batch; a larger one is refused. At most 100,000."""
     max_buffered_bytes: int = 48 * 1024 * 1024
     """What may wait for peers that do not read, in bytes, all together: each has an equal share,
     and whoever writes to one whose share is full is not read, not even a proxy. With what it takes

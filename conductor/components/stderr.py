@@ -19,6 +19,8 @@ _SHOWN_LINES: Final = 20
 _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
 _REPORT_RATE: Final = 20
+_LINES: Final = 500
+"""Lines of one chunk that are logged at most."""
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
 
 
@@ -77,6 +79,10 @@ class StderrTail:
             lines.append(rest)
             rest = b""
         self._partial = rest
+        if len(lines) > _LINES:
+            lines = [line for line in lines if not line.isspace()]
+            self._allowance.skipped += sum(map(len, lines[_LINES:]))
+            del lines[_LINES:]
         return [text for line in lines if (text := _readable(line))]
 
     def forget(self) -> None:

@@ -8,7 +8,7 @@ the request that it names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 import attrs
@@ -20,6 +20,7 @@ from conductor.connection.outbox import Outbox
 from conductor.connection.runs import Run, cut
 from conductor.errors import ConnectionClosed
 from conductor.frames import (
+    MAX_MEMBERS,
     Batch,
     Frame,
     Malformed,
@@ -44,6 +45,9 @@ from conductor.transport.lines import BlockSplitter, OverlongLine
 __all__ = ["Connection", "Flusher", "Receiver"]
 
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
+
+_STEP: Final = 256
+"""Single lines routed in one step: a few milliseconds, also if each is malformed."""
 
 
 def _nobody_waits() -> None:
@@ -104,6 +108,7 @@ class Connection:
     noise: int = attrs.field(default=0, init=False)
     """Lines that were no message."""
     _splitter: BlockSplitter = attrs.field(init=False)
+    _unrouted: Iterator[Run | bytes | OverlongLine] | None = attrs.field(default=None, init=False)
     _last_id: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -115,23 +120,48 @@ class Connection:
 
     def feed(self, chunk: bytes) -> None:
         """Route everything that this chunk completes: a run as one, everything else by itself."""
-        for block in self._splitter.feed(chunk):
-            if type(block) is OverlongLine:
-                self._take_overlong(block)
-            elif block.find(b"\n") == len(block) - 1:
-                echoes = self.outbox.echoes if len(block) > LARGE else None
-                self._take(decode(block) if echoes is None else echoes.decode(block), block)
+        more = self.feed_step(chunk)
+        while more:
+            more = self.route_step()
+
+    def feed_step(self, chunk: bytes) -> bool:
+        """The same, `_STEP` single lines at most; true if `route_step` is to be called for more."""
+        blocks = self._splitter.feed(chunk)
+        if not blocks:
+            return False
+        block = blocks[0]
+        if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
+            echoes = self.outbox.echoes if len(block) > LARGE else None
+            self._take(decode(block) if echoes is None else echoes.decode(block), block)
+            return False
+        self._unrouted = _parts(blocks)
+        return self.route_step()
+
+    def route_step(self) -> bool:
+        """Route more of the last chunk; true if there is still more."""
+        if self._unrouted is None:
+            return False
+        left = _STEP
+        for part in self._unrouted:
+            if type(part) is Run:
+                self.receiver.on_run(part)
+                continue
+            if type(part) is OverlongLine:
+                self._take_overlong(part)
+            elif type(frame := decode(part)) is Message:
+                self._dispatch(frame)
             else:
-                for part in cut(block):
-                    if type(part) is Run:
-                        self.receiver.on_run(part)
-                    elif type(frame := decode(part)) is Message:
-                        self._dispatch(frame)
-                    else:
-                        self._take(frame, part)
+                self._take(frame, part)
+            left -= 1
+            if not left:
+                return True
+        self._unrouted = None
+        return False
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""
+        while self.route_step():
+            pass
         line = self._splitter.end()
         if isinstance(line, OverlongLine):
             self._take_overlong(line)
@@ -143,7 +173,7 @@ class Connection:
             self._dispatch(frame)
         elif type(frame) is Batch:
             self._take_batch(frame)
-        else:
+        elif not line.isspace():  # a blank line is no message, and not malformed either
             line = line.removesuffix(b"\n")
             stripped = line if self.answers_malformed else without_ansi(line)
             behind = decode(stripped)
@@ -187,13 +217,14 @@ class Connection:
         self.respond(call, None, encode_error(INVALID_REQUEST, reason))
 
     def _take_batch(self, frame: Batch) -> None:
-        if len(frame.members) > self.limits.max_batch:
-            reason = f"a batch of {len(frame.members)} is over the limit of {self.limits.max_batch}"
+        count = len(frame.raw)
+        if count > min(self.limits.max_batch, MAX_MEMBERS):
+            shown = f"over {MAX_MEMBERS}" if count > MAX_MEMBERS else str(count)
+            reason = f"a batch of {shown} is over the limit of {self.limits.max_batch}"
             self._note_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
-            for member in frame.members:
-                if type(member) is Message and member.method is UNSET:
-                    self._dispatch(member)  # an answer opens nothing, and somebody waits for it
+            for answer in frame.answers(self.limits.max_batch):
+                self._dispatch(answer)  # an answer opens nothing, and somebody waits for it
             return
         batch = BatchAnswer()
         for member in frame.members:
@@ -304,6 +335,14 @@ class Connection:
     def _finish_batch(self, batch: BatchAnswer) -> None:
         if (line := batch.complete()) is not None:
             self.write((line,))
+
+
+def _parts(blocks: Iterable[bytes | OverlongLine]) -> Iterator[Run | bytes | OverlongLine]:
+    for block in blocks:
+        if type(block) is bytes:
+            yield from cut(block)
+        else:
+            yield block
 
 
 def _line(pieces: Pieces) -> bytes:

@@ -1,6 +1,7 @@
 """The tasks that move a connection's bytes, and the back-pressure that they obey.
 
-One chunk is read, routed and flushed in one step, without a task switch. A writer sleeps until its
+One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
+in several, between which other tasks run and signals are handled. A writer sleeps until its
 peer's pipe was full, then waits for room. Only the two edges of a chain, the client and the agent,
 are ever left unread (`Gate`): a proxy's one pipe carries both directions, and stopping it would
 stop the other direction with it (perf: deadlocks met).
@@ -9,6 +10,7 @@ stop the other direction with it (perf: deadlocks met).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -42,11 +44,24 @@ class Flusher:
         if not self._holding:
             self._work.set()
 
-    def feed(self, connection: Connection, chunk: bytes) -> None:
-        """Route a chunk, then flush once everything that it caused to be written."""
+    def feed(self, connection: Connection, chunk: bytes) -> bool:
+        """Route a chunk, then flush once everything that it caused to be written.
+
+        True if the chunk has very many lines, and `feed_rest` is to be awaited.
+        """
+        return self._route(partial(connection.feed_step, chunk))
+
+    async def feed_rest(self, connection: Connection) -> None:
+        """Route the rest of a chunk in steps, between which other tasks run."""
+        more = True
+        while more:
+            await trio.lowlevel.checkpoint()
+            more = self._route(connection.route_step)
+
+    def _route(self, step: Callable[[], bool]) -> bool:
         self._holding = True
         try:
-            connection.feed(chunk)
+            return step()
         finally:
             self._holding = False
             self.flush()
@@ -109,20 +124,28 @@ class Gate:
 async def pump(connection: Connection, flusher: Flusher, gate: Gate | None) -> None:
     """Read and route until the peer ends its stream."""
     unseen = 0
+    unrouted = False
 
     def take(chunk: bytes) -> bool:
-        """Route a chunk; true if the gate is to be waited for."""
-        nonlocal unseen
-        flusher.feed(connection, chunk)
+        """Route a chunk; true if some of it is left, or the gate is to be waited for."""
+        nonlocal unseen, unrouted
+        unrouted = flusher.feed(connection, chunk)
         unseen += len(chunk)
+        if unrouted:
+            return True
         if gate is None or unseen <= gate.high_water >> 5:  # looking is not free
             return False
         unseen = 0
         return not gate.open
 
-    while await _receive_each(connection.transport, take):
-        assert gate is not None
-        await gate.wait()
+    reading = True
+    while reading:
+        reading = await _receive_each(connection.transport, take)
+        if unrouted:
+            unrouted = False
+            await flusher.feed_rest(connection)
+        if reading and gate is not None:
+            await gate.wait()
     connection.end()
     flusher.flush()
 

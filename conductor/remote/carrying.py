@@ -119,7 +119,7 @@ class Carrier:
     async def _pass_on(self) -> None:
         while text := await self._take():
             with suppress(ConnectionClosed):  # our end is gone: this is for nobody
-                await self._lines.send(text.split(b"\n"))
+                await self._lines.send(filter(None, text.split(b"\n")))
         self._lines.close_sending()
         self.peer_ended = True
         self._to_send.unpark_all()

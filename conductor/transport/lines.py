@@ -7,6 +7,7 @@ answered.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Final, final
 
@@ -17,6 +18,7 @@ __all__ = ["BlockSplitter", "LineSplitter", "OverlongLine"]
 
 _END: Final = 4096
 _LONG: Final = 4 * 1024 * 1024
+_MANY: Final = 1024
 _NEWLINE: Final = ord("\n")
 
 
@@ -64,7 +66,15 @@ class BlockSplitter:
         return self._finish(b"") if self._size else None
 
     def _feed_warily(self, chunk: bytes) -> list[bytes | OverlongLine]:
-        """Line by line: one of them may be over the limit."""
+        """Only the first line can be over the limit, unless the chunk itself is longer."""
+        if len(chunk) > self.limit:
+            return self._feed_line_by_line(chunk)
+        first = chunk.index(b"\n")
+        whole = self._finish(chunk[:first])
+        rest = self.feed(chunk[first + 1 :])
+        return [whole if isinstance(whole, OverlongLine) else whole + b"\n", *rest]
+
+    def _feed_line_by_line(self, chunk: bytes) -> list[bytes | OverlongLine]:
         blocks: list[bytes | OverlongLine] = []
         for line in BytesIO(chunk).readlines():
             if line[-1] != _NEWLINE:
@@ -76,22 +86,23 @@ class BlockSplitter:
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
-        if self._overlong is None:
-            if self._size <= _LONG:
-                self._pieces.append(piece)
-            elif len(self._pieces) == 1 and isinstance(self._pieces[0], bytearray):
-                self._pieces[0] += piece
-            else:
-                self._pieces = [bytearray().join((*self._pieces, piece))]
-            if self._size <= self.limit:
-                return
-            whole = b"".join(self._pieces)
-            self._pieces.clear()
-            self._overlong = OverlongLine(whole[:_END], whole[-_END:], self._size)
-        else:
+        if self._overlong is not None:
             head = (self._overlong.head + piece[:_END])[:_END]
             tail = (self._overlong.tail + piece)[-_END:]
             self._overlong = OverlongLine(head, tail, self._size)
+        elif self._size > self.limit:
+            self._pieces.append(piece)
+            head, tail = _ends(self._pieces)
+            self._pieces.clear()
+            self._overlong = OverlongLine(head, tail, self._size)
+        elif self._size <= _LONG and len(self._pieces) < _MANY:
+            self._pieces.append(piece)
+        else:
+            first, *others = self._pieces or [b""]
+            long = first if isinstance(first, bytearray) else bytearray(first)
+            for each in (*others, piece):
+                long += each
+            self._pieces = [long]
 
     def _finish(self, last: bytes) -> bytes | OverlongLine:
         if last:
@@ -101,6 +112,20 @@ class BlockSplitter:
         self._size = 0
         self._overlong = None
         return line
+
+
+def _ends(pieces: Sequence[bytes | bytearray]) -> tuple[bytes, bytes]:
+    """The first and the last bytes of what the pieces are together, without joining all."""
+    head, tail = bytearray(), bytearray()
+    for piece in pieces:
+        if len(head) >= _END:
+            break
+        head += piece[: _END - len(head)]
+    for piece in reversed(pieces):
+        if len(tail) >= _END:
+            break
+        tail[:0] = piece[-(_END - len(tail)) :]
+    return bytes(head), bytes(tail)
 
 
 @attrs.define(eq=False, repr=False)

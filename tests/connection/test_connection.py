@@ -40,7 +40,7 @@ def send(desk, method="m"):
 # -- towards a client --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", [b"{oops", b"", b"\r", b"\x00", b'"\xff"', b"NaN", b"nothing"])
+@pytest.mark.parametrize("line", [b"{oops", b"\x00", b'"\xff"', b"NaN", b"nothing"])
 def test_a_client_is_told_that_a_line_is_no_json_and_which(line):
     desk = client()
 
@@ -138,7 +138,7 @@ def test_a_message_over_the_limit_is_refused_and_the_connection_lives(line, id, 
 
 
 @pytest.mark.parametrize(
-    "line", [b"{oops", b"", b"7", b"[]", b"Starting up...", b'{"id":1,"method":"x"}', b"\x1b[0m"]
+    "line", [b"{oops", b"7", b"[]", b"Starting up...", b'{"id":1,"method":"x"}', b"\x1b[0m"]
 )
 def test_noise_of_a_component_is_counted_and_never_answered(line):
     desk = component()
@@ -528,6 +528,59 @@ def test_equal_ids_count_as_open_requests_each():
 
     assert len(desk.events) == 2
     assert len(desk.replies()) == 3
+
+
+@pytest.mark.parametrize("make", [client, component])
+@pytest.mark.parametrize("blank", [b"", b"\r", b" \t", b" " * 100])
+@pytest.mark.parametrize("count", [1, 5])
+def test_blank_lines_are_ignored(make, blank, count):
+    desk = make()
+
+    desk.feed(*[blank] * count)
+    desk.feed(*[blank, b'{"jsonrpc":"2.0","method":"n"}', blank] * count)
+    desk.connection.feed(blank)
+    desk.connection.end()
+
+    assert desk.replies() == []
+    assert desk.events == [("notification", "n", None)] * count
+    assert (desk.connection.noise, desk.malformed) == (0, [])
+
+
+def test_one_step_routes_a_bounded_number_of_lines_and_the_rest_keeps_its_order():
+    desk = client()
+    lines = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"m"}\n1\n' % n for n in range(2000))
+
+    more, steps = desk.connection.feed_step(lines), 1
+    seen = [len(desk.events)]
+    while more:
+        more, steps = desk.connection.route_step(), steps + 1
+        seen.append(len(desk.events))
+
+    assert max(after - before for before, after in pairwise([0, *seen])) <= 256
+    assert steps >= 4000 // 256
+    assert [call.source_id for call in desk.calls] == list(range(2000))
+    assert len(desk.replies()) == 2000
+
+
+def test_the_members_of_a_batch_over_the_limit_are_not_decoded(monkeypatch):
+    desk = client(limits=Limits(max_batch=2))
+    decoded = []
+    monkeypatch.setattr("conductor.frames._member", decoded.append)
+
+    desk.feed(b"[" + b"1," * 1000 + b"1]")
+    desk.feed(b"[" + b'{"result":1},' * 1000 + b"1]")
+
+    assert len(decoded) <= 2
+    assert [reply["error"]["code"] for reply in desk.replies()] == [-32600, -32600]
+
+
+def test_a_batch_of_millions_is_refused_without_reading_all_of_it():
+    desk = client()
+
+    desk.feed(b"[" + b"1," * 3_000_000 + b"1]")
+
+    (reply,) = desk.replies()
+    assert reply["error"]["message"] == "a batch of over 100000 is over the limit of 10000"
 
 
 def test_a_batch_over_the_limit_is_refused_whole():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from collections import deque
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from conductor.connection import runs
 from conductor.connection.runs import Run, cut
 from conductor.frames import Malformed, decode
 from conductor.messages import Message
@@ -74,7 +76,8 @@ ATTACKS = [
 
 
 def one_by_one(block: bytes) -> list[Message | Malformed]:
-    return [decode(line) for line in block.split(b"\n")[:-1]]
+    """Of lines that are not blank, which are ignored."""
+    return [decode(line) for line in block.split(b"\n")[:-1] if line.strip()]
 
 
 def taken_apart(block: bytes) -> list[Message | Malformed]:
@@ -98,7 +101,7 @@ def taken_apart(block: bytes) -> list[Message | Malformed]:
                 (Message, part.method, UNSET)
             }
             found += messages
-        else:
+        elif part.strip():
             assert part.endswith(b"\n")
             found.append(decode(part[:-1]))
     return found
@@ -167,3 +170,23 @@ def test_small_params_in_a_long_run_do_not_hold_all_of_it(junk, held):
     assert list(map(bytes, run.params)) == [params] * 101
 
     assert sys.getrefcount(block) - before == 101 * held
+
+
+def test_a_line_that_is_no_message_is_looked_at_once():
+    looked = []
+
+    class Counted(list):
+        def __iter__(self):
+            for line in super().__iter__():
+                looked.append(line)
+                yield line
+
+    lines = Counted([b"1\n"] * 100)
+
+    deque(runs._cut_line_by_line(lines), 0)
+
+    assert len(looked) <= 100
+
+
+def test_blank_lines_between_others_are_left_out():
+    assert list(cut(b"\n\r\n1\n \n")) == [b"1\n"]

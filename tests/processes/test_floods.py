@@ -165,3 +165,18 @@ def test_many_requests_at_once_are_all_answered(start_agent):
     assert answers == list(range(1000, 3000))
     assert time.monotonic() - began < PATIENCE
     assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("line", ["\n", "\r\n", "1\n"])
+def test_a_megabyte_of_short_lines_leaves_the_conductor_responsive(start_agent, line):
+    echo = python("echo_agent.py")
+    flood = f"sys.stdout.write({line!r} * {MEBIBYTE // len(line)}); sys.stdout.flush()"
+    source = f"import os, sys; {flood}; os.execv({echo[0]!r}, {echo!r})"
+    editor = start_agent([echo[0], "-c", source])
+    editor.open()
+    editor.write(b"\n" * MEBIBYTE)
+
+    assert editor.ask("echo hello") == "hello"
+    assert sum(psutil.Process(editor.pid).cpu_times()[:2]) < 20
+    editor.signal(SIGTERM)
+    assert editor.wait() == 143

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -91,3 +92,43 @@ def test_a_long_line_is_kept_in_one_piece():
     assert pieces == 1
     assert blocks == [line + b"end\nnext\n"]
     assert splitter.end() == b"rest"
+
+
+@pytest.mark.parametrize("chunk", [65536, 1_000_000])
+def test_a_line_over_the_limit_costs_no_more_than_the_limit(chunk):
+    limit = 32_000_000
+    splitter = BlockSplitter(limit)
+    piece = b"x" * chunk
+    tracemalloc.start()
+    try:
+        for _ in range(0, limit + 2 * chunk, chunk):
+            splitter.feed(piece + b"")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1.3 * limit
+    (line,) = splitter.feed(b"\n")
+    assert isinstance(line, OverlongLine)
+
+
+def test_a_line_that_comes_byte_by_byte_costs_little_more_than_its_size():
+    splitter = BlockSplitter(1_000_000)
+    tracemalloc.start()
+    try:
+        for number in range(200_000):
+            splitter.feed(b"%d" % (number % 10))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 500_000
+
+
+def test_lines_behind_one_that_is_over_the_limit_stay_one_block():
+    splitter = BlockSplitter(1000)
+    splitter.feed(b"x" * 900)
+
+    overlong, block = splitter.feed(b"x" * 200 + b"\n" + b"\n" * 500)
+
+    assert (overlong.size, block) == (1100, b"\n" * 500)

@@ -76,6 +76,7 @@ class Naming:
     sure: bool = True
     declared: bool = False
     longest: int = _LONGEST
+    cut: str | None = None
 
     def alternatives(self, said: Evidence, declared: Sequence[str]) -> list[Tool]:
         """The tools that the name can mean; empty if there is none at this place."""
@@ -92,7 +93,7 @@ class Naming:
         if self.tool is not None:  # server and tool each have a place of their own
             tool = said.at(self.tool) if self.tool else None
             return list(_of_server(text, tool if isinstance(tool, str) else None, "", declared))
-        if len(text) > min(self.longest, _LONGEST):
+        if len(text) > min(self.longest, _LONGEST) or (self.cut and self.cut in text):
             return [Tool((), None, text, is_mcp=True)] if _splits(self.form, text) else []
         found = [
             tool
@@ -227,6 +228,7 @@ def _form(form: str) -> tuple[re.Pattern[str], str, bool]:
     """What is around `{server}` and `{tool}`, what is between, and whether the server is first."""
     parts = re.split(r"\{(server|tool)\}", form)
     ends = [re.escape(part).replace(r"\{number\}", "[0-9]+") for part in (parts[0], parts[-1])]
+    ends[1] = ends[1].replace(r"__\{rest\}", "(?<!_)__(?!_)(?:(?!__).)+")
     around = re.compile(f"{ends[0]}(.+){ends[1]}", re.DOTALL)
     return around, parts[2] if len(parts) == 5 else "", parts[1] == "server"
 
@@ -237,6 +239,8 @@ def _splits(form: str, text: str) -> Iterator[tuple[str | None, str]]:
     if (found := around.fullmatch(text)) is None:
         return
     middle, at = found[1], 1
+    if form.endswith("__{rest}") and "__" in middle:
+        return  # where the name ends is not certain
     if not between:
         yield None, middle
         return

@@ -43,6 +43,9 @@ _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"})
 _CHAINS: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
 """What starts another command, redirects, expands or hides: also in quotes, as shells differ."""
+_LONGEST: Final = 65_536
+"""Characters of a command whose words are told apart."""
+_WORD: Final = re.compile(r"[^\s\"'`;&|<>()]+")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./^~-]+")
 _DIRECTORIES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")
 
@@ -76,12 +79,14 @@ class Commands:
     def file_words(self) -> Iterator[str]:
         """Everything in the commands that may be the name of a file, for rules that deny."""
         for text in self.searched(None):
-            for word in re.split(r"[\s\"'`;&|<>(){},]+", text):
+            for found in _WORD.finditer(text):
+                word = found[0]
                 yield word
-                if re.search("[=:@]", word):
-                    yield from re.split("[=:@]", word)
-                if word.startswith("-") and "/" in word:
-                    yield word[word.index("/") :]
+                yield word.strip("{}")
+                yield from re.split("[=:@,]", word)
+                yield re.sub(r"^/proc/(?:self|thread-self|[0-9]+)/(?:cwd/|root(?=/))", "", word)
+                if word.startswith("-"):
+                    yield word[2:]
 
 
 def commands(given: Any, kind: str) -> Commands:
@@ -128,7 +133,7 @@ def words_of(command: str | tuple[str, ...]) -> tuple[str, ...] | None:
     """
     if isinstance(command, tuple):
         return None if any(is_chained(word) for word in command) else command
-    if is_chained(command):
+    if len(command) > _LONGEST or is_chained(command):
         return None
     words: list[str] = []
     for quoted in re.finditer(r"((?:'[^']*'|\"[^\"]*\"|[^ \t'\"])+)", command):

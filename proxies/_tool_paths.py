@@ -7,6 +7,8 @@ of an unknown user, other schemes than `file:`) is kept apart.
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
 import os
 import re
 import sys
@@ -26,8 +28,16 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+_MOST_PATHS: Final = 1000
 _MOST: Final = 10_000
-"""Paths of one call that are looked at."""
+"""Paths of a call, and words of a command, that are looked at; with more of them, every denying
+rule about paths denies."""
+_LONGEST: Final = 4096
+"""Characters of a path that an operating system opens."""
+_FEW: Final = 200
+"""Words of a command whose symbolic links are followed."""
+_FEW_PATTERNS: Final = 20
+"""Words of a command whose wildcards are expanded."""
 _PATH_WORDS: Final = _words(
     "path paths file files filename filenames filepath filepaths dir dirs directory directories"
     " folder folders uri uris url urls location locations target targets source src dest dst"
@@ -61,6 +71,7 @@ _PATCH_FILE: Final = re.compile(
 )
 _DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (\S.*)$", re.M)
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
+_WILD: Final = frozenset("*?[{")
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 _WEB: Final = _words("http https ws wss ftp git ssh")
 
@@ -79,8 +90,10 @@ class NamedPaths:
 
     cwd: str
     paths: Mapping[str, Sequence[Reading]] = attrs.field(factory=dict)
-    hints: Mapping[str, Sequence[Reading]] = attrs.field(factory=dict)
-    """What may be a path: it counts for rules that deny."""
+    hints: Sequence[str] = ()
+    """Texts that may be paths: they count for rules that deny."""
+    bases: Sequence[str] = ()
+    """The directories that a relative path may be relative to."""
     unresolved: Sequence[str] = ()
     """Paths that could be anywhere."""
     unclear: Sequence[str] = ()
@@ -103,13 +116,17 @@ class NamedPaths:
 
     def touches(self, globs: Sequence[str]) -> bool:
         """Whether these globs match any path in any reading, or one that could be anywhere."""
-        return bool(self.unresolved) or any(
-            matches(_folded(path), _folded(glob), _folded(directory))
-            for readings in [*self.paths.values(), *self.hints.values()]
-            for each in readings
-            for path, directory in self._all_of(each)
+        if self.unresolved or len(self.hints) > _MOST:
+            return True
+        directories = {self.cwd or "/", _real(self.cwd) or "/"}
+        anchored = [
+            (_folded(glob), _folded(directory))
+            for directory in directories
             for glob in _with_real_base(globs, directory)
-        )
+        ]
+        readings = itertools.chain(*self.paths.values(), self._hinted())
+        paths = (_folded(path) for each in readings for path in {each.lexical, each.real})
+        return any(matches(path, glob, where) for path in paths for glob, where in anchored)
 
     def outside(self) -> str | None:
         """The first path that is not below the session's directory, if there is one."""
@@ -126,11 +143,19 @@ class NamedPaths:
         yield each.lexical, self.cwd
         yield each.real, _real(self.cwd) or self.cwd
 
-    def _all_of(self, each: Reading) -> Iterator[tuple[str, str]]:
-        directories = {self.cwd or "/", _real(self.cwd) or "/"}
-        for path in {each.lexical, each.real}:
-            for directory in directories:
-                yield path, directory
+    def _hinted(self) -> Iterator[Reading]:
+        """Readings of the hints: those of the first few with symbolic links and wildcards."""
+        few = self.hints[:_FEW]
+        inside = (os.path.join(self.cwd, os.path.expanduser(text)) for text in few)
+        entered = [text for text in inside if _is_directory(text)][:5]  # `cd DIRECTORY && cat FILE`
+        bases = list(dict.fromkeys([*self.bases, *entered]))
+        patterns = [text for text in few if not _WILD.isdisjoint(text)][:_FEW_PATTERNS]
+        expanded = [each for text in patterns for each in _expanded(text, self.cwd)]
+        for text in [*few, *expanded]:
+            yield from resolve(text, bases)[0]
+        for text in self.hints[_FEW:]:
+            path = _normal(os.path.join(self.cwd, text))
+            yield Reading(path, path)
 
 
 def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> NamedPaths:
@@ -142,22 +167,28 @@ def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> 
     bases = [cwd, *_bases(call.get("rawInput"))]
     paths: dict[str, Sequence[Reading]] = {}
     unresolved, unclear = [], list(possible)
-    for text in list(dict.fromkeys(certain))[:_MOST]:
+    for text in list(dict.fromkeys(certain))[:_MOST_PATHS]:
         if _scheme(text) in _WEB:
             unclear.append(text)
             continue
+        if len(text) <= _LONGEST and _leads_elsewhere(text):
+            possible += [text, *re.split(r"[,;:|\s]+", text)]
+            unclear.append(text)
         paths[text], is_certain = resolve(text, bases)
         if not is_certain:
             unresolved.append(text)
-    if len(certain) > _MOST:
+    if len(certain) > _MOST_PATHS:
         unresolved.append(f"one of {len(certain)}")
-    hints = [text for text in [*possible, *more][:_MOST] if _may_be_one(text)]
-    also = {text: resolve(text, bases)[0] for text in hints}
-    return NamedPaths(cwd, paths, also, unresolved, unclear)
+    # Ten times as many, as a word of a command is given in several parts.
+    many = itertools.islice(itertools.chain(possible, more), 10 * _MOST)
+    hints = [text for text in dict.fromkeys(many) if _may_be_one(text)]
+    return NamedPaths(cwd, paths, hints, bases, unresolved, unclear)
 
 
 def resolve(text: str, bases: Sequence[str]) -> tuple[list[Reading], bool]:
     """All readings of a path, and whether these are all that there can be."""
+    if len(text) > _LONGEST:
+        return [], False
     texts, certain = [text], True
     if (clean := text.strip().strip("'\"`")) != text:
         texts.append(clean)
@@ -169,6 +200,8 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[Reading], bool]:
             path = f"/{rest}"
         certain = scheme == "file" and host.lower() in ("", "localhost")
         texts = [path, unquote(path), unquote(re.split("[?#]", path)[0])]
+    if re.search("%[0-9A-Fa-f]{2}", clean):
+        texts.append(unquote(clean))
     for each in list(texts):
         if "$" in each or _DRIVE.match(each) or each.startswith("\\\\"):
             certain = False
@@ -223,13 +256,17 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     found = [each for each in found if isinstance(each, str) and each]
     possible: list[str] = []
     changes_files = call.get("kind") in ("edit", "other", None)
-    for key, text in strings(call.get("rawInput")):
+    given = call.get("rawInput")
+    runs = isinstance(given, dict) and any(given.get(key) for key in ("command", "cmd"))
+    for key, text in strings(given):
         name = "".join(key_words(key))
         if "*** " in text:
             found += _PATCH_FILE.findall(text)
         if name in _PATCHES or name == "input":
             found += [_without_prefix(each) for each in _DIFF_FILE.findall(text)]
-        if not text or name in _PROSE or name in _COMMANDS or name in _PATCHES:
+        if not text or name in _PROSE or (name in _PATCHES and "\n" in text):
+            continue
+        if name in _COMMANDS and runs:
             continue
         if name in _CONTENTS and changes_files:
             continue
@@ -250,9 +287,18 @@ def _bases(given: Any) -> Iterator[str]:
 
 
 def _looks_like_path(text: str) -> bool:
-    return (
-        "/" in text or "\\" in text or text in (".", "..") or text.startswith(("~", "$", "file:"))
-    )
+    begins = text.startswith(("~", "$", "file:")) or text in (".", "..")
+    return begins or "/" in text or "\\" in text or "%2" in text
+
+
+def _leads_elsewhere(text: str) -> bool:
+    """Whether a path is several, or a pattern, to some tools, and one of them is somewhere else."""
+    rest = text[len(_scheme(text) or "") + 1 :] if _scheme(text) else text
+    parts = re.split(r"[:\s]", rest)
+    if re.search(r"[,;|\n]", rest) or any(each.startswith(("/", "~", "..")) for each in parts[1:]):
+        return True
+    wild = min((at for at in map(rest.find, _WILD) if at >= 0), default=len(rest))
+    return ".." in rest[wild:] or ("{" in rest and "/" in rest[rest.index("{") :])
 
 
 def _without_prefix(name: str) -> str:
@@ -266,7 +312,7 @@ def _scheme(text: str) -> str | None:
 
 
 def _may_be_one(text: str) -> bool:
-    return "\n" not in text and len(text) <= 4096
+    return "\n" not in text and len(text) <= _LONGEST
 
 
 def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
@@ -279,6 +325,37 @@ def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
         real = _real(base)
         if base and real is not None and real != base and not re.search(r"[*?]", real):
             yield real + whole[len(base) :]
+
+
+def _expanded(word: str, cwd: str) -> list[str]:
+    """The files that a word with braces, or with wildcards in its last part, stands for."""
+    alternatives, found = [os.path.join(cwd, os.path.expanduser(word))], []
+    for _ in range(50):
+        whole = alternatives.pop(0)
+        before, _, rest = whole.rpartition("{")
+        inner, closed, after = rest.partition("}")
+        if not closed or "{" not in whole:
+            alternatives.insert(0, whole)
+            break
+        alternatives += [before + each + after for each in inner.split(",")[:50]]
+    for each in alternatives:
+        directory, _, name = each.rpartition("/")
+        found.append(each)
+        if not _WILD.isdisjoint(name) and _WILD.isdisjoint(directory):
+            try:
+                with os.scandir(directory or "/") as entries:
+                    names = [entry.name for entry in itertools.islice(entries, 1000)]
+            except (OSError, ValueError):
+                continue
+            found += [f"{directory}/{one}" for one in fnmatch.filter(names, name)][:100]
+    return found[:200]
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return os.path.isdir(path)
+    except ValueError:
+        return False
 
 
 def _folded(path: str) -> str:

@@ -91,3 +91,30 @@ def test_the_corpus_is_large_and_has_all_kinds():
     assert len(attacks) >= 150
     assert {kind for kind, _ in attacks} >= {"read", "edit", "search", "execute", "fetch", "other"}
     assert len({agent for _, agent in attacks}) >= 6
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"path": "/a" * 500_000},
+        {"path": "../" * 300_000},
+        {"path": "*" * 300_000 + ".."},
+        {"path": "," * 300_000},
+        {"paths": [f"p{n}" for n in range(100_000)]},
+        {"command": " ".join(f"{n}/x" for n in range(100_000))},
+        {"command": "x" + "{a,b,{" * 1000},
+        {"command": " ".join(["{%s}" % ("," * 500)] * 200)},
+        {"command": "git " + "'\"" * 100_000},
+    ],
+    ids=lambda given: f"{next(iter(given))} {str(next(iter(given.values())))[:12]}",
+)
+def test_a_huge_input_takes_no_long_time_and_is_not_allowed(given):
+    """Without bounds the first takes a minute: every `/` is a look at the file system."""
+    call = Call.of({"kind": "read", "rawInput": given}, cwd="/work", session="s", agent="a")
+    rules = [
+        Rule("allow_once", kind=["read"], path=["/**"]),
+        Rule("allow_once", argv=["git"], options=["*"]),
+        Rule("deny", path=["**/.env"]),
+    ]
+
+    assert decide(rules, "ask", call).action in ("ask", "deny")

@@ -2,9 +2,10 @@
 
 Secrets are found by pattern (API keys, tokens, private keys) and by value (of the environment's
 variables). Toward the agent they are replaced in prompts and in what the client answers about files
-and terminals; toward the client in all that the agent says and does, also where a secret comes in
-pieces: what may be the beginning of one is held back until it cannot be any more, or until
-something else of the conversation comes, at the latest until the turn's end.
+and terminals; toward the client in all that the agent says, does, asks and answers, errors, `_meta`
+and the names of members included. A secret is also found if it comes in pieces: what may be the
+beginning of one is held back until it cannot be any more, or until something else of the
+conversation comes, at the latest until the turn's end.
 
 The agent sees `[redacted:github-token:1]`; when it writes that into a file, the file gets the
 secret. Commands do not: that would let a prompt injection send it away.
@@ -19,13 +20,16 @@ Options:
     hold         how many characters are held back at most; default 16384. A secret that is longer
                  is replaced, too, up to the next white space.
 
-Not looked into: images, other base64, extension methods, MCP messages, and what the agent reads by
-itself. `required`: if it cannot run, neither does the chain.
+Not looked into: identifiers, enumerations and MIME types in the places that the schema has for
+them; images and other base64; what the agent tells the client to do (paths, commands, their
+arguments and environment); what sets a session or a provider up (MCP servers with their environment
+and headers); next edit suggestions; extension methods and MCP messages; what the agent reads by
+itself; a secret that is encoded or otherwise changed. `required`: if it cannot run, neither does
+the chain.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -34,22 +38,30 @@ import attrs
 from attrs.validators import gt
 
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._positions import walk
+from proxies._positions import ANSWER, REQUEST, Cleaner, decoded, encoded
 from proxies._secrets import PATTERNS, Secrets, Tail, check_patterns, environment_values
 from proxies._shapes import BESIDE
 
 __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
+_TERMINAL = "terminal_output_chunk"
 _CHUNKS = {
     "agent_message_chunk": "messageId",
     "agent_thought_chunk": "messageId",
     "user_message_chunk": "messageId",
     "session_message_chunk": "messageId",
     "compaction_summary_chunk": "compactionId",
-    "terminal_output_chunk": "terminalId",
+    _TERMINAL: "terminalId",
 }
 """Updates that are pieces of a text, and the member that tells whose."""
+
+
+_FOR_MODEL = frozenset({"systemPrompt", "title"})
+"""Members of requests other than prompts that the model may read. What else is in them is for the
+agent: the environment and the headers of MCP servers, for example."""
+_NO_CONTENT: dict[str, Any] = {"type": "text", "text": ""}
+_CHUNK_MEMBERS = frozenset({"sessionUpdate", "content", *_CHUNKS.values()})
 
 
 def _check_names(instance: Any, field: Any, value: list[str]) -> None:
@@ -86,6 +98,9 @@ class Redact(Proxy):
     shortest: int = attrs.field(default=8, validator=gt(3))
     hold: int = attrs.field(default=16384, validator=gt(0))
     _secrets: Secrets = attrs.field(init=False, repr=False)
+    _texts: Cleaner = attrs.field(init=False, repr=False)
+    _outputs: Cleaner = attrs.field(init=False, repr=False)
+    """For texts whose start may be cut off."""
 
     streams = per_session(dict[_Key, _Stream])
 
@@ -93,31 +108,64 @@ class Redact(Proxy):
         values = environment_values(self.environment, os.environ, self.shortest)
         chosen = {name: PATTERNS[name] for name in self.builtin}
         self._secrets = Secrets({**self.patterns, **chosen}, values)
+        self._texts = Cleaner(self._secrets.redact)
+        self._outputs = Cleaner(self._secrets.redact_output)
 
     # -- toward the agent --------------------------------------------------------------------------
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         try:
-            return await forward({**params, "prompt": self._clean(params["prompt"])})
-        except RequestError as exc:
-            raise RequestError(exc.code, *self._clean([exc.message, exc.data])) from None
+            return await self._answer(forward, self._texts.clean(params, REQUEST), self._texts)
         finally:
             await self._flush(params["sessionId"])
 
     @on("session/load")
     @on("session/resume")
-    async def replay(self, params: dict[str, Any], forward: Forward) -> Any:
+    @on("session/close")
+    @on("session/delete")
+    async def reopen_or_close(self, params: dict[str, Any], forward: Forward) -> Any:
+        """What the agent says before it answers these comes before the answer."""
         try:
-            return await forward()
+            return await self._ask(params, forward)
         finally:
             await self._flush(params["sessionId"])
+
+    @on("auth/login")
+    @on("auth/logout")
+    @on("auth/status")
+    @on("authenticate")
+    @on("initialize")
+    @on("logout")
+    @on("providers/disable")
+    @on("providers/list")
+    @on("providers/set")
+    @on("session/archive")
+    @on("session/fork")
+    @on("session/list")
+    @on("session/new")
+    @on("session/set_config_option")
+    @on("session/set_mode")
+    @on("session/set_title")
+    @on("session/status")
+    @on("session/unarchive")
+    @on("terminal/cancel")
+    @on("tool_call/cancel")
+    async def request(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._ask(params, forward)
 
     @on("fs/read_text_file")
     @on("terminal/output")
     async def output(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return walk(await forward(), self._secrets.redact_output)
+        return await self._answer(forward, None, self._outputs)
+
+    @on("terminal/create")
+    @on("terminal/kill")
+    @on("terminal/release")
+    @on("terminal/wait_for_exit")
+    async def operation(self, params: dict[str, Any], forward: Forward) -> Any:
+        return await self._answer(forward, None, self._texts)
 
     # -- toward the client -------------------------------------------------------------------------
 
@@ -132,6 +180,8 @@ class Redact(Proxy):
             streams = self.streams[session_id]
             if key not in streams:
                 streams[key] = _Stream(Tail(self._secrets, self.hold), params)
+            if not _is_plain(params):
+                params = self._texts.clean(_with_text(params, ""), REQUEST)
             streams[key].last = params
             shown = streams[key].tail.feed(text)
             if shown or not text:
@@ -139,22 +189,48 @@ class Redact(Proxy):
             return
         if kind not in BESIDE:
             await self._flush(session_id)
-        await forward(self._clean(params))
+        await self._pass_on(params, forward)
+
+    @on("auth/status_update")
+    @on("elicitation/complete")
+    async def notification(self, params: dict[str, Any], forward: Forward) -> None:
+        await self._pass_on(params, forward)
 
     @on("session/request_permission")
     @on("elicitation/create")
     async def question(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return await forward(self._clean(params))
+        return await self._answer(forward, self._texts.clean(params, REQUEST), self._texts)
 
     @on("fs/write_text_file")
     async def write(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await forward({**params, "content": self._secrets.restore(params["content"])})
+        restored = {**params, "content": self._secrets.restore(params["content"])}
+        return await self._answer(forward, restored, self._texts)
 
     # ----------------------------------------------------------------------------------------------
 
-    def _clean(self, value: Any) -> Any:
-        return walk(value, self._secrets.redact)
+    async def _ask(self, params: dict[str, Any], forward: Forward) -> Any:
+        """A request of the client: what of it is for the model, and all of the answer."""
+        changed = {
+            name: self._texts.clean(params[name], REQUEST.get(name, {}))
+            for name in _FOR_MODEL & params.keys()
+        }
+        same = all(changed[name] is params[name] for name in changed)
+        return await self._answer(forward, None if same else {**params, **changed}, self._texts)
+
+    async def _answer(
+        self, forward: Forward, params: dict[str, Any] | None, cleaner: Cleaner
+    ) -> Any:
+        """Send a request on, as it came or with these params; its answer without secrets."""
+        try:
+            result = await (forward() if params is None else forward(params))
+        except RequestError as exc:
+            raise RequestError(exc.code, *cleaner.clean([exc.message, exc.data], {})) from None
+        return cleaner.clean(result, ANSWER)
+
+    async def _pass_on(self, params: dict[str, Any], forward: Forward) -> None:
+        cleaned = self._texts.clean(params, REQUEST)
+        await (forward() if cleaned is params else forward(cleaned))
 
     async def _flush(
         self, session_id: str, *, unless: Callable[[_Key], bool] = lambda key: False
@@ -167,10 +243,24 @@ class Redact(Proxy):
                 await self.client.notify("session/update", _with_text(stream.last, rest))
 
 
+def _is_plain(params: dict[str, Any]) -> bool:
+    """Whether a piece of a text has nothing with it that could be another one."""
+    update = params["update"]
+    content = update.get("content", _NO_CONTENT)
+    return (
+        len(params) == 2
+        and isinstance(content, dict)
+        and update.keys() <= _CHUNK_MEMBERS
+        and content.keys() <= _NO_CONTENT.keys()
+        and content.get("type") in ("text", None)
+    )
+
+
 def _text_of(update: Mapping[str, Any]) -> str | None:
     """The text of a piece; a terminal's bytes one character each."""
-    if isinstance(data := update.get("data"), str):
-        return base64.b64decode(data).decode("latin-1")
+    if update.get("sessionUpdate") == _TERMINAL:
+        data = update.get("data")
+        return decoded(data) if isinstance(data, str) else None
     content = update.get("content")
     text = content.get("text") if isinstance(content, dict) else None
     return text if isinstance(text, str) else None
@@ -178,7 +268,6 @@ def _text_of(update: Mapping[str, Any]) -> str | None:
 
 def _with_text(params: dict[str, Any], text: str) -> dict[str, Any]:
     update = params["update"]
-    if "data" in update:
-        data = base64.b64encode(text.encode("latin-1", "replace")).decode()
-        return {**params, "update": {**update, "data": data}}
+    if update["sessionUpdate"] == _TERMINAL:
+        return {**params, "update": {**update, "data": encoded(text)}}
     return {**params, "update": {**update, "content": {**update["content"], "text": text}}}

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import base64
+import json
+import random
 
 import pytest
 
 from conductor.proxy import RequestError
+from conductor.schema import METHODS
 from conductor.testing import FakeAgent
 from proxies.redact import Redact
 
@@ -262,6 +265,190 @@ async def test_terminal_bytes_of_version_2_are_redacted(chain):
     )
 
     assert client.transcript.updates() == [output(b"\xff"), output(SHOWN.encode() + b"\x00")]
+
+
+REQUESTS = {
+    "session/list": {},
+    "session/new": {"cwd": "/", "mcpServers": []},
+    "session/fork": {"sessionId": "s", "cwd": "/", "mcpServers": []},
+    "session/load": {"sessionId": "s", "cwd": "/", "mcpServers": []},
+    "session/resume": {"sessionId": "s", "cwd": "/", "mcpServers": []},
+    "session/close": {"sessionId": "s"},
+    "session/delete": {"sessionId": "s"},
+    "session/archive": {"sessionId": "s"},
+    "session/unarchive": {"sessionId": "s"},
+    "session/status": {"sessionId": "s"},
+    "session/prompt": {"sessionId": "s", "prompt": []},
+    "session/set_mode": {"sessionId": "s", "modeId": "m"},
+    "session/set_title": {"sessionId": "s", "title": "t"},
+    "session/set_config_option": {"sessionId": "s", "configId": "c", "value": "v"},
+    "authenticate": {"methodId": "m"},
+    "logout": {},
+    "auth/login": {"methodId": "m"},
+    "auth/logout": {},
+    "auth/status": {},
+    "providers/list": {},
+    "providers/set": {"providerId": "p"},
+    "providers/disable": {"providerId": "p"},
+    "terminal/cancel": {"sessionId": "s", "terminalId": "t"},
+    "tool_call/cancel": {"sessionId": "s", "toolCallId": "c"},
+}
+
+
+def test_all_requests_of_clients_are_tried():
+    inside = {
+        name
+        for name, method in METHODS.items()
+        if method.source == "client" and method.kind == "request" and not name.startswith("nes/")
+    }
+    assert inside - {"initialize"} == {*REQUESTS}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("method", REQUESTS)
+async def test_no_answer_tells_a_secret(chain, method, version):
+    answers = [
+        {"title": f"a {TOKEN}", "_meta": {"data": TOKEN, TOKEN: 1}, "sessionId": "s"},
+        RequestError(-32000, f"no {TOKEN}", {"sessionId": TOKEN, "at": [TOKEN]}),
+    ]
+
+    def answer(params):
+        if isinstance(answers[0], RequestError):
+            raise answers[0]
+        return answers.pop(0)
+
+    async with chain(Redact(), FakeAgent(handlers={method: answer})) as client:
+        await client.initialize(version=version)
+        assert await client.request(method, REQUESTS[method]) == {
+            "title": f"a {SHOWN}",
+            "_meta": {"data": SHOWN, SHOWN: 1},
+            "sessionId": "s",
+        }
+        with pytest.raises(RequestError) as caught:
+            await client.request(method, REQUESTS[method])
+
+    assert caught.value.code == -32000
+    assert (caught.value.message, caught.value.data) == (
+        f"no {SHOWN}",
+        {"sessionId": SHOWN, "at": [SHOWN]},
+    )
+
+
+async def test_initialize_tells_no_secret(chain):
+    def initialize(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {"a": TOKEN}}
+
+    async with chain(Redact(), FakeAgent(handlers={"initialize": initialize})) as client:
+        assert (await client.initialize())["_meta"] == {"a": SHOWN}
+
+
+@pytest.mark.parametrize("method", ["fs/read_text_file", "terminal/output", "terminal/create"])
+async def test_an_error_of_the_client_tells_no_secret(chain, method):
+    async def ask(session):
+        with pytest.raises(RequestError) as caught:
+            await agent.endpoint.request(method, {"sessionId": session, "path": "/x"})
+        errors.append((caught.value.message, caught.value.data))
+
+    def fail(params):
+        raise RequestError(-32603, f"no {TOKEN}", {"data": TOKEN})
+
+    errors, agent = [], FakeAgent(turns=[[ask]])
+    async with chain(Redact(), agent) as client:
+        client.handlers[method] = fail
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "hi")
+
+    assert errors == [(f"no {SHOWN}", {"data": SHOWN})]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"_meta": {"data": TOKEN}},
+        {"data": TOKEN},
+        {"threadId": TOKEN},
+        {"content": {"type": "text", "text": "hi", "_meta": {"blob": TOKEN}}},
+        {"content": {"type": "text", "text": "hi", "annotations": {TOKEN: TOKEN}}},
+        {"content": {"type": TOKEN, "text": "hi", "data": TOKEN}},
+        {"content": {"type": "resource", "resource": {"uri": TOKEN, "text": TOKEN}}},
+        {"content": {"type": "resource_link", "uri": f"x:{TOKEN}", "name": TOKEN}},
+    ],
+)
+async def test_what_comes_with_a_chunk_tells_no_secret(chain, odd):
+    client, _, _ = await converse(chain, {**chunk("hi"), **odd})
+
+    (update,) = client.transcript.updates()
+    told = json.dumps({**update, "content": {**update["content"], "type": ""}})
+    assert TOKEN not in told
+    assert "redacted" in json.dumps(update)
+
+
+async def test_what_comes_with_a_chunk_and_its_params_stays(chain):
+    async def say(session):
+        update = {**chunk("a g"), "_meta": {"n": 1}}
+        params = {"sessionId": session, "update": update, "_meta": {"of": [TOKEN]}}
+        agent.endpoint.notify("session/update", params)
+
+    agent = FakeAgent(turns=[[say]])
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "hi")
+        heard = [each.params for each in client.transcript.of("session/update")]
+
+    assert [each["_meta"] for each in heard] == [{"of": [SHOWN]}] * 2
+    assert [each["update"] for each in heard] == [
+        {**chunk(text), "_meta": {"n": 1}} for text in ("a ", "g")
+    ]
+
+
+async def test_what_opens_a_session_gives_the_model_no_secret_and_its_servers_theirs(chain):
+    servers = [{"name": "s", "command": "/x", "args": [], "env": [{"name": "T", "value": TOKEN}]}]
+    prompt = {"mode": "append", "content": [{"type": "text", "text": TOKEN}]}
+    agent = FakeAgent()
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        params = {"cwd": "/", "mcpServers": servers, "systemPrompt": prompt}
+        await client.request("session/new", params)
+
+    (heard,) = agent.transcript.of("session/new", "request")
+    shown = {"mode": "append", "content": [{"type": "text", "text": SHOWN}]}
+    assert heard.params == {**params, "systemPrompt": shown}
+
+
+async def test_the_last_output_of_a_terminal_of_version_2_is_redacted(chain):
+    def update(data):
+        output = {"data": base64.b64encode(data).decode(), "truncated": True}
+        return {"sessionUpdate": "terminal_update", "terminalId": "t", "output": output}
+
+    client, _, _ = await converse(chain, update(b"\xff " + TOKEN.encode()), version=2)
+
+    assert client.transcript.updates() == [update(b"\xff " + SHOWN.encode())]
+
+
+async def test_a_key_that_is_read_by_ranges_or_cut_off_does_not_reach_the_agent(chain):
+    lines = base64.b64encode(random.Random(1).randbytes(480)).decode()
+    lines = [lines[at : at + 64] for at in range(0, len(lines), 64)]
+
+    async def read(session):
+        where = {"sessionId": session, "path": "/id_rsa", "limit": 1}
+        for line in range(1, len(lines) + 1):
+            answers.append(
+                await agent.endpoint.request("fs/read_text_file", {**where, "line": line})
+            )
+        where = {"sessionId": session, "terminalId": "t"}
+        answers.append(await agent.endpoint.request("terminal/output", where))
+
+    answers, agent = [], FakeAgent(turns=[[read]])
+    async with chain(Redact(), agent) as client:
+        output = "\n".join([lines[0][30:], *lines[1:], "-----END RSA PRIVATE KEY-----"])
+        client.handlers["fs/read_text_file"] = lambda p: {"content": lines[p["line"] - 1] + "\n"}
+        client.handlers["terminal/output"] = lambda p: {"output": output, "truncated": True}
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "look")
+
+    told = json.dumps(answers)
+    assert len(answers) == 11
+    assert not [line for line in [*lines, lines[0][30:]] if line in told]
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,8 @@ def test_what_a_component_prints_of_its_environment_is_masked(run_chain, monkeyp
     editor = run_chain({"run": probe(), "name": "agent", "env": {"TOKEN": value}}, log="debug")
     editor.open()
     assert editor.ask("env TOKEN") == SECRET  # it has it, and what it says is its own
-    editor.answer(editor.prompt(f"errors using {SECRET}\\n"))
 
-    error = editor.answer(editor.prompt("die 3"))["error"]
+    error = editor.answer(editor.prompt(f"last using {SECRET}\\n"))["error"]
 
     assert error["data"]["stderr"] == ["using ***"]
     assert editor.leave() == 0

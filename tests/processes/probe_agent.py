@@ -4,6 +4,7 @@
     environ      how many variables it has       shout N      N bytes of lines to stderr, beside it
     blocking     whether 0, 1, 2 block        descriptors  those that are open
     errors TEXT  TEXT to stderr, escapes decoded (`\\n`), then "ok"
+    last TEXT    the same, then exit with status 3
 
 `--stubborn` goes on after the end of its input, which it tells on stderr, until it is killed;
 `--tell-cancel` tells there of each `$/cancel_request`.
@@ -52,6 +53,9 @@ class ProbeAgent(EchoAgent):
             case "errors":
                 os.write(2, argument.encode().decode("unicode_escape").encode())
                 block["text"] = f"{tags}echo ok"
+            case "last":
+                os.write(2, argument.encode().decode("unicode_escape").encode())
+                block["text"] = "die 3"
             case "shout":
                 threading.Thread(target=shout, args=[int(argument)]).start()
                 block["text"] = f"{tags}echo shouting"

@@ -129,14 +129,15 @@ def test_what_a_dead_proxy_asked_of_the_agent_is_withdrawn(start_file):
     assert editor.wait() == 1
 
 
-def test_the_lines_of_stderr_before_the_end_are_in_the_error(start_file):
-
+def test_the_lines_of_stderr_of_the_last_turn_are_in_the_error(start_file):
+    """What it wrote in a turn that went well explains nothing."""
     editor = start_file(fatal(probe()))
     editor.open()
-    assert editor.ask("errors last words\\nwithout newline") == "ok"
-    prompt = editor.prompt("die 2")
+    assert editor.ask("errors earlier words\\n") == "ok"
+    editor.wait_log("earlier words")
+    assert editor.ask("echo x") == "x"
 
-    error = editor.answer(prompt)["error"]
+    error = editor.answer(editor.prompt("last last words\\nwithout newline"))["error"]
 
     assert error["data"]["stderr"] == ["last words", "without newline"]
     assert editor.wait() == 1

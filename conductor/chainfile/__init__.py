@@ -60,15 +60,19 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def load(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ChainFile:
+def load(
+    path: str | Path, *, environ: Mapping[str, str] = os.environ, any_kind: bool = False
+) -> ChainFile:
     """Read a chain file, and the chain files that it nests.
 
     `environ` is what `${VAR}` refers to. Only files are read: no component is looked up or
-    started. Raises `ChainFileError` with every problem of every file.
+    started. They have to be regular files. With `any_kind` the first one may be anything, a named
+    pipe, say, which is waited for; a descriptor that is open already (`/dev/fd/63`) always may.
+    Raises `ChainFileError` with every problem of every file.
     """
     from conductor.chainfile.loader import load_chain
 
-    return load_chain(os.fspath(path), environ)
+    return load_chain(os.fspath(path), environ, any_kind)
 
 
 def structure_options(component: Component, cls: type[_T]) -> _T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ __all__ = ["load_chain"]
 MAX_FILE_BYTES = 256 * 1024
 MAX_NESTING = 16
 
+_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 _RELATIVE = "a relative path begins at the file that it stands in"
 _VERSION = "this conductor reads files that begin with `version: 1`"
 _MINIMAL = """the smallest chain file is
@@ -38,9 +40,9 @@ agent:
   run: [my-agent]"""
 
 
-def load_chain(path: str, environ: Mapping[str, str]) -> ChainFile:
+def load_chain(path: str, environ: Mapping[str, str], any_kind: bool = False) -> ChainFile:
     """See `conductor.chainfile.load`."""
-    loading = _Loading(environ)
+    loading = _Loading(environ, any_kind)
     try:
         chain = loading.load(path, ())
     except _Unreadable as error:
@@ -62,6 +64,7 @@ class _Loading:
     """
 
     environ: Mapping[str, str]
+    any_kind: bool = False
     loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
     problems: list[Problem] = attrs.field(factory=list)
 
@@ -69,7 +72,8 @@ class _Loading:
         """The chain in a file, or None if it has problems. Raises `_Unreadable`."""
         real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
-            data = _read(path)
+            is_open = path.startswith(_DESCRIPTORS)
+            data = _read(path, any_kind=not opened and (self.any_kind or is_open))
             self.loaded[real] = None
             try:
                 self.loaded[real] = self.chain(path, data, (*opened, (real, path)))
@@ -144,8 +148,12 @@ class _Loading:
         return chain
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, *, any_kind: bool) -> bytes:
+    """What is no regular file is not even opened: that waits for the writer of a named pipe."""
     try:
+        kind = os.stat(path).st_mode
+        if not (any_kind or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _Unreadable(f"this is {_kind(kind)}, not a regular file")
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
@@ -158,6 +166,10 @@ def _read(path: str) -> bytes:
     if len(data) > MAX_FILE_BYTES:
         raise _Unreadable(f"a chain file is at most {MAX_FILE_BYTES // 1024} KiB long")
     return data
+
+
+def _kind(mode: int) -> str:
+    return "a named pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
 
 
 def _decode(path: str, data: bytes) -> Source:

@@ -25,7 +25,8 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
 
     What is allowed but probably a mistake is a warning, and no reason to fail.
 
-    Without --start no program is run; proxies named by `use:` are imported to check their options.
+    Without --start no program is run; proxies named by `use:` are imported to check their options,
+    in another process, within their `start_timeout`.
     With --start each chain is started and initialized, as by an editor, and ended; a chain of
     proxies is tried with the test agent. Exit codes: 0 all is well, 2 there are mistakes, 3 a chain
     did not start.
@@ -61,19 +62,17 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
             problems += exc.problems
             continue
         chains.append(chain)
-        specs = [spec for spec in chain.flat() if spec.use is not None]
-        if specs:
-            from conductor.components.loading import plugin_problems
+        plugins += [spec for spec in chain.flat() if spec.use is not None]
+    warnings: list[Problem] = []
+    if plugins:
+        from conductor.cli.plugin_check import check_plugins
 
-            problems += plugin_problems(specs)
-            plugins += specs
+        for found in check_plugins(plugins):
+            (problems if found.severity == "error" else warnings).append(found)
     if problems:
         report(ChainFileError(list(dict.fromkeys(problems))))
         sys.exit(2)
-    if plugins:
-        from conductor.components.loading import plugin_warnings
-
-        print_problems(plugin_warnings(plugins))
+    print_problems(warnings)
     return chains
 
 

@@ -84,7 +84,7 @@ def _read(path: str) -> ChainFile:
     with lean_imports():
         from conductor.cli.reading import read_file
 
-        return read_file(path)
+        return read_file(path, any_kind=True)
 
 
 def _start_others(started: list[Program], programs: list[Program]) -> None:

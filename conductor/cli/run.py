@@ -20,4 +20,4 @@ def command(file: str) -> None:
     from conductor.cli.reading import read_chain
     from conductor.cli.serve_chain import serve_file
 
-    serve_file(read_chain(file))
+    serve_file(read_chain(file, any_kind=True))

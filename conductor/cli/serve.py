@@ -110,10 +110,11 @@ def command(file: str, **options: Any) -> None:
       acp-conductor serve review.yaml --listen 0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem \\
           --token-file tokens
     """
-    from conductor.cli.reading import read_chain
+    from conductor.cli.reading import check_options, read_chain
     from conductor.server.serving import serve
 
     chain = read_chain(file)
+    check_options(chain)
     serve(chain, _settings(chain.limits.max_message_bytes, **options))
 
 

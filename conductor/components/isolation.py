@@ -25,7 +25,7 @@ from conductor.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.special import ABOUT_PLUGIN
 
-__all__ = ["about", "as_process", "is_required", "read_spec"]
+__all__ = ["about", "as_process", "first_line", "is_required", "read_spec"]
 
 T = TypeVar("T")
 Role = Literal["proxy", "agent"]
@@ -58,6 +58,18 @@ _decoder = msgspec.json.Decoder(_FirstLine)
 def as_process(spec: Spec, role: Role) -> Spec:
     """The plugin of a component as a program; it counts as required until it says otherwise."""
     assert spec.use is not None
+    env = dict(spec.env)
+    if not spec.inherit_env:
+        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
+    # -P: the working directory, somebody's project perhaps, is not where modules are looked for.
+    run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
+    head = first_line(spec, role)
+    return msgspec.structs.replace(spec, run=run, env=env, use=None, stdin_head=head, required=True)
+
+
+def first_line(spec: Spec, role: Role) -> bytes:
+    """What a process has to know to import and make the plugin of a component, as a line."""
+    assert spec.use is not None
     line = _FirstLine(
         name=spec.name,
         use=spec.use,
@@ -74,13 +86,7 @@ def as_process(spec: Spec, role: Role) -> Spec:
         written=_pairs(spec.written),
         withheld=details_are_withheld(),
     )
-    env = dict(spec.env)
-    if not spec.inherit_env:
-        env.setdefault("PATH", os.environ.get("PATH", os.defpath))
-    # -P: the working directory, somebody's project perhaps, is not where modules are looked for.
-    run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
-    head = _encoder.encode(line) + b"\n"
-    return msgspec.structs.replace(spec, run=run, env=env, use=None, stdin_head=head, required=True)
+    return _encoder.encode(line) + b"\n"
 
 
 def read_spec(line: bytes) -> tuple[Spec, Role, bool]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import reduce
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from conductor.chainfile import Place, Problem, structure_options
+from conductor.chainfile import structure_options
 from conductor.chainfile.model import Component as Spec
 from conductor.components.announced import GROUP, announced
 from conductor.errors import ChainFileError, StartError, describe
@@ -29,8 +27,6 @@ __all__ = [
     "instance_of",
     "load_class",
     "make_plugin",
-    "plugin_problems",
-    "plugin_warnings",
 ]
 
 
@@ -62,56 +58,6 @@ class WrongOptions(StartError):
         self.problems = mistakes.problems
         reason = f"its options are wrong\n{mistakes}"
         super().__init__(spec.name, reason, place=str(self.problems[0].place))
-
-
-def plugin_problems(specs: Iterable[Spec], *, options_only: bool = False) -> list[Problem]:
-    """Everything that is wrong with what `use:` names, as far as a look at the classes tells.
-
-    With `options_only`, what cannot be found or imported is left to the chain's start, whose error
-    the client gets to see. What the modules print while they are imported goes to stderr: stdout is
-    the protocol's, or the command's own.
-    """
-    problems: list[Problem] = []
-    with _stdout_aside():
-        for spec in specs:
-            if spec.use is None:
-                continue
-            try:
-                make_plugin(spec)
-            except WrongOptions as exc:
-                problems += exc.problems
-            except StartError as exc:
-                if not options_only:
-                    place = spec.places.get(("use",)) or spec.place or Place.whole(spec.name)
-                    problems.append(Problem(place, exc.reason))
-    return problems
-
-
-def plugin_warnings(specs: Iterable[Spec]) -> list[Problem]:
-    """What is allowed in the options of plugins without problems but is probably a mistake."""
-    warnings: list[Problem] = []
-    with _stdout_aside():
-        for spec in specs:
-            if spec.use is None:
-                continue
-            for option, text in make_plugin(spec).option_warnings():
-                place = spec.places.get(("with", option)) or spec.place or Place.whole(spec.name)
-                warnings.append(Problem(place, f"{spec.name}: {text}", severity="warning"))
-    return warnings
-
-
-@contextmanager
-def _stdout_aside() -> Iterator[None]:
-    """File descriptor 1 is stderr for as long as the block lasts."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def load_class(spec: Spec) -> type[Plugin]:

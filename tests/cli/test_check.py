@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
+
+import psutil
+import pytest
 
 from .conftest import PASS_PROXY
 
@@ -111,3 +116,88 @@ def test_one_that_does_not_start_does_not_keep_the_others_from_it(run, chain_fil
     assert "component 'broken' did not start: it exited with status 7" in result.stderr
     assert "stderr: the reason" in result.stderr
     assert f"in {path}:2:" in result.stderr
+
+
+PLUGIN = """
+import os, subprocess, sys, time
+import attrs
+from conductor.proxy import Proxy
+print("printed by a module")
+{more}
+
+@attrs.define
+class Mine(Proxy):
+    seconds: int = 0
+"""
+WHAT_ENDS_IT = {
+    "sys.exit(5)": "mine.py cannot be imported: SystemExit: 5",
+    "os._exit(5)": "it ended the process that imports it, which exited with status 5",
+    "os.kill(os.getpid(), 9)": "it ended the process that imports it, which was ended by SIGKILL",
+    "time.sleep(1000)": "it was not imported and made within 3 s (start_timeout)",
+    "1 / 0": "mine.py cannot be imported: ZeroDivisionError: division by zero",
+}
+
+
+@pytest.mark.parametrize("more", WHAT_ENDS_IT)
+def test_what_a_module_does_ends_nothing_and_has_its_place(run, chain_file, tmp_path, more):
+    (tmp_path / "mine.py").write_text(PLUGIN.format(more=more))
+    (tmp_path / "fine.py").write_text(PLUGIN.format(more=""))
+    path = chain_file(
+        "proxies:\n"
+        "  - {use: './mine.py:Mine', start_timeout: 3s}\n"
+        "  - {use: './fine.py:Mine', with: {seconds: many}}\n"
+        "agent: {use: test-agent}\n"
+    )
+
+    result = run("check", path)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"{path}:3:11: error: " in result.stderr
+    assert WHAT_ENDS_IT[more] in result.stderr
+    assert f"{path}:4:45: error: seconds: expected a whole number" in result.stderr
+    assert result.stderr.endswith("2 problems\n")
+
+
+def test_what_a_module_starts_does_not_outlive_the_check(run, chain_file, tmp_path):
+    more = "p = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+    more += f"open('{tmp_path}/pid', 'w').write(str(p.pid))"
+    (tmp_path / "mine.py").write_text(PLUGIN.format(more=more))
+
+    result = run("check", chain_file("proxies: [{use: './mine.py:Mine'}]\n"))
+
+    assert (result.returncode, result.stderr) == (0, "printed by a module\n")
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_named_pipe_is_no_chain_file(run, chain_file, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    path = chain_file("proxies:\n  - chain: ./fifo\n  - chain: /dev/zero\nagent: {run: x}\n")
+
+    nested, first = run("check", path), run("check", tmp_path / "fifo")
+
+    assert (nested.returncode, first.returncode) == (2, 2)
+    assert f"{path}:3:12: error: this is a named pipe, not a regular file" in nested.stderr
+    assert f"{path}:4:12: error: this is a device or a socket" in nested.stderr
+    assert "fifo: error: this is a named pipe, not a regular file" in first.stderr
+
+
+def test_a_chain_may_come_from_a_program(tmp_path):
+    command = f"{sys.executable} -m conductor check <(cat {HELLO})"
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=30, cwd=tmp_path
+    )
+
+    assert result.stderr == ""
+    assert "ok: 1 proxy, agent test-agent" in result.stdout
+
+
+def test_serve_checks_plugins_before_it_listens(run, chain_file, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN.format(more=""))
+    path = chain_file(
+        "proxies: [{use: './mine.py:Mine', with: {seconds: x}}]\nagent: {use: test-agent}\n"
+    )
+
+    result = run("serve", path, "--listen", "127.0.0.1:0")
+
+    assert result.returncode == 2
+    assert "error: seconds: expected a whole number" in result.stderr

@@ -25,7 +25,7 @@ _BEFORE: Final = r"[ \t>]*(?:\d{1,7}[ \t]*[→:|\t][ \t]*)?[+\-]?[\"'`]?"
 _LINE: Final = r"[A-Za-z0-9+/]{4,76}={0,2}"
 _AFTER: Final = r"[\"'`,;]*[ \t]*"
 BODY: Final = (
-    rf"(?m:^){_BEFORE}(?P<secret>[A-Za-z0-9+/]{{60,76}}={{0,2}}"
+    rf"(?:(?m:^)|\\n){_BEFORE}(?P<secret>[A-Za-z0-9+/]{{60,76}}={{0,2}}"
     rf"|{_LINE}\r?\n[ \t]*-{{4,5}} ?END {_NAME})"
 )
 """A line of a key, or its last one with the end of the key."""

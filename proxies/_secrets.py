@@ -24,8 +24,9 @@ from proxies._prefixes import SECRET, read
 
 __all__ = ["PATTERNS", "Secrets", "Tail", "check_patterns", "environment_values"]
 
-# RE2 has no lookbehind. `\b` is one, except behind an underscore, which counts as a letter.
-_START: Final = r"(?:\b|_)"
+# RE2 has no lookbehind. `\b` is one, except behind an underscore, which counts as a letter. Escapes
+# of JSON and URLs and colours of terminals end in a letter, too, and are no word.
+_START: Final = r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*[A-Za-z])"
 
 PATTERNS: Final[Mapping[str, str]] = {
     "private-key": HEADER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 
 import pytest
@@ -66,6 +67,16 @@ def test_a_key_that_is_read_by_ranges_shows_no_line(secrets, name, lines):
     # The last line alone is too short to be told from a word.
     assert shown in ([], [whole[-2]] if lines == 1 or len(whole) % lines == 1 else [])
     assert all(len(line) < 60 for line in shown)
+
+
+def test_lines_of_a_key_may_be_in_escaped_json(secrets):
+    lines = KEYS["rsa"][3:-1]
+    text = json.dumps({"stdout": "\n".join(["some of it:", *lines, "done"])})
+
+    shown = secrets.redact(text)
+
+    assert leaked(["", *lines, ""], shown) == []
+    assert shown.startswith('{"stdout": "some of it:\\n[redacted:')
 
 
 @pytest.mark.parametrize("name", KEYS)

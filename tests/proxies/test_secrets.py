@@ -41,6 +41,20 @@ def test_every_pattern_finds_its_kind(secrets, name):
     assert secrets.redact(f"a:\n {EXAMPLES[name]} \nz") == f"a:\n [redacted:{name}:1] \nz"
 
 
+@pytest.mark.parametrize("name", sorted({*PATTERNS} - {"key-body", "url-password"}))
+@pytest.mark.parametrize(
+    "before",
+    ["KEY=", "x_", "\\n", "\\t", "\\u001b", "%3D", "\x1b[31m", "\x1b[01;31m\x1b[K", "é", '{"a":"'],
+)
+def test_a_secret_may_stand_behind_anything_but_a_word(secrets, name, before):
+    text = f"{before}{EXAMPLES[name]}"
+    tail, pieces = Tail(secrets, 1000), [text[at : at + 3] for at in range(0, len(text), 3)]
+
+    shown = f"{before}[redacted:{name}:1]"
+    assert secrets.redact(text) == shown
+    assert "".join(map(tail.feed, pieces)) + tail.flush() == shown
+
+
 @pytest.mark.parametrize(
     "text",
     ["ask-me-anything-you-like-please", "https://example.com:8080/a@b", "AKIA is a prefix", "sk-1"],

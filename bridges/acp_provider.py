@@ -56,6 +56,8 @@ class Server:
     session: str | None = None
     """The ACP session that it was declared for, once that has an id."""
     way: Opening | None = None
+    connections: set[str] = attrs.field(factory=set)
+    """Ids of a native agent's connections that the bridge carries."""
     active: int = 0
     waiting: deque[_Stateless] = attrs.field(factory=deque)
     """Requests that are sent when others are answered."""
@@ -124,6 +126,9 @@ class AcpProvider:
             connection = connection_of(result) if result is not None else None
             if connection is None:
                 failed(error or encode_error(INTERNAL_ERROR, "mcp/connect gave no connectionId"))
+                return
+            if connection in self._routes.connections:
+                failed(encode_error(INTERNAL_ERROR, "mcp/connect gave a connectionId in use"))
                 return
             self._connection = connection
             self._told_session = session is not None

@@ -43,7 +43,7 @@ SESSION_KEY: Final = "sessionId"
 
 ConnectKey: TypeAlias = Literal["serverId", "acpId"]
 
-_encode = msgspec.json.Encoder().encode
+_encode_text = msgspec.json.Encoder().encode
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -232,6 +232,14 @@ def message_params(
 
 def _meta(session: str | None) -> bytes:
     return b',"_meta":{"%b":%b}' % (SESSION_KEY.encode(), _encode(session)) if session else b""
+
+
+def _encode(text: str | None) -> bytes:
+    """A text as JSON; half an emoji, which msgspec refuses, is escaped."""
+    try:
+        return _encode_text(text)
+    except UnicodeEncodeError:
+        return json.dumps(text).encode()
 
 
 def _dumps(value: Any) -> Raw:

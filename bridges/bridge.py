@@ -53,6 +53,9 @@ __all__ = ["McpBridge"]
 _SDK_CLIENT: Final = "mcp.client.streamable_http"
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
+_MAX_LINKS: Final = 64
+"""Connections that an agent may have to one server of a session."""
+
 log = get_logger(component="mcp-bridge")
 
 
@@ -134,8 +137,8 @@ class McpBridge(Proxy):
             self._forget(session)
 
     async def _set_up_bridged(self, params: bytes, forward: Any, session: AgentSession) -> bytes:
-        earlier = self._sessions.get(session.id or "", [])
-        own = {each.server.name: each.name for each in earlier} if self._shared.enforced else {}
+        given = self._sessions.get(session.id or "", []) if self._shared.enforced else []
+        own = {each.server.name: each.name for each in given}
         set_up = SetUp(session, own)
         declared = set_up.declared
         try:
@@ -169,6 +172,7 @@ class McpBridge(Proxy):
         self._agent_sessions[session.id] = session
         for declaration in declared:
             declaration.server.session = session.id
+        earlier = self._sessions.get(session.id, [])
         for declaration in earlier:
             self._offers.door.void(declaration.token)  # no new shim; what runs, runs on
         unused = [declaration for declaration in earlier if not declaration.links]
@@ -242,8 +246,10 @@ class McpBridge(Proxy):
             id = entry.get("serverId", entry.get("id"))
             if entry.get("type") == "acp" and isinstance(id, str):
                 known = self._native.servers.get(id)
-                way = known.way if known is not None else None
-                found.append(Server(id, str(entry.get("name")), entry, session_of(params), way))
+                server = Server(id, str(entry.get("name")), entry, session_of(params))
+                if known is not None:
+                    server.way, server.connections = known.way, known.connections
+                found.append(server)
 
         rewrite(params, note)
         self._native.servers.update({server.id: server for server in found})
@@ -282,6 +288,9 @@ class McpBridge(Proxy):
     async def _welcome(self, declaration: object, transport: SocketTransport) -> None:
         """One shim, from its token to its end."""
         assert isinstance(declaration, Declaration)
+        if len(declaration.links) >= _MAX_LINKS:
+            log.warning("a connection is refused: too many for one server", name=declaration.name)
+            return
         consumer = ShimConsumer(transport, self._flusher, Limits().max_message_bytes)
         link = consumer.link = Link(consumer, lambda link: Opening(link, self))
         self._open_link(declaration, link)

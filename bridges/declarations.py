@@ -47,7 +47,11 @@ class Abilities:
 
 
 def abilities(result: bytes) -> Abilities:
-    answer = msgspec.json.decode(result)
+    """What is nested too deep to be read says nothing."""
+    try:
+        answer = _loads(Raw(result))
+    except (ValueError, RecursionError):
+        return Abilities()
     if not isinstance(answer, dict):
         return Abilities()
     version = 2 if answer.get("protocolVersion") == 2 else 1

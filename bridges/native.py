@@ -8,7 +8,7 @@ whose messages come from the agent's own connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
@@ -25,6 +25,7 @@ from bridges.bindings import (
 )
 from bridges.link import Cancel, Link, Mode
 from conductor.bridging import (
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     Answered,
@@ -35,6 +36,9 @@ from conductor.bridging import (
 from conductor.proxy import Peer, RequestError
 
 __all__ = ["NativeSide"]
+
+_MAX_LINKS: Final = 64
+"""Connections that an agent may have to one server."""
 
 
 class Owner(Routes, Protocol):
@@ -61,6 +65,8 @@ class NativeSide:
     servers: dict[str, Server] = attrs.field(factory=dict)
     links: dict[str, Link] = attrs.field(factory=dict)
     """By connection id, or by server id for the stateless binding."""
+    server_of: dict[str, Server] = attrs.field(factory=dict)
+    """The servers of connections."""
 
     async def connect(self, carried: Carried, forward: Any) -> Any:
         key = "acpId" if isinstance(carried.acpId, str) else "serverId"
@@ -82,8 +88,13 @@ class NativeSide:
         connection = f"acp-conductor:{self.owner.new_request_id()}"
         consumer = _Connected(self.owner, connection)
 
+        if len(server.connections) >= _MAX_LINKS:
+            raise RequestError(INVALID_REQUEST, f"More than {_MAX_LINKS} connections to one server")
+
         def begin(link: Link) -> Mode:
             self.links[connection] = link
+            server.connections.add(connection)
+            self.server_of[connection] = server
             answer(msgspec.json.encode({"connectionId": connection}), None)
             return self.begin(link)
 
@@ -125,13 +136,18 @@ class NativeSide:
         if link is None:
             return await forward()
         link.close()
+        server = self.server_of.pop(str(carried.connectionId), None)
+        if server is not None:
+            server.connections.discard(str(carried.connectionId))
         return {}
 
     def release(self, server: Server) -> None:
         self.servers.pop(server.id, None)
-        link = self.links.pop(server.id, None)
-        if link is not None:
-            link.close()
+        for key in (server.id, *server.connections):
+            self.server_of.pop(key, None)
+            link = self.links.pop(key, None)
+            if link is not None:
+                link.close()
 
     def _ask(self, link: Link, carried: Carried) -> None:
         def cancelled() -> None:

@@ -33,6 +33,8 @@ from conductor.bridging import (
 __all__ = ["NewToOld"]
 
 _encode = msgspec.json.Encoder().encode
+_MAX_PARKED: Final = 64
+"""Requests whose consumer was asked for input and has not tried again; the oldest is given up."""
 _RESERVED: Final = "io.modelcontextprotocol/"
 
 
@@ -179,6 +181,8 @@ class NewToOld(Mode):
                 requests[key]["params"] = Raw(bytes(question.params))
         call, work.call = work.call, None
         work.state = secrets.token_urlsafe(16)
+        if len(self._parked) >= _MAX_PARKED:
+            self._give_up(self._parked.pop(next(iter(self._parked))))
         self._parked[work.state] = work
         work.cancel = self.link.detach(call)
         result = {
@@ -187,6 +191,13 @@ class NewToOld(Mode):
             "requestState": work.state,
         }
         self.link.reply(call, _encode(result), None)
+
+    def _give_up(self, work: _Work) -> None:
+        for question in (*work.asked.values(), *work.waiting):
+            question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        work.cancel()
+        if work in self._working:
+            self._working.remove(work)
 
     def _go_on(self, call: Call, members: dict[str, Raw]) -> None:
         """The consumer tries again, with what it was asked for."""

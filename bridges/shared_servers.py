@@ -45,6 +45,7 @@ _LISTS: Final = {
 _USES: Final = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/subscribe", "completion/complete"}
 )
+_MAX_PINGS: Final = 8
 _PATIENCE: Final = 1.0
 """Seconds that a prompt waits for the agent to read tool lists."""
 
@@ -168,7 +169,8 @@ class Screen:
     told: trio.Event = attrs.field(factory=trio.Event)
     """Set while no list of tools is awaited."""
     _modern: bool = attrs.field(default=False, init=False)
-    _pinged: bool = attrs.field(default=False, init=False)
+    _pings: int = attrs.field(default=0, init=False)
+    """Pings that the agent has not answered."""
     _tools: bytes | None = attrs.field(default=None, init=False)
     """The server's tools, to answer at once when the agent asks again."""
 
@@ -188,6 +190,7 @@ class Screen:
         the prompt that waits.
         """
         if self._tools is not None or not self.shared.shows(self.session):
+            self.told.set()  # what waits for an earlier list waits no longer
             self.told = trio.Event()
         self.link.consumer.notify(TOOLS_CHANGED, None)
 
@@ -241,15 +244,17 @@ class Screen:
 
     def _ping(self) -> None:
         """Set `told` when the agent has read what it was sent before."""
-        if self._modern:
-            self.told.set()  # such a client is not asked anything
-        elif not self._pinged:
-            self._pinged = True
-            self.link.consumer.request("ping", None, self._ponged)
+        told = self.told
+        if self._modern or self._pings >= _MAX_PINGS:
+            told.set()  # such a client is not asked anything, or does not answer
+            return
 
-    def _ponged(self, result: bytes | None, error: bytes | None) -> None:
-        self._pinged = False
-        self.told.set()
+        def ponged(result: bytes | None, error: bytes | None) -> None:
+            self._pings -= 1
+            told.set()  # not a later one: that is for a later list
+
+        self._pings += 1
+        self.link.consumer.request("ping", None, ponged)
 
 
 def _called(params: Payload | None) -> tuple[str, Any]:

@@ -168,7 +168,12 @@ async def chatting(name: str = "OpenCode") -> AsyncIterator[Chat]:
     async with trio.open_nursery() as nursery:
         sharing, bridge = Sharing(nursery, name), McpBridge()
         async with open_chain(bridge, sharing.agent, bridged=False) as client:
-            client.handlers["mcp/connect"] = lambda params: {"connectionId": params["serverId"]}
+            numbers = itertools.count(1)
+
+            def connect(params):
+                return {"connectionId": f"{params['serverId']}.{next(numbers)}"}
+
+            client.handlers["mcp/connect"] = connect
             client.handlers["mcp/disconnect"] = lambda params: {}
             client.handlers["mcp/message"] = answer
             await client.initialize()
@@ -184,7 +189,7 @@ def answer(params):
         case "tools/list":
             return {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
         case "tools/call":
-            return {"of": params["connectionId"]}
+            return {"of": params["connectionId"].partition(".")[0]}
         case "prompts/list":
             return {"prompts": [{"name": "ask"}]}
         case "resources/list":
@@ -342,7 +347,7 @@ async def test_new_tools_of_a_server_are_shown():
 
         on.client.handlers["mcp/message"] = more
         lists = on.sharing.servers["notes"].lists
-        carried = {"connectionId": "a", "method": "notifications/tools/list_changed"}
+        carried = {"connectionId": "a.1", "method": "notifications/tools/list_changed"}
         on.client.notify("mcp/message", carried)
         while on.sharing.servers["notes"].lists == lists:
             await trio.lowlevel.checkpoint()

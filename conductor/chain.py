@@ -20,7 +20,7 @@ import trio
 from conductor.components.base import Component, Host
 from conductor.connection.connection import Connection
 from conductor.connection.pump import HIGH_WATER, Flusher, Gate, pump, write_backlog
-from conductor.errors import ChainFileError, ComponentError, StartError
+from conductor.errors import ChainFileError, ComponentError, ConductorError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.masking import masked
@@ -37,7 +37,7 @@ from conductor.transport.spawning import end_early
 if TYPE_CHECKING:
     from conductor.routing.parking import Parking
 
-__all__ = ["Chain", "Ending"]
+__all__ = ["Chain", "Ending", "Explained"]
 
 _LOOK_AGAIN = 0.1
 """Seconds after which a client that is waited for is looked at: whether it is still there."""
@@ -60,6 +60,15 @@ class Ending(msgspec.Struct, frozen=True):
     error: ComponentError | None = None
 
 
+class Explained(msgspec.Struct, frozen=True):
+    """For `Chain.explained`: where the user finds more."""
+
+    file: str | None = None
+    """The chain file."""
+    log: str | None = None
+    """The file that our stderr goes to, if it is one."""
+
+
 @attrs.define(eq=False, repr=False)
 class Chain(Host):
     """Serves one client.
@@ -78,6 +87,8 @@ class Chain(Host):
     """Whether MCP servers over ACP are welcome whatever the agent can do."""
     abandon: Callable[[Ending], None] | None = None
     """Called at the end of all that can be done, if a component does not end; else `run` waits."""
+    explained: Explained | None = None
+    """What an agent that explains a failed start knows; without it the client gets the error."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Wire = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -91,7 +102,7 @@ class Chain(Host):
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _notices: Notices = attrs.field(factory=Notices, init=False)
-    _start_error: ComponentError | None = attrs.field(default=None, init=False)
+    _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _stopping: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -106,6 +117,7 @@ class Chain(Host):
             amend=self._amend,
             opened=self._opened,
             closed=self._refused,
+            explain=None if self.explained is None else self._explain,
         )
 
     async def run(self) -> Ending:
@@ -266,12 +278,9 @@ class Chain(Host):
             for component in started:
                 component.kill()
                 self._nursery.start_soon(component.run)
-            if isinstance(exc, ChainFileError):
-                exc = StartError("conductor", str(exc))
             self._start_error = exc
-            if untold := exc.untold():
-                log.error("the chain did not start", error=str(exc), **untold)
-            raise exc from None
+            log.error("the chain did not start", error=masked(str(exc)), **exc.untold())
+            raise
         finally:
             end_early()
         self.components = components
@@ -291,6 +300,20 @@ class Chain(Host):
         if self.client.wrapped is None:
             raise StartError("conductor", "the chain has no agent")
         return self.client.wrapped  # a chain of nothing: what comes in goes to the successor
+
+    def _explain(self, error: bytes) -> str:
+        """What the explaining agent says about a failed start."""
+        from conductor.routing.explaining import client_name, explanation
+
+        assert self.explained is not None
+        refused = (each.name for each in reversed(self.components) if _has_refused(each))
+        return explanation(
+            error,
+            component=None if self._start_error is not None else next(refused, None),
+            file=self.explained.file,
+            log=self.explained.log,
+            client=client_name(self._door.params),
+        )
 
     def _amend(self, result: bytes) -> bytes:
         return with_acp(result) if self.bridged else result
@@ -474,3 +497,9 @@ class Chain(Host):
 
     def _report(self, event: str, detail: str) -> None:
         log.warning(event, sender="client", detail=detail)
+
+
+def _has_refused(component: Component) -> bool:
+    """Whether a component answered its initialization with an error of its own."""
+    initialization = getattr(component, "initialization", None)
+    return initialization is not None and initialization.refused

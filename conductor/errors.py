@@ -58,6 +58,10 @@ def details_are_withheld() -> bool:
 class ConductorError(Exception):
     """Base of every error that the conductor raises on purpose."""
 
+    def untold(self) -> dict[str, Any]:
+        """What the client is not told, for the log."""
+        return {}
+
 
 class ChainFileError(ConductorError):
     """A chain file has mistakes; `problems` holds all of them, in the order of the file."""

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import (
+    ChainFileError,
     ComponentError,
     RequestCancelled,
     RequestError,
@@ -161,6 +162,10 @@ def error_of(exc: BaseException) -> bytes:
     if isinstance(exc, ComponentError):
         message, data = exc.told()
         return encode_error(INTERNAL_ERROR, masked(message), masked_value(data))
+    if isinstance(exc, ChainFileError) and not details_are_withheld():
+        problems = [masked(str(problem)) for problem in exc.problems]
+        message = "\n\n".join(["the chain cannot start because of its chain file:", *problems])
+        return encode_error(INTERNAL_ERROR, message, {"problems": problems})
     text = type(exc).__name__ if details_are_withheld() else masked(describe(exc))
     return encode_error(INTERNAL_ERROR, "Internal error", text)
 

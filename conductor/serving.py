@@ -15,7 +15,7 @@ from typing import Literal, NoReturn
 
 import trio
 
-from conductor.chain import Chain, Ending
+from conductor.chain import Chain, Ending, Explained
 from conductor.components.base import Component
 from conductor.limits import Limits
 from conductor.transport.inherited import open_missing_stdio
@@ -36,8 +36,14 @@ def serve_stdio(
     limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
+    explained: Explained | None = None,
+    unusable: bool = False,
 ) -> NoReturn:
-    """Serve until the end, then exit the process with the code that says how it ended."""
+    """Serve until the end, then exit the process with the code that says how it ended.
+
+    `explained`: answer a failed start as `Chain.explained` has it. `unusable`: the chain file is
+    known to have mistakes, which is the exit code's reason (2) unless the chain starts after all.
+    """
     open_missing_stdio()
     adopt_orphans()
     signals: list[int] = []
@@ -48,7 +54,7 @@ def serve_stdio(
         kill_descendants()
         exit_now(exit_code(ending, signals))
 
-    async def main() -> Ending:
+    async def main() -> tuple[Ending, bool]:
         with claim_stdio() as transport, Plane.installed():
             chain = Chain(
                 transport,
@@ -58,18 +64,20 @@ def serve_stdio(
                 stop_timeout=stop_timeout,
                 bridged=bridged,
                 abandon=leave,
+                explained=explained,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_obey_signals, chain, signals, transport.read_fd)
                 ending = await chain.run()
                 nursery.cancel_scope.cancel()
-        return ending
+        return ending, chain.initialized.is_set()
 
     try:
-        ending = trio.run(main)
+        ending, started = trio.run(main)
     finally:
         kill_descendants()
-    exit_now(exit_code(ending, signals))
+    code = exit_code(ending, signals)
+    exit_now(2 if unusable and not started and not signals else code)
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:

@@ -57,6 +57,7 @@ def build_chain(
         agent=components[-1] if file.agent else None,
         mcp_bridge=file.mcp_bridge,
         limits=Limits(**attrs.asdict(file.limits)),
+        on_start_failure=file.on_start_failure,
     )
 
 

@@ -24,6 +24,7 @@ from conductor.chainfile.model import (
     OnCancelTimeout,
     OnFailure,
     OnStall,
+    OnStartFailure,
     Restarts,
 )
 from conductor.chainfile.problems import closest
@@ -235,6 +236,7 @@ class File:
     agent: AgentItem | None = None
     mcp_bridge: McpBridge = "auto"
     limits: Bounds = attrs.field(factory=Bounds)
+    on_start_failure: OnStartFailure | None = None
 
 
 def file_converter(directory: str) -> cattrs.Converter:

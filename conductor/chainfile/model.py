@@ -26,6 +26,7 @@ __all__ = [
     "OnCancelTimeout",
     "OnFailure",
     "OnStall",
+    "OnStartFailure",
     "Restarts",
     "Tls",
     "ValuePath",
@@ -41,6 +42,7 @@ Dialect: TypeAlias = Literal["proxy", "_proxy"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
 OnCancelTimeout: TypeAlias = Literal["answer", "restart"]
 OnFailure: TypeAlias = Literal["restart", "bypass", "end_chain"]
+OnStartFailure: TypeAlias = Literal["explain", "error"]
 McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
 ValuePath: TypeAlias = tuple[str | int, ...]
@@ -180,6 +182,8 @@ class ChainFile(msgspec.Struct, frozen=True):
     agent: Component | None = None
     mcp_bridge: McpBridge = "auto"
     limits: Limits = Limits()
+    on_start_failure: OnStartFailure | None = None
+    """What `run` answers to `initialize` when the chain does not start; None is its default."""
 
     def flat(self) -> tuple[Component, ...]:
         """The components as messages meet them on their way from the client to the agent.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 from conductor.cli.usage import components_of
@@ -12,7 +14,16 @@ __all__ = ["command"]
 @click.command("agent")
 @click.argument("components", nargs=-1, required=True, metavar="[PROXY]... AGENT")
 @click.option("-n", "--name", default="conductor", help="A name for logs and traces.")
-def command(components: tuple[str, ...], name: str) -> None:
+@click.option(
+    "--on-start-failure",
+    type=click.Choice(["explain", "error"]),
+    default="error",
+    show_default=True,
+    help="As for `run`.",
+)
+def command(
+    components: tuple[str, ...], name: str, on_start_failure: Literal["explain", "error"]
+) -> None:
     """Serve a chain to the editor that started this, on stdin and stdout.
 
     Each component is one argument: a command as a shell would split it, with NAME=value in front
@@ -25,4 +36,4 @@ def command(components: tuple[str, ...], name: str) -> None:
     """
     from conductor.cli.serve_chain import serve
 
-    serve(components_of(components), mode="agent")
+    serve(components_of(components), mode="agent", on_start_failure=on_start_failure)

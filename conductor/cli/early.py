@@ -20,6 +20,7 @@ TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that an agent can 
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
     from conductor.chainfile.glance import Program
+    from conductor.errors import ChainFileError
 
 __all__ = ["serve_plainly"]
 
@@ -48,14 +49,28 @@ def _serve_file(path: str) -> None:
     from conductor.cli.lean import import_composer, import_msgspec_and_trio
 
     import_composer()
-    if os.path.isfile(path) and _client_has_spoken():
-        chain = _read_while_programs_start(path)
-    else:
-        chain = _read_before_programs_start(path)
+    try:
+        if os.path.isfile(path) and _client_has_spoken():
+            chain = _read_while_programs_start(path)
+        else:
+            chain = _read_before_programs_start(path)
+    except _chain_file_error() as exc:
+        _end_what_started()
+        import_msgspec_and_trio()
+        from conductor.cli.serve_chain import serve_unusable
+
+        serve_unusable(path, exc)
     import_msgspec_and_trio()
     from conductor.cli.serve_chain import serve_file
 
     serve_file(chain)
+
+
+def _chain_file_error() -> type[ChainFileError]:
+    """Called when an exception is raised: to import the class takes the time of `typing`."""
+    from conductor.errors import ChainFileError
+
+    return ChainFileError
 
 
 def _read_before_programs_start(path: str) -> ChainFile:
@@ -82,9 +97,9 @@ def _read(path: str) -> ChainFile:
     from conductor.cli.lean import lean_imports
 
     with lean_imports():
-        from conductor.cli.reading import read_file
+        from conductor.chainfile import load
 
-        return read_file(path, any_kind=True)
+        return load(path, any_kind=True)
 
 
 def _start_others(started: list[Program], programs: list[Program]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from conductor.cli.usage import components_of
@@ -23,9 +25,18 @@ def command(components: tuple[str, ...], name: str) -> None:
       acp-conductor proxy tools.yaml
       acp-conductor proxy "uvx notes-proxy" "python approve.py"
     """
-    from conductor.cli.reading import read_chain
-    from conductor.cli.serve_chain import serve, serve_file
+    from conductor.cli.serve_chain import serve, serve_path
 
-    if len(components) == 1 and components[0].endswith((".yaml", ".yml")):
-        serve_file(read_chain(components[0], "proxies"))
+    if len(components) == 1 and _is_chain_file(components[0]):
+        serve_path(components[0], "proxy")
     serve(components_of(components), mode="proxy")
+
+
+def _is_chain_file(word: str) -> bool:
+    """Whether a word is the path of a chain file, not a command that ends with one.
+
+    A path with a space in it is one if there is such a file.
+    """
+    if not word.endswith((".yaml", ".yml")):
+        return False
+    return os.path.isfile(word) or not any(char.isspace() for char in word)

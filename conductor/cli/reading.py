@@ -1,47 +1,41 @@
-"""Reading chain files for a command: what is wrong with them goes to stderr, with exit code 2."""
+"""Reading chain files for a command. What is wrong with them goes to stderr, with exit code 2."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from conductor.chainfile import ChainFile, Problem, load
+from conductor.chainfile import ChainFile, Place, Problem, load
 from conductor.errors import ChainFileError
 from conductor.masking import hide_environment, masked
 
-__all__ = ["check_options", "print_problems", "read_chain", "read_file", "report"]
+__all__ = ["Need", "check_options", "load_chain", "print_problems", "read_chain", "report"]
+
+Need: TypeAlias = Literal["agent", "proxies", "either"]
 
 
-def read_chain(
-    path: str,
-    need: Literal["agent", "proxies", "either"] = "either",
-    *,
-    any_kind: bool = False,
-) -> ChainFile:
+def read_chain(path: str, need: Need = "either") -> ChainFile:
     """The chain of a file; exits with 2, and every problem on stderr, if it has any. Plugins are
     imported when the chain starts, where they run."""
-    chain = read_file(path, any_kind=any_kind)
-    if need == "agent" and chain.agent is None:
-        print(
-            f"{path}: error: this chain has no `agent:`; it can be part of another", file=sys.stderr
-        )
-        sys.exit(2)
-    if need == "proxies" and chain.agent is not None:
-        place = chain.agent.place or path
-        print(f"{place}: error: a chain of proxies must not have an `agent:`", file=sys.stderr)
-        sys.exit(2)
-    return chain
-
-
-def read_file(path: str, *, any_kind: bool = False) -> ChainFile:
-    """The same, whatever it is for. `any_kind`: see `conductor.chainfile.load`."""
     try:
-        return load(path, any_kind=any_kind)
+        return load_chain(path, need)
     except ChainFileError as exc:
         report(exc)
         sys.exit(2)
+
+
+def load_chain(path: str, need: Need = "either", *, any_kind: bool = False) -> ChainFile:
+    """The same, with the problems as `ChainFileError`. `any_kind`: see `chainfile.load`."""
+    chain = load(path, any_kind=any_kind)
+    if need == "agent" and chain.agent is None:
+        message = "this chain has no `agent:`; it can be part of another"
+        raise ChainFileError([Problem(Place.whole(path), message)])
+    if need == "proxies" and chain.agent is not None:
+        message = "a chain of proxies must not have an `agent:`"
+        raise ChainFileError([Problem(chain.agent.place or Place.whole(path), message)])
+    return chain
 
 
 def check_options(chain: ChainFile) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import click
 
 __all__ = ["command"]
@@ -9,15 +11,23 @@ __all__ = ["command"]
 
 @click.command("run")
 @click.argument("file", type=click.Path())
-def command(file: str) -> None:
+@click.option(
+    "--on-start-failure",
+    type=click.Choice(["explain", "error"]),
+    help="When the chain does not start: an agent that explains why in the chat and tries again "
+    "with each new session, or an error as the answer to `initialize`. The default is the chain "
+    "file's `on_start_failure`, or explain.",
+)
+def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> None:
     """Serve the chain of FILE to the editor that started this, on stdin and stdout.
+
+    A mistake in FILE is told to the editor, too.
 
     \b
     Examples:
       acp-conductor run chains/hello.yaml
       acp-conductor --log debug run ~/chains/review.yaml
     """
-    from conductor.cli.reading import read_chain
-    from conductor.cli.serve_chain import serve_file
+    from conductor.cli.serve_chain import serve_path
 
-    serve_file(read_chain(file, any_kind=True))
+    serve_path(file, on_start_failure=on_start_failure)

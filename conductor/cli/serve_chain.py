@@ -3,47 +3,166 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from typing import Literal
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from typing import Literal, NoReturn, TypeAlias
 
-from conductor.chainfile.model import ChainFile, Component
+import attrs
+
+from conductor.chain import Explained
+from conductor.chainfile.model import ChainFile, Component, OnStartFailure
+from conductor.cli.reading import load_chain, report
 from conductor.components.base import Component as Built
 from conductor.components.build import build
+from conductor.errors import ChainFileError
 from conductor.serving import serve_stdio
 
-__all__ = ["serve", "serve_file"]
+__all__ = ["serve", "serve_file", "serve_path", "serve_unusable"]
+
+Mode: TypeAlias = Literal["agent", "proxy"]
 
 
-def serve(components: Sequence[Component], *, mode: Literal["agent", "proxy"]) -> None:
+def serve(
+    components: Sequence[Component], *, mode: Mode, on_start_failure: OnStartFailure = "error"
+) -> NoReturn:
     """Serve components that the command line names; never returns."""
-    serve_file(
-        ChainFile(
-            path="<command line>",
-            name="conductor",
-            proxies=tuple(components if mode == "proxy" else components[:-1]),
-            agent=None if mode == "proxy" else components[-1],
-        )
+    chain = ChainFile(
+        path="<command line>",
+        name="conductor",
+        proxies=tuple(components if mode == "proxy" else components[:-1]),
+        agent=None if mode == "proxy" else components[-1],
+    )
+    explained = _explained(None) if on_start_failure == "explain" else None
+    _serve(chain, lambda: _built(chain), explained)
+
+
+def serve_path(
+    path: str, mode: Mode | None = None, on_start_failure: OnStartFailure | None = None
+) -> NoReturn:
+    """Serve the chain of a file; never returns. A file with mistakes is told to the client.
+
+    `mode` None takes either, and a pipe, too. `on_start_failure`, if given, is stronger than the
+    file's own.
+    """
+    try:
+        chain = load_chain(path, _NEED[mode], any_kind=mode is None)
+    except ChainFileError as exc:
+        serve_unusable(path, exc, mode or "agent", on_start_failure)
+    serve_file(chain, on_start_failure)
+
+
+def serve_file(chain: ChainFile, on_start_failure: OnStartFailure | None = None) -> NoReturn:
+    """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
+    mode: Mode = "proxy" if chain.agent is None else "agent"
+    explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
+    explained = _explained(chain.path) if explains and mode == "agent" else None
+    _serve(chain, _Reader(chain.path, mode, chain).make, explained)
+
+
+def serve_unusable(
+    path: str,
+    error: ChainFileError,
+    mode: Mode = "agent",
+    on_start_failure: OnStartFailure | None = None,
+) -> NoReturn:
+    """Serve a file with mistakes: stderr has them, and so has the answer to `initialize`.
+
+    The file is read again for every attempt to start. Somebody at a terminal is no client.
+    """
+    report(error)
+    if os.isatty(0):
+        sys.exit(2)
+    explains = (on_start_failure or "explain") == "explain" and mode == "agent"
+    serve_stdio(
+        _Reader(path, mode, error).make,
+        mode=mode,
+        bridged=False,
+        explained=_explained(path) if explains else None,
+        unusable=True,
     )
 
 
-def serve_file(chain: ChainFile) -> None:
-    """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
-    specs = chain.flat()
-    mode: Literal["agent", "proxy"] = "proxy" if chain.agent is None else "agent"
+@attrs.define
+class _Reader:
+    """Makes the components of a chain file, which is read anew for every attempt but the first."""
 
-    def make() -> list[Built]:
+    path: str
+    mode: Mode
+    known: ChainFile | ChainFileError
+    """What the last reading came to."""
+    _tried: bool = False
+
+    def make(self) -> list[Built]:
+        if self._tried and not _can_be_read_once(self.path):
+            self._read()
+        self._tried = True
+        if isinstance(self.known, ChainFileError):
+            raise self.known
+        return _built(self.known)
+
+    def _read(self) -> None:
+        _forget_plugin_files()
         try:
-            return build(specs, mode=mode, mcp_bridge=chain.mcp_bridge)
-        finally:
-            _collect_garbage()
+            self.known = load_chain(self.path, _NEED[self.mode])
+        except ChainFileError as exc:
+            self.known = exc
 
+
+def _can_be_read_once(path: str) -> bool:
+    """Whether a path is a pipe, as in `run <(make-a-chain)`."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+_NEED: dict[Mode | None, Literal["agent", "proxies", "either"]] = {
+    "agent": "agent",
+    "proxy": "proxies",
+    None: "either",
+}
+
+
+def _serve(
+    chain: ChainFile, make: Callable[[], Sequence[Built]], explained: Explained | None
+) -> NoReturn:
     serve_stdio(
         make,
-        mode=mode,
+        mode="proxy" if chain.agent is None else "agent",
         limits=chain.limits,
-        stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
+        stop_timeout=max((spec.stop_timeout for spec in chain.flat()), default=5.0),
         bridged=False,  # the bridge knows, and says, what the agent can be given
+        explained=explained,
     )
+
+
+def _built(chain: ChainFile) -> list[Built]:
+    mode: Mode = "proxy" if chain.agent is None else "agent"
+    try:
+        return build(chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge)
+    finally:
+        _collect_garbage()
+
+
+def _explained(path: str | None) -> Explained:
+    return Explained(file=None if path is None else os.path.abspath(path), log=_stderr_file())
+
+
+def _stderr_file() -> str | None:
+    """The file that stderr is redirected to, where that can be known."""
+    try:
+        if stat.S_ISREG(os.fstat(2).st_mode):
+            return os.readlink("/proc/self/fd/2")
+    except OSError:
+        pass
+    return None
+
+
+def _forget_plugin_files() -> None:
+    """What was imported of plugin files may be what was wrong."""
+    if "conductor.components.plugin_files" in sys.modules:
+        from conductor.components.plugin_files import forget_files
+
+        forget_files()
 
 
 def _collect_garbage() -> None:

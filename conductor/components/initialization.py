@@ -57,6 +57,8 @@ class Initialization:
     changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     result: dict[str, Any] | None = attrs.field(default=None, init=False)
     """What the component answered, once it has."""
+    refused: bool = attrs.field(default=False, init=False)
+    """Whether it answered with an error, which was passed on as it is."""
     reply: Callable[[Call, Payload | None, Payload | None], None] = attrs.field(init=False)
     """Takes the answer for whoever asked: the predecessor, unless this is set to something else."""
     _asker: Call | None = attrs.field(default=None, init=False)
@@ -181,6 +183,7 @@ class Initialization:
         assert asker is not None
         self._own = self._asker = None
         self._set_deadline(float("inf"))
+        self.refused = result is None
         if result is not None:
             self.done = True
             try:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from conductor.proxy.importing import importing_plugin
 
-__all__ = ["import_file"]
+__all__ = ["forget_files", "import_file"]
 
 _PREFIX: Final = "acp_plugin_files_"
 _NEVER_BESIDE: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
@@ -59,6 +59,13 @@ def import_file(path: str) -> ModuleType:
                 del sys.modules[added]
         raise
     return module
+
+
+def forget_files() -> None:
+    """Forget the modules of plugin files, so that they are imported anew."""
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.startswith(_PREFIX) and "." in name]:
+        del sys.modules[name]
 
 
 def _package(directory: str) -> str:

@@ -92,5 +92,8 @@ def chain_file(tmp_path: Path) -> Callable[..., Path]:
 def start_file(
     start: Callable[..., Editor], chain_file: Callable[..., Path]
 ) -> Callable[..., Editor]:
-    """Write a chain file, and start `acp-conductor run` with it."""
-    return lambda agent, *proxies, **keys: start("run", str(chain_file(agent, *proxies, **keys)))
+    """Write a chain file, and start `acp-conductor run` with it. A failed start is an error."""
+    error = {"on_start_failure": "error"}
+    return lambda agent, *proxies, **keys: start(
+        "run", str(chain_file(agent, *proxies, **error | keys))
+    )

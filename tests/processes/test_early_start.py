@@ -36,10 +36,7 @@ def run(chain, **options):
 
 
 def test_who_has_said_nothing_is_told_and_nothing_starts(chain):
-    read, write = os.pipe()
-    done = run(chain, stdin=read)
-    os.close(read)
-    os.close(write)
+    done = run(chain, stdin=subprocess.DEVNULL)
 
     assert done.returncode == 2
     assert "found `nonsense`" in done.stderr
@@ -51,6 +48,7 @@ def test_who_has_asked_already_is_told_and_nothing_stays(chain):
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
 
     assert done.returncode == 2
+    assert json.loads(done.stdout)["result"]["agentInfo"]["name"] == "acp-conductor"
     assert "found `nonsense`" in done.stderr
     started = chain.parent / "started"
     if started.exists():
@@ -70,6 +68,7 @@ def with_plugin(tmp_path):
         )
         path = tmp_path / "chain.yaml"
         path.write_text(f"""version: 1
+on_start_failure: error
 proxies:
   - {{use: "./plugin.py:Plugin", with: {options}}}
 agent:
@@ -170,6 +169,7 @@ agent:
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
 
     assert done.returncode == 2
+    assert json.loads(done.stdout)["result"]["agentInfo"]["name"] == "acp-conductor"
     assert "nonsense" in done.stderr
     wait_gone(started_by(chain))
 

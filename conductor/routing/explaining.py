@@ -1,0 +1,244 @@
+"""A small agent for a chain that did not start: it answers each prompt with what is wrong. Pure.
+
+An editor shows "failed to initialize" where `initialize` is answered with an error, and the reason
+nowhere. This agent's answers are shown as those of any agent. It speaks both protocol versions, and
+promises the baseline of each and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from conductor import __version__
+from conductor.connection.calls import Call
+from conductor.frames import UNUSUAL
+from conductor.messages import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    request_error,
+)
+from conductor.routing.sides import Side
+from conductor.session_ids import session_of
+
+__all__ = [
+    "RESTART",
+    "STARTED",
+    "ExplainingAgent",
+    "client_name",
+    "explanation",
+    "restart_needed",
+    "unknown_abilities",
+]
+
+RESTART: Final = "Restart the agent in your editor"
+STARTED: Final = (
+    "**acp-conductor: the chain runs by now.**\n\nOpen a new session (thread) to use it."
+)
+"""What is said to prompts of sessions that are older than the chain."""
+_LOG_VIEWS: Final = {
+    "zed": "in Zed: the command `zed: open log`",
+    "jetbrains": 'in a JetBrains IDE: "Get ACP Logs"',
+}
+"""Where an editor shows the stderr of agents, by a part of the name that it gives itself."""
+_REMEDIES: Final = {
+    "command not found": "Install the program, or write its absolute path: editors often have a "
+    "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",
+    "no such file": "Correct the path; a relative one begins at the chain file.",
+    "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
+    "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
+    "`start_timeout`.",
+    "Authentication required": "Log in with the agent's own program, in a terminal.",
+}
+"""What to try, by a part of the error's text."""
+
+
+_NO_ABILITIES: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
+"""Members of an `initialize` answer that are no loss to a client that has not seen them: of MCP
+over ACP (`acp`) the client is no user."""
+
+
+class ExplainingAgent:
+    """Answers requests in the place of the chain. `text` is what it says to each prompt."""
+
+    def __init__(self, client: Side, initialize: Payload | None) -> None:
+        self.version = _version(initialize)
+        self.text = ""
+        self.sessions: set[str] = set()
+        """Its open sessions."""
+        self._client = client
+        self._count = 0
+
+    @property
+    def initialize_result(self) -> bytes:
+        info = {"name": "acp-conductor", "title": "acp-conductor", "version": __version__}
+        if self.version == 2:
+            capabilities: dict[str, Any] = {"session": {}}
+            return _encode({"protocolVersion": 2, "info": info, "capabilities": capabilities})
+        return _encode(
+            {
+                "protocolVersion": 1,
+                "agentInfo": info,
+                "agentCapabilities": {},
+                "authMethods": [],
+            }
+        )
+
+    def open(self, call: Call, method: str, params: Payload | None) -> None:
+        """Answer a session set-up with a session of its own."""
+        session = None if method in ("session/new", "session/fork") else session_of(params)
+        result: dict[str, Any] = {}
+        if session is None:
+            self._count += 1
+            session = result["sessionId"] = f"acp-conductor-{self._count}"
+        self.sessions.add(session)
+        self._client.respond(call, _encode(result), None)
+
+    def request(self, call: Call, method: str, params: Payload | None) -> None:
+        session = session_of(params)
+        if method == "session/prompt" and session in self.sessions:
+            self._prompt(call, session, params)
+        elif method in ("session/close", "session/delete") and session in self.sessions:
+            self.sessions.discard(session)
+            self._client.respond(call, b"{}", None)
+        elif method == "session/list":
+            self._client.respond(call, b'{"sessions":[]}', None)
+        elif method == "initialize":
+            problem = "a connection is initialized only once"
+            error = encode_error(INVALID_REQUEST, "Invalid request", problem)
+            self._client.respond(call, None, error)
+        else:
+            self._client.respond(call, None, encode_error(METHOD_NOT_FOUND, self.text, method))
+
+    def _prompt(self, call: Call, session: str, params: Payload | None) -> None:
+        chunk: dict[str, Any] = {
+            "sessionUpdate": "agent_message_chunk",
+            "content": {"type": "text", "text": self.text},
+        }
+        if self.version == 1:
+            self._update(session, chunk)
+            self._client.respond(call, b'{"stopReason":"end_turn"}', None)
+            return
+        self._count += 1
+        prompt, reply = f"acp-conductor-p{self._count}", f"acp-conductor-r{self._count}"
+        content = _members(params).get("prompt") or []
+        self._client.respond(call, _encode({"messageId": prompt}), None)
+        self._update(
+            session, {"sessionUpdate": "user_message", "messageId": prompt, "content": content}
+        )
+        self._update(session, {"sessionUpdate": "state_update", "state": "running"})
+        self._update(session, {**chunk, "messageId": reply})
+        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+        self._update(session, idle)
+
+    def _update(self, session: str, update: Mapping[str, Any]) -> None:
+        params = _encode({"sessionId": session, "update": update})
+        self._client.notify("session/update", params)
+
+
+def explanation(
+    error: bytes,
+    *,
+    component: str | None = None,
+    file: str | None = None,
+    log: str | None = None,
+    client: str = "",
+) -> str:
+    """What is wrong and what to do, in Markdown.
+
+    `error` is the wire error of the failed start; `component` the one that answered with it, where
+    the error is its own. `file` is the chain file and `log` the file that our stderr goes to, if
+    they are known; `client` the name that the client gives itself.
+    """
+    exc = request_error(error)
+    data = exc.data if isinstance(exc.data, dict) else {}
+    told = exc.message if component is None else f"{component!r} answered: {exc.message}"
+    if component is not None and isinstance(exc.data, str):
+        told += f" ({exc.data})"
+    return "\n".join(
+        [
+            "**acp-conductor: the chain of this agent did not start.**",
+            "",
+            *_quoted(told),
+            *_facts(data),
+            "",
+            *_advice(f"{exc.message} {data.get('reason', '')}", file, log, client),
+        ]
+    )
+
+
+def restart_needed(reason: str) -> str:
+    """What is said to prompts when the chain starts by now, but not for this client."""
+    return f"**acp-conductor: the chain starts now, but {reason}.**\n\n{RESTART}."
+
+
+def unknown_abilities(told: bytes, real: bytes) -> list[str]:
+    """What an agent can do beyond what the client was told, as paths of capabilities."""
+    known = set(_abilities(_members(told)))
+    return [path for path in _abilities(_members(real)) if path not in known]
+
+
+def client_name(initialize: Payload | None) -> str:
+    params = _members(initialize)
+    info = params.get("clientInfo") or params.get("info")
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _quoted(text: str) -> list[str]:
+    """As a block of code, where the carets of excerpts stay below what they point to."""
+    return ["```", *text.replace("```", "'''").splitlines(), "```"]
+
+
+def _facts(data: Mapping[str, Any]) -> Iterator[str]:
+    place, command, stderr = data.get("place"), data.get("command"), data.get("stderr")
+    if place:
+        yield f"- Where: `{place}`"
+    if isinstance(command, list) and command:
+        yield f"- Command: `{' '.join(map(str, command))}`"
+    if isinstance(stderr, list) and stderr:
+        yield "- The last lines of its stderr:"
+        yield ""
+        yield from _quoted("\n".join(map(str, stderr)))
+
+
+def _advice(said: str, file: str | None, log: str | None, client: str) -> Iterator[str]:
+    yield from (f"- {remedy}" for part, remedy in _REMEDIES.items() if part in said)
+    yield "- When it is mended, open a new session (thread): the chain is tried again then."
+    if file is not None:
+        yield f"- In a terminal, `acp-conductor check --start {file}` shows more."
+    views = [view for part, view in _LOG_VIEWS.items() if part in client.lower()]
+    where = f"the file {log}" if log else next(iter(views), "see your editor's log of agents")
+    yield f"- The log is what acp-conductor writes to stderr: {where}."
+
+
+def _abilities(value: Any, path: str = "") -> Iterator[str]:
+    for name, inner in value.items():
+        if name in _NO_ABILITIES:
+            continue
+        where = f"{path}.{name}" if path else name
+        if isinstance(inner, dict) and (inner or name.endswith("Capabilities")):
+            yield from _abilities(inner, where)
+        elif inner not in (False, None, []):
+            yield where.removeprefix("agentCapabilities.").removeprefix("capabilities.")
+
+
+def _version(initialize: Payload | None) -> int:
+    """The newest version that both sides speak."""
+    version = _members(initialize).get("protocolVersion")
+    return 2 if isinstance(version, int) and version >= 2 else 1
+
+
+def _members(payload: Payload | None) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(payload if payload is not None else b"{}")
+    except UNUSUAL:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+_encode: Callable[[Any], bytes] = msgspec.json.encode

@@ -1,0 +1,272 @@
+"""`run` explains in the chat why its chain does not start, and tries again."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from processes.editor import CONDUCTOR, Editor, agent, chunk, proxy
+
+TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
+ABSENT = {"name": "helper", "run": ["no-such-program"]}
+
+
+@pytest.fixture
+def run(start, chain_file):
+    """Start `run` with a file of these components, to explain failures."""
+    return lambda *components, **keys: start("run", str(chain_file(*components, **keys)))
+
+
+def answering(initialized: dict, refusal: dict | None = None) -> list[str]:
+    """The command of an agent that answers so to `initialize`, and refuses everything else."""
+    code = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    message = json.loads(line)\n"
+        "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'error': %r}\n"
+        "    if message['method'] == 'initialize':\n"
+        "        answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': %r}\n"
+        "    print(json.dumps(answer), flush=True)\n"
+    )
+    return [sys.executable, "-c", code % (refusal, initialized)]
+
+
+def text(message: dict) -> str:
+    """The text of an agent_message_chunk."""
+    update = message.get("params", {}).get("update", {})
+    return update["content"]["text"] if "chunk" in update.get("sessionUpdate", "") else ""
+
+
+def initialize(editor: Editor, version: int = 1):
+    return editor.answer(editor.request("initialize", protocolVersion=version))["result"]
+
+
+def new_session(editor: Editor):
+    answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    return answer["result"]["sessionId"]
+
+
+def reply(editor: Editor, session: str) -> str:
+    editor.others.clear()
+    answer = editor.answer(editor.prompt("hello", session))
+    assert answer["result"] == {"stopReason": "end_turn"}
+    return "".join(map(chunk, editor.others))
+
+
+def test_a_prompt_is_answered_with_what_is_wrong_and_where(run, tmp_path):
+    editor = run(ABSENT, proxy("p"))
+
+    result = initialize(editor)
+    assert (result["protocolVersion"], result["agentCapabilities"]) == (1, {})
+    said = reply(editor, new_session(editor))
+
+    assert "component 'helper' did not start: command not found: no-such-program" in said
+    assert f"Where: `{tmp_path}/chain.yaml:" in said
+    assert "Install the program, or write its absolute path" in said
+    assert "The log is what acp-conductor writes to stderr" in said
+    assert f"acp-conductor check --start {tmp_path}/chain.yaml" in said
+    assert editor.leave() == 3
+
+
+def test_a_component_that_ends_is_explained_by_its_stderr(run):
+    editor = run(["/bin/sh", "-c", "echo the reason >&2; exit 9"])
+    initialize(editor)
+
+    said = reply(editor, new_session(editor))
+
+    assert "exited with status 9" in said
+    assert "the reason" in said
+    assert editor.leave() == 3
+
+
+def test_the_log_is_named_where_it_is_a_file(chain_file, start, tmp_path):
+    with open(tmp_path / "log", "wb") as log:
+        editor = start("run", str(chain_file(ABSENT)), stderr=log)
+    initialize(editor)
+
+    assert f"the file {tmp_path}/log" in reply(editor, new_session(editor))
+    assert editor.leave() == 3
+
+
+def test_the_next_session_is_the_real_chain_once_it_starts(run, chain_file):
+    editor = run(ABSENT, proxy("p"))
+    initialize(editor)
+    first = new_session(editor)
+    assert "did not start" in reply(editor, first)
+
+    chain_file(agent(), proxy("p"))
+    second = new_session(editor)
+
+    assert "hello" not in reply(editor, first)
+    assert "Open a new session" in reply(editor, first)
+    editor.others.clear()
+    prompt = editor.prompt("echo hello", second)
+    assert editor.answer(prompt)["result"] == {"stopReason": "end_turn"}
+    assert "".join(map(chunk, editor.others)) == "p>[p]hello"
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "there is no such file"),
+        ("version: 1\nagent: {rnu: x}\n", "unknown key `rnu`"),
+        ("version: 1\nproxies: [{use: usage, with: {tokens: x}}]\nagent: {run: x}\n", "tokens:"),
+        ("version: 1\nagent: {run: [x\n", "chain.yaml:"),
+    ],
+)
+def test_a_chain_file_that_is_wrong_or_missing_is_explained(start, tmp_path, content, told):
+    path = tmp_path / "chain.yaml"
+    if content is not None:
+        path.write_text(content)
+    editor = start("run", str(path))
+    initialize(editor)
+    session = new_session(editor)
+    assert told in reply(editor, session)
+
+    path.write_text(json.dumps({"version": 1, "agent": {"run": agent()}}))
+    assert new_session(editor) == "s1"
+    assert editor.ask("echo hello") == "hello"
+    assert editor.leave() == 0
+
+
+def test_a_chain_file_that_stays_wrong_is_exit_code_2(start, tmp_path):
+    editor = start("run", str(tmp_path / "absent.yaml"))
+    initialize(editor)
+
+    assert editor.leave() == 2
+    assert any("there is no such file" in line for line in editor.log)
+
+
+@pytest.mark.parametrize("command", ["run", "proxy"])
+def test_for_machines_a_wrong_chain_file_is_the_answer_to_initialize(start, tmp_path, command):
+    path = tmp_path / "chain.yaml"
+    path.write_text("version: 1\nproxies: [{rnu: x}, {rnu: y}]\n")
+    options = ["--on-start-failure", "error"] if command == "run" else []
+    editor = start(command, *options, str(path))
+    method = "initialize" if command == "run" else "proxy/initialize"
+
+    error = editor.answer(editor.request(method, protocolVersion=1))["error"]
+
+    assert error["message"].count("error: unknown key `rnu`") == 2
+    assert len(error["data"]["problems"]) == 2
+    assert editor.leave() == 2
+
+
+def test_a_plugin_file_that_was_mended_is_imported_anew(start, tmp_path):
+    plugin, chain = tmp_path / "mine.py", tmp_path / "chain.yaml"
+    code = "from conductor.proxy import Proxy\nclass Mine(Proxy):\n    def __init__(self):\n"
+    plugin.write_text(f"{code}        raise TypeError('no such luck')\n")
+    components = {"proxies": [{"use": "./mine.py:Mine"}], "agent": {"run": agent()}}
+    chain.write_text(json.dumps({"version": 1, **components}))
+    editor = start("run", str(chain))
+    initialize(editor)
+    assert "no such luck" in reply(editor, new_session(editor))
+
+    plugin.write_text(f"{code}        pass  # mended, and longer than before\n")
+
+    assert new_session(editor) == "s1"
+    assert editor.leave() == 0
+
+
+def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_file):
+    editor = run(ABSENT)
+    result = initialize(editor, 2)
+    assert (result["protocolVersion"], result["capabilities"]) == (2, {"session": {}})
+    session = new_session(editor)
+    prompted = editor.answer(editor.prompt("hello", session))["result"]
+    idle = editor.next(lambda message: message["params"]["update"].get("state") == "idle")
+
+    updates = [message["params"]["update"] for message in [*editor.others, idle]]
+    kinds = [each["sessionUpdate"] for each in updates]
+    assert kinds == ["user_message", "state_update", "agent_message_chunk", "state_update"]
+    assert updates[0]["messageId"] == prompted["messageId"]
+    assert updates[0]["content"] == [{"type": "text", "text": "hello"}]
+    assert "command not found" in updates[2]["content"]["text"]
+    assert updates[2]["messageId"] != prompted["messageId"]
+    assert idle["params"]["update"]["stopReason"] == "end_turn"
+
+    chain_file(TEST_AGENT)
+    real = new_session(editor)
+
+    notice = editor.next(lambda message: message["params"]["update"].get("severity"))
+    assert notice["params"]["sessionId"] == real
+    update = notice["params"]["update"]
+    assert update["sessionUpdate"] == "notice"
+    assert "restart the agent in your editor" in update["title"]
+    assert "session.prompt.image" in update["description"]
+    editor.others.clear()
+    editor.answer(editor.prompt("say hello", real))
+    editor.next(lambda message: message["params"]["update"].get("state") == "idle")
+    assert "hello" in [text(message) for message in editor.others]
+    assert editor.leave() == 0
+
+
+def test_a_chain_of_another_version_than_was_promised_needs_a_restart(run, chain_file):
+    editor = run(ABSENT)
+    initialize(editor, 2)
+    chain_file(answering({"protocolVersion": 1}))
+
+    session = new_session(editor)
+    editor.prompt("hello", session)
+    said = text(editor.next(text))
+
+    assert "the chain starts now, but it speaks version 1" in said
+    assert "Restart the agent in your editor" in said
+    assert editor.leave() == 3
+
+
+def test_an_agent_that_wants_a_login_that_was_not_promised_needs_a_restart(run, chain_file):
+    editor = run(ABSENT)
+    initialize(editor)
+    methods = [{"id": "browser", "name": "In a browser"}]
+    refusal = {"code": -32000, "message": "Authentication required"}
+    chain_file(answering({"protocolVersion": 1, "authMethods": methods}, refusal))
+
+    assert "wants you to log in" in reply(editor, new_session(editor))
+    assert editor.leave() == 0
+
+
+def test_agent_explains_if_it_is_told_to(start):
+    editor = start("agent", "--on-start-failure", "explain", "no-such-program")
+    initialize(editor)
+
+    assert "command not found" in reply(editor, new_session(editor))
+    assert editor.leave() == 3
+
+
+def test_what_is_asked_before_the_answer_is_answered_in_order(run):
+    editor = run(ABSENT)
+    editor.send(
+        {"id": "i", "method": "initialize", "params": {"protocolVersion": 1}},
+        {"id": "n", "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+        {"id": "l", "method": "session/list", "params": {}},
+        {"id": "x", "method": "_vendor/x"},
+    )
+    editor.close_stdin()
+
+    answers = editor.rest()
+
+    assert [answer["id"] for answer in answers] == ["i", "n", "l", "x"]
+    assert answers[2]["result"] == {"sessions": []}
+    assert "command not found" in answers[3]["error"]["message"]
+    assert editor.wait() == 3
+
+
+def test_a_wrong_file_at_a_terminal_ends_at_once(tmp_path):
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*CONDUCTOR, "run", str(tmp_path / "absent.yaml")],
+            stdin=theirs,
+            capture_output=True,
+            timeout=60,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"there is no such file" in done.stderr

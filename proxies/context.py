@@ -195,15 +195,16 @@ class Context(Proxy):
     async def report(self, session: _Session) -> str:
         """What `/context` answers."""
         lines = [session.shown or "Nothing was added to your prompts yet."]
-        missing = await trio.to_thread.run_sync(_missing, self.files, session.cwd)
-        lines += [f"No file matches `{name}` in {session.cwd or '?'}." for name in missing]
+        for name in await self._missing(session.cwd):
+            lines.append(f"No file matches `{name}` in {session.cwd or '?'}.")
         return "\n".join(lines)
 
     async def collect(self, cwd: str) -> str:
         """Everything that is put in, each part with its source, within the size allowed."""
         parts = [("text", self.text.encode())] if self.text else []
-        parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
-        await self._log_missing(cwd)
+        if self.files:
+            parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
+            await self._log_missing(cwd)
         if self.command:
             # Arguments may hold secrets, and the user sees what is put in.
             parts.append((self.command[0], await self._output(cwd)))
@@ -260,8 +261,13 @@ class Context(Proxy):
         if user is not None and (text := user.end()):
             await self.client.update(id, _with_text(session.chunk, text))
 
+    async def _missing(self, cwd: str) -> list[str]:
+        if not self.files:
+            return []
+        return await trio.to_thread.run_sync(_missing, self.files, cwd)
+
     async def _log_missing(self, cwd: str) -> None:
-        for name in await trio.to_thread.run_sync(_missing, self.files, cwd):
+        for name in await self._missing(cwd):
             if name not in self._told:
                 self._told.add(name)
                 log.warning("context file not found", file=name, directory=cwd)

@@ -1,7 +1,9 @@
 """`system_prompt`: gives every session the same instructions, whatever the agent can take.
 
 An agent that takes a system prompt gets it with the request that opens the session. For another one
-it comes before the first prompt, or, with `otherwise: skip`, not at all.
+it comes before the first prompt, or, with `otherwise: skip`, not at all. Where such an agent
+replays or echoes the prompt, the instructions are taken out, as the user has not written them; not
+so if the file was edited in between.
 
 Options:
     text, file  the instructions; of both, the text comes first
@@ -21,6 +23,7 @@ import trio
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on, per_session
 from proxies._commands import Announced, SlashCommands
+from proxies._shapes import update_of_kind
 
 __all__ = ["SystemPrompt"]
 
@@ -39,6 +42,9 @@ class SystemPrompt(Proxy):
     """What the agent says about system prompts; None if it takes none."""
 
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
+
+    _put_in: str = attrs.field(default="", init=False)
+    """What comes before first prompts, as it was read last."""
 
     waiting = per_session(list[str])
     """What comes before the session's first prompt."""
@@ -63,7 +69,8 @@ class SystemPrompt(Proxy):
             return await forward(await self._instructed(params))
         result = await forward()
         if self.otherwise == "prompt":
-            self.waiting[result["sessionId"]].append(await self._read())
+            self._put_in = await self._read()
+            self.waiting[result["sessionId"]].append(self._put_in)
         return result
 
     @on("session/load")
@@ -71,9 +78,23 @@ class SystemPrompt(Proxy):
     @on("session/fork")
     async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
         """What came before the first prompt is in the history; a system prompt is not."""
-        if self._can is None:
-            return await forward()
-        return await forward(await self._instructed(params))
+        if self._can is not None:
+            return await forward(await self._instructed(params))
+        if self.otherwise == "prompt":
+            self._put_in = await self._read()
+        return await forward()
+
+    @on("session/update")
+    async def update(self, raw: bytes, forward: Forward) -> None:
+        params = self._put_in and update_of_kind(raw, "user_message", "user_message_chunk")
+        content = params and params["update"].get("content")
+        blocks = content if isinstance(content, list) else [content]
+        left = [block for block in map(self._without, blocks) if block]
+        if not params or left == blocks:
+            await forward()
+        elif isinstance(content, list) or left:
+            content = left if isinstance(content, list) else left[0]
+            await forward({**params, "update": {**params["update"], "content": content}})
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -85,6 +106,14 @@ class SystemPrompt(Proxy):
             return await forward()
         blocks = [{"type": "text", "text": text} for text in waiting]
         return await forward({**params, "prompt": [*blocks, *params["prompt"]]})
+
+    def _without(self, block: Any) -> Any:
+        """A content block of the user's, or `None` if it is nothing but the instructions."""
+        text = block.get("text") if isinstance(block, dict) else None
+        if not isinstance(text, str) or not text.startswith(self._put_in):
+            return block
+        rest = text[len(self._put_in) :].lstrip("\n")
+        return {**block, "text": rest} if rest else None
 
     async def _instructed(self, params: dict[str, Any]) -> dict[str, Any]:
         """The request with our instructions, after the client's own unless they are overridden."""

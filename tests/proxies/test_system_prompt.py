@@ -113,3 +113,55 @@ async def test_a_file_is_read_for_every_session(chain, tmp_path):
 def test_there_must_be_instructions():
     with pytest.raises(ValueError, match="give `text` or `file`"):
         SystemPrompt()
+
+
+def chunk(text):
+    content = {"type": "text", "text": text}
+    return {"sessionUpdate": "user_message_chunk", "content": content}
+
+
+@pytest.mark.parametrize(
+    ("replayed", "heard"),
+    [
+        ([chunk("Be brief."), chunk("hi")], [chunk("hi")]),
+        ([chunk("Be brief.\n\nhi")], [chunk("hi")]),
+        ([chunk("Be"), chunk("hi Be brief.")], [chunk("Be"), chunk("hi Be brief.")]),
+        (
+            [{**chunk(""), "content": {"type": "image", "data": "AA"}}],
+            [{**chunk(""), "content": {"type": "image", "data": "AA"}}],
+        ),
+    ],
+)
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_replayed_instructions_are_not_the_users_words(chain, method, replayed, heard):
+    def reopen(params):
+        for update in replayed:
+            agent.update("s", update)
+        return {}
+
+    agent = FakeAgent(handlers={method: reopen})
+    async with chain(SystemPrompt(text="Be brief."), agent) as client:
+        await client.initialize()
+        await client.request(method, {"sessionId": "s", "cwd": "/", "mcpServers": []})
+        assert client.transcript.updates() == heard
+
+
+async def test_echoed_instructions_of_version_2_are_not_the_users_words(chain):
+    async def echo(session):
+        (prompt,) = agent.transcript.of("session/prompt", "request")
+        message = {"sessionUpdate": "user_message", "messageId": "m"}
+        agent.update(session, {**message, "content": prompt.params["prompt"]})
+
+    agent = FakeAgent(turns=[[echo]])
+    async with chain(SystemPrompt(text="Be brief."), agent) as client:
+        await client.initialize(version=2)
+        await client.prompt(await client.new_session("/work"), "hi")
+        assert client.transcript.updates()[0]["content"] == [{"type": "text", "text": "hi"}]
+
+
+async def test_nothing_is_taken_out_where_nothing_was_put_in(chain):
+    agent = FakeAgent(turns=[[chunk("Be brief.")]])
+    async with chain(SystemPrompt(text="Be brief.", otherwise="skip"), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "hi")
+        assert client.transcript.updates() == [chunk("Be brief.")]

@@ -193,7 +193,7 @@ class Rule:
             return Verdict(certainty, told)
         if not self.allows and not call.tool.hints_at(self.mcp_tool):
             # MCP tools are of kind `other` for most agents, and `execute` for some.
-            runs_a_command = call.kind == "execute" and call.commands
+            runs_a_command = call.kind == "execute" and call.commands.texts
             if call.kind not in ("other", "execute") or runs_a_command:
                 return _NO
         return Verdict("maybe", "the agent does not say for certain which tool it is")

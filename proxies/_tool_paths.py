@@ -108,9 +108,11 @@ class NamedPaths:
             return f"the path `{_short(self.unresolved[0])}` cannot be resolved"
         if self.unclear:
             return f"the input may name another path: `{_short(self.unclear[0])}`"
+        real = _real(self.cwd) or self.cwd
         for name, readings in self.paths.items():
             for each in readings:
-                if not all(_covered(path, where, globs) for path, where in self._of(each)):
+                written = _covered(each.lexical, {self.cwd, real}, globs)
+                if not (written and _covered(each.real, {real}, globs)):
                     return f"the path `{_short(name)}` is not covered"
         return None if self.paths else "the call names no path"
 
@@ -138,10 +140,6 @@ class NamedPaths:
                 if not _below(each.lexical, roots[0]) or not _below(each.real, roots[1]):
                     return name
         return None
-
-    def _of(self, each: Reading) -> Iterator[tuple[str, str]]:
-        yield each.lexical, self.cwd
-        yield each.real, _real(self.cwd) or self.cwd
 
     def _hinted(self) -> Iterator[Reading]:
         """Readings of the hints: those of the first few with symbolic links and wildcards."""
@@ -365,8 +363,8 @@ def _folded(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
 
 
-def _covered(path: str, directory: str, globs: Sequence[str]) -> bool:
-    return any(matches(path, glob, directory) for glob in globs)
+def _covered(path: str, directories: Iterable[str], globs: Sequence[str]) -> bool:
+    return any(matches(path, glob, directory) for directory in directories for glob in globs)
 
 
 def _real(path: str) -> str | None:

@@ -103,8 +103,10 @@ class Permissions(Proxy):
         if params is None or update["sessionUpdate"] != "available_commands_update":
             if params is not None:
                 session = self.sessions[params["sessionId"]]
-                merge_tool_call(session.reported, update)
-                merge_tool_call(session.calls, update)
+                for known in (session.reported, session.calls):
+                    if update["sessionUpdate"] == "tool_call":  # an id may be used again
+                        known.pop(str(update.get("toolCallId", "")), None)
+                    merge_tool_call(known, update)
             await forward()
         else:
             announced = self.sessions[params["sessionId"]].announced
@@ -144,9 +146,10 @@ class Permissions(Proxy):
 
     def _learn(self, id: str, params: dict[str, Any]) -> _Session:
         session = self.sessions[id]
-        session.cwd = params.get("cwd", "")
-        servers = (each.get("name") for each in params.get("mcpServers") or ())
-        session.servers = [name for name in servers if isinstance(name, str)]
+        cwd, servers = params.get("cwd"), params.get("mcpServers")
+        session.cwd = cwd if isinstance(cwd, str) else ""
+        declared = [each for each in servers or () if isinstance(each, dict)]
+        session.servers = [each["name"] for each in declared if isinstance(each.get("name"), str)]
         return session
 
     async def _ask(self, params: dict[str, Any], forward: Any) -> Any:
@@ -162,8 +165,10 @@ class Permissions(Proxy):
         outcome = result.get("outcome", {})
         became = outcome.get("optionId") or outcome.get("outcome", "?")
         would = " (dry run)" if self.dry_run else ""
-        line = f"- {call.title or id}: {decision.name} → {decision.action}{would}, {became}"
-        session.decisions.append("\n".join([line, *(f"  - {each}" for each in decision.reasons)]))
+        told = _one_line(call.title or id)
+        line = f"- {told}: {decision.name} → {decision.action}{would}, {became}"
+        reasons = [f"  - {_one_line(each)}" for each in decision.reasons]
+        session.decisions.append("\n".join([line, *reasons]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}
         fields |= {"about": call.about, "rule": decision.name, "action": decision.action}
         fields |= {"outcome": became, "dry_run": self.dry_run}
@@ -172,6 +177,11 @@ class Permissions(Proxy):
             line = json.dumps({"time": time.time(), **fields, **_details(call, decision)})
             with open(self.audit, "a", opener=_private, encoding="utf-8") as file:
                 file.write(line + "\n")
+
+
+def _one_line(text: str) -> str:
+    """A text that the model may have written, so that it cannot look like another decision."""
+    return " ".join(text.split())[:_TOLD]
 
 
 def _details(call: Call, decision: Decision) -> dict[str, Any]:

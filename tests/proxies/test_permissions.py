@@ -216,3 +216,33 @@ async def test_the_log_tells_of_every_decision_without_its_title(chain, capsys):
     assert line["event"] == "permission decided"
     assert (line["rule"], line["action"], line["outcome"]) == ("rule 1", "deny", "no")
     assert "Read notes" not in str(line)
+
+
+async def test_an_id_that_is_used_again_is_another_tool_call(chain):
+    first = {**READ, "_meta": {"claudeCode": {"toolName": "mcp__docs__search"}}}
+    again = {"sessionUpdate": "tool_call", "toolCallId": "c1", "title": "x", "kind": "other"}
+    about = {"protocolVersion": 1, "agentInfo": {"name": "claude-agent-acp", "version": "1"}}
+    fake, answers = FakeAgent(handlers={"initialize": lambda params: about}), []
+    fake.turns.append([first, again, asking(fake, {"toolCallId": "c1"}, answers)])
+    rule = Rule("allow_once", mcp_tool=["docs/*"])
+    async with chain(Permissions([rule], default="deny"), fake) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]
+
+
+async def test_a_title_cannot_look_like_another_decision(chain):
+    title = "x\n- y: rule 1 → allow_once, once"
+    _, _, told = await decide(chain, Permissions([Rule("deny")]), {**READ, "title": title})
+
+    assert told == "- x - y: rule 1 → allow_once, once: rule 1 → deny, no"
+
+
+async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
+    rule = Rule("allow_once", name="sources", kind=["read"], path=["src/**"])
+    _, _, told = await decide(chain, Permissions([rule], default="deny"), READ)
+
+    assert told == (
+        "- Read notes: default → deny, no\n  - sources: the path `/work/notes.txt` is not covered"
+    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxies._rules import Call, Rule, choose_option, first_match
+from proxies._rules import Call, Rule, choose_option, decide, first_match
 from proxies._tool_names import tool_table
 
 ONCE = {"optionId": "1", "kind": "allow_once"}
@@ -235,3 +235,40 @@ def test_a_rule_is_matched_in_linear_time():
 def test_an_unsupported_pattern_is_an_error_when_the_rule_is_read(member):
     with pytest.raises(ValueError, match="negative lookahead"):
         Rule("deny", **{member: "git (?!push)"})
+
+
+def test_a_session_directory_that_is_a_link_covers_its_files_under_both_names(tmp_path):
+    (tmp_path / "real" / "src").mkdir(parents=True)
+    (tmp_path / "real" / "out").symlink_to("/")
+    (tmp_path / "cwd").symlink_to("real")
+    rule = Rule("allow_once", path=["src/**", "out/**"])
+
+    def allowed(path):
+        members = {"kind": "read", "rawInput": {"path": str(path)}}
+        return rule.matches(Call.of(members, cwd=str(tmp_path / "cwd"), session="s", agent="a"))
+
+    assert allowed(tmp_path / "cwd/src/a.py")
+    assert allowed(tmp_path / "real/src/a.py")
+    assert not allowed(tmp_path / "real/other")
+    assert not allowed(tmp_path / "real/out/etc/shadow")
+
+
+def test_a_rule_that_asks_and_is_not_certain_lets_a_later_rule_deny():
+    unknown = call(kind="other", title="x")
+    ask, deny = Rule("ask", mcp_tool=["a/*"]), Rule("deny", mcp_tool=["b/*"])
+
+    assert first_match([ask, deny], unknown) == (2, deny)
+    assert first_match([ask, Rule("allow_once", kind=["other"])], unknown) == (1, ask)
+
+
+def test_a_default_that_allows_answers_what_a_rule_without_conditions_would():
+    assert decide([], "allow_once", call(kind="read")).action == "allow_once"
+    assert decide([], "allow_once", call(kind="switch_mode")).action == "ask"
+    assert decide([], "deny", call(kind="switch_mode")).action == "deny"
+
+
+def test_argv_is_for_rules_that_allow():
+    with pytest.raises(ValueError, match="needs `command`"):
+        Rule("deny", argv=["git push"])
+    with pytest.raises(ValueError, match="belong to `argv`"):
+        Rule("allow_once", options=["--stat"])

@@ -187,8 +187,8 @@ class Rule:
         return Verdict("no", f"it is about a {call.about}, and the rule is about tools")
 
     def _tool(self, call: Call) -> Verdict:
-        certainty = call.tool.matches(self.mcp_tool, allows=self.allows)
         if call.tool.sure:
+            certainty = call.tool.matches(self.mcp_tool, allows=self.allows)
             told = "" if certainty == "no" else f"the tool may be {call.tool}"
             return Verdict(certainty, told)
         if not self.allows and not call.tool.hints_at(self.mcp_tool):

@@ -109,7 +109,12 @@ def commands(given: Any, kind: str) -> Commands:
             kind == "execute" and "".join(key_words(key)) not in _PROSE
         ):
             elsewhere.append(text)
-    found = _with_arguments(found, members.get("args", members.get("arguments")))
+    for key in ("args", "arguments"):
+        if found and (arguments := members.get(key)):
+            if isinstance(arguments, str) or _is_words(arguments):
+                found[0] = _with_arguments(found[0], arguments)
+            else:
+                unclear = f"`{key}` is no text and no list of texts"
     if len(found) > 1:
         unclear = f"it has {len(found)} commands"
     if elsewhere and not found:
@@ -156,7 +161,7 @@ def _command(value: Any) -> str | tuple[str, ...] | None:
     """A line for a shell, or the words of a program that no shell reads."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+    if not _is_words(value):
         return None
     if len(value) == 3 and value[1] in ("-c", "-lc"):
         place, _, program = value[0].rpartition("/")
@@ -166,21 +171,21 @@ def _command(value: Any) -> str | tuple[str, ...] | None:
 
 
 def _with_arguments(
-    found: list[tuple[str, ...] | str], arguments: Any
-) -> list[tuple[str, ...] | str]:
+    command: tuple[str, ...] | str, arguments: str | list[str]
+) -> tuple[str, ...] | str:
     """The command with the words of `args`, which belong to its program."""
-    if not arguments or not found:
-        return found
-    first, *rest = found
     if isinstance(arguments, str):
-        line = first if isinstance(first, str) else shlex.join(first)
-        return [f"{line} {arguments}", *rest]
-    words = tuple(each if isinstance(each, str) else str(each) for each in arguments)
-    if isinstance(first, tuple):
-        return [(*first, *words), *rest]
-    if re.search(r"\s", first):
-        return [f"{first} {shlex.join(words)}", *rest]
-    return [(first, *words), *rest]
+        line = command if isinstance(command, str) else shlex.join(command)
+        return f"{line} {arguments}"
+    if isinstance(command, tuple):
+        return (*command, *arguments)
+    if re.search(r"\s", command):
+        return f"{command} {shlex.join(arguments)}"
+    return (command, *arguments)
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _directories(members: Mapping[str, Any]) -> Iterator[str]:

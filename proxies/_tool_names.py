@@ -155,9 +155,7 @@ class Identity:
     sure: bool = False
 
     def matches(self, globs: Sequence[str], *, allows: bool) -> Certainty:
-        """Whether the tool is of these globs. A built-in tool is no MCP tool: no glob allows it."""
-        if not self.sure:
-            return "maybe"
+        """Whether a tool that is sure is of these globs; no glob allows a built-in tool."""
         found = {"no" if allows and not each.is_mcp else each.matches(globs) for each in self.tools}
         return found.pop() if len(found) == 1 else "maybe"
 

@@ -110,6 +110,7 @@ class Chain(Host):
     def __attrs_post_init__(self) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
         self.client = Wire("client", role, self._report)
+        self.client.recollection.limits = self.limits
         self._connect(self.transport)
         self._door = FrontDoor(
             self.client.plain,
@@ -213,7 +214,7 @@ class Chain(Host):
             if component.agent_side is None and session in lost_sessions:
                 title += " and has lost this session"
                 self.tell(session, title, "start a new one, or load it", severity="error")
-                del sessions[session]
+                self.client.recollection.forget(session)
             else:
                 self.tell(session, title)
 

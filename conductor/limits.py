@@ -22,3 +22,9 @@ class Limits(msgspec.Struct, frozen=True):
     and whoever writes to one whose share is full is not read, not even a proxy. With what it takes
     to hold that, the conductor stays under 64 MiB, and 6 MiB more for each proxy that is a program
     and gets large messages that it does not send on (`connection.echoes`)."""
+    max_sessions: int = 10_000
+    """Open sessions of one connection; one more is refused."""
+    max_session_log_bytes: int = 8 * 1024 * 1024
+    """What is remembered of the set-up of sessions for a restart, in bytes, of the client and of
+    each component. Beyond it the oldest sessions cannot be restored: a restart loses them. One
+    `initialize` that is longer is refused."""

@@ -224,6 +224,10 @@ class Bounds:
     max_open_requests: int = attrs.field(default=_LIMITS.max_open_requests, validator=_positive)
     max_batch: int = attrs.field(default=_LIMITS.max_batch, validator=_positive)
     max_buffered_bytes: Bytes = attrs.field(default=_LIMITS.max_buffered_bytes, validator=_positive)
+    max_sessions: int = attrs.field(default=_LIMITS.max_sessions, validator=_positive)
+    max_session_log_bytes: Bytes = attrs.field(
+        default=_LIMITS.max_session_log_bytes, validator=_positive
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -116,6 +116,7 @@ class CommandComponent(Component):
 
     def prepare(self, host: Host) -> None:
         self.host = host
+        self.wire.recollection.limits = host.limits
         self._spawn()
 
     async def run(self) -> None:

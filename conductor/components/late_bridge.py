@@ -69,7 +69,7 @@ class LateBridge:
         component, bridge = self.make()
         initialize = self.agent.wire.recollection.initialize
         if initialize is not None:
-            bridge.learn(initialize.result)
+            bridge.learn(initialize.result or b"{}")
         self.agent.host.insert(component, before=self.agent)
         return component
 

@@ -12,7 +12,7 @@ ever.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -27,6 +27,8 @@ from conductor.routing.wire import Wire
 
 __all__ = ["RestoreTimeout", "initialize_again", "restore_agent", "restore_proxy"]
 
+_NOT_KEPT: Final = "its set-up is not kept any more (max_session_log_bytes)"
+
 
 class RestoreTimeout(Exception):
     """A component that was started again does not answer; the text is for people."""
@@ -38,6 +40,7 @@ async def initialize_again(
     """Repeat the handshake; returns the component's answer. Raises `RequestError`."""
     recorded = recollection.initialize
     assert recorded is not None
+    assert recorded.params is not None
     asking = Asking(wire)
     call = asking.expect("initialize")
     wire.answers = {"initialize": recorded.inner_result} if recorded.inner_result else {}
@@ -63,6 +66,10 @@ async def restore_proxy(
     asking = Asking(wire)
     refused = []
     for session, set_up in list(recollection.sessions.items()):
+        if set_up.params is None or set_up.result is None:
+            log.warning("session was not restored", session=session, error=_NOT_KEPT)
+            refused.append(session)
+            continue
         wire.answers = {set_up.method: set_up.inner_result or set_up.result}
         try:
             await _ask(asking, set_up.method, set_up.params, seconds)
@@ -89,7 +96,9 @@ async def restore_agent(
     methods = _ways_back(answer)
     lost = []
     for session, set_up in list(recollection.sessions.items()):
-        for method in methods:
+        if set_up.params is None:
+            log.warning("session was not restored", session=session, error=_NOT_KEPT)
+        for method in methods if set_up.params is not None else ():
             wire.swallowed = session if method == "session/load" else None
             try:
                 await _ask(asking, method, _back_to(session, set_up), seconds)
@@ -100,7 +109,7 @@ async def restore_agent(
                 wire.swallowed = None
         else:
             lost.append(session)
-            del recollection.sessions[session]
+            recollection.forget(session)
     return lost
 
 
@@ -125,7 +134,7 @@ def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
 def _back_to(session: str, set_up: SetUp) -> bytes:
     """The params of the set-up, for this session by name; without what only a new one has."""
     try:
-        params = members_of(set_up.params)
+        params = members_of(set_up.params or b"{}")
     except RecursionError:  # nobody can take up a session with no more than its id; it is lost
         params = {}
     params["sessionId"] = msgspec.json.encode(session)

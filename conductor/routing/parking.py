@@ -256,7 +256,7 @@ def _replays(params: Payload | None) -> bool:
 def _resumed(record: SetUp) -> bytes:
     """The answer to `session/resume` as the session's set-up was answered."""
     try:
-        pairs = members(record.result)
+        pairs = members(record.result or b"{}")
     except (ValueError, RecursionError):
         return b"{}"  # `session/load` may be answered with null
     pairs.pop("sessionId", None)

@@ -234,7 +234,11 @@ class Wire:
                 call.source.respond(call, None, error_of(exc))
         else:
             if self.role in CLIENTS and method in REMEMBERED:
-                self.recollection.asked(call, method, params)
+                try:
+                    self.recollection.asked(call, method, params)
+                except RequestError as exc:
+                    call.source.respond(call, None, error_of(exc))
+                    return
             if self.observer is not None:
                 self.observer.on_asks(call, method, params)
             self.plain.neighbour.request(call, method, params)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor.connection.calls import Call
 from conductor.connection.runs import Run
+from conductor.errors import RequestError
 from conductor.messages import (
     CANCEL,
     INTERNAL_ERROR,
@@ -17,6 +18,7 @@ from conductor.messages import (
     Payload,
     encode_error,
     encode_id,
+    error_of,
     notification_pieces,
     request_pieces,
 )
@@ -64,7 +66,11 @@ class WireSide(Side):
         if method in REMEMBERED and not self.wrapped:
             if wire.interceptor is not None and wire.interceptor(call, method, params):
                 return
-            wire.recollection.asked(call, method, params)
+            try:
+                wire.recollection.asked(call, method, params)
+            except RequestError as exc:
+                self.neighbour.respond(call, None, error_of(exc))
+                return
             if method == "initialize" and wire.init is not None:
                 wire.init.begin(call, params)
                 return

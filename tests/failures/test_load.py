@@ -9,6 +9,7 @@ import re
 import threading
 from signal import SIGCONT, SIGSTOP
 
+import psutil
 import pytest
 from processes.editor import agent, chunk, encoded, peak, probe, proxy, wait_until_idle
 
@@ -289,5 +290,31 @@ def test_a_batch_that_is_too_long(run_chain):
     answer = editor.next(lambda message: True)
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
     assert "over the limit of 3" in answer["error"]["message"]
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_large_set_ups_are_not_kept_for_good(run_chain):
+    editor = run_chain(agent(), proxy("p"))
+    editor.open()
+    base = psutil.Process(editor.pid).memory_info().rss
+    meta = {"x": "y" * 20_000_000}
+
+    for _ in range(5):
+        new = editor.request("session/new", cwd="/", mcpServers=[], _meta=meta)
+        assert "result" in editor.answer(new)
+
+    assert psutil.Process(editor.pid).memory_info().rss - base < BUDGET
+    assert editor.leave() == 0
+
+
+def test_a_session_more_than_the_limit_is_refused(run_chain):
+    editor = run_chain(agent(), limits={"max_sessions": 2})
+    editor.open()  # the first session
+    assert "result" in editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    refused = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    assert refused["error"]["data"] == "more than 2 sessions (max_sessions); close some"
     assert editor.ask("echo x") == "x"
     assert editor.leave() == 0

@@ -3,6 +3,8 @@
 import pytest
 
 from conductor.connection.calls import Call
+from conductor.errors import RequestError
+from conductor.limits import Limits
 from conductor.routing.recollection import Recollection
 from conductor.session_ids import session_of
 
@@ -20,6 +22,12 @@ def ask(recollection, method, params=b"{}"):
 
 def pass_on(recollection, method, result):
     recollection.inner_answered(Call(method, Nobody()), result)
+
+
+def refusal(recollection, method, params=b"{}"):
+    with pytest.raises(RequestError) as raised:
+        ask(recollection, method, params)
+    return raised.value
 
 
 def summary(recollection):
@@ -141,6 +149,71 @@ def test_the_process_that_was_asked_is_gone_but_its_initialization_goes_on():
 
     assert kept.sessions == {}
     assert kept.initialize is not None
+
+
+def test_the_set_ups_of_the_oldest_sessions_are_dropped_beyond_the_limit():
+    kept = Recollection(Limits(max_session_log_bytes=1000))
+    for name in ("a", "b", "c"):
+        params = b'{"cwd":"%b"}' % (b"/" * 400)
+        kept.answered(ask(kept, "session/new", params), b'{"sessionId":"%b"}' % name.encode())
+
+    assert {name: each.is_kept for name, each in kept.sessions.items()} == {
+        "a": False,
+        "b": True,
+        "c": True,
+    }
+    assert kept.size == sum(each.size for each in kept.sessions.values()) <= 1000
+
+
+def test_a_set_up_over_the_limit_passes_and_is_not_kept():
+    kept = Recollection(Limits(max_session_log_bytes=1000))
+    kept.answered(ask(kept, "session/new"), b'{"sessionId":"small"}')
+
+    large = ask(kept, "session/new", b'{"_meta":"%b"}' % (b"x" * 1000))
+    kept.answered(large, b'{"sessionId":"large"}')
+
+    assert not kept.sessions["large"].is_kept
+    assert kept.size == kept.sessions["small"].size
+
+
+@pytest.mark.parametrize("end", ["session/close", "session/delete"])
+def test_what_is_over_counts_no_more(end):
+    kept = Recollection()
+    for _ in range(3):
+        kept.answered(ask(kept, "session/new"), b'{"sessionId":"s"}')
+        ask(kept, "session/new")
+    refused = ask(kept, "session/new")
+    kept.answered(refused, None)
+    kept.forget_open()
+
+    kept.answered(ask(kept, end, b'{"sessionId":"s"}'), b"{}")
+
+    assert (kept.size, kept.sessions, kept._kept, kept._open) == (0, {}, {}, {})
+
+
+def test_one_session_more_than_the_limit_is_refused():
+    kept = Recollection(Limits(max_sessions=2))
+    kept.answered(ask(kept, "session/new"), b'{"sessionId":"s"}')
+    ask(kept, "session/load", b'{"sessionId":"t"}')
+
+    assert "more than 2 sessions (max_sessions)" in refusal(kept, "session/new").data
+    ask(kept, "session/close", b'{"sessionId":"s"}')
+
+
+def test_an_initialize_over_the_limit_is_refused():
+    kept = Recollection(Limits(max_session_log_bytes=10))
+
+    assert "max_session_log_bytes" in refusal(kept, "initialize", b'{"_meta":"xxxxxxxx"}').data
+
+
+def test_a_proxy_that_asks_more_than_it_is_asked_fills_no_memory():
+    kept = Recollection()
+    ask(kept, "session/new")
+
+    for number in range(100):
+        pass_on(kept, "session/new", b'{"sessionId":"%d"}' % number)
+
+    assert kept._inner == [("session/new", b'{"sessionId":"99"}')]
 
 
 @pytest.mark.parametrize(

@@ -485,3 +485,18 @@ def test_a_prompt_that_never_reached_the_agent_is_said_to(run_chain):
     assert "The prompt did not reach the agent." in second["message"]
     assert second["message"].endswith("What to do: start the agent again; send it again.")
     assert editor.wait() == 1
+
+
+def test_a_session_whose_set_up_is_not_kept_is_told_to_be_lost(run_chain):
+    editor = run_chain(agent("--back", "resume"), limits={"max_session_log_bytes": "600B"})
+    editor.open()
+    meta = {"x": "y" * 500}
+    large = editor.request("session/new", cwd="/", mcpServers=[], _meta=meta)
+    session = editor.answer(large)["result"]["sessionId"]
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[], _meta=meta))
+
+    editor.answer(editor.prompt("die 1"))
+    answer = editor.answer(editor.prompt("echo x", session))
+
+    assert "has lost this session" in answer["error"]["message"]
+    assert editor.leave() == 0

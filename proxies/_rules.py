@@ -47,7 +47,8 @@ class Call:
     kind: str
     kinds: frozenset[str]
     """Its kind, and those that its content gives evidence of: a command, a changed file."""
-    about: About
+    about: tuple[About, ...]
+    """What it is about; several if that is not certain."""
     title: str
     commands: Commands
     paths: NamedPaths
@@ -77,7 +78,7 @@ class Call:
         return cls(
             kind=kind,
             kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
-            about=table.about(said) if said.asked else "question",
+            about=table.about(said) if said.asked else ("question",),
             title=title,
             commands=run,
             paths=named_paths(call, cwd, run.file_words()),
@@ -182,9 +183,12 @@ class Rule:
     def _about(self, call: Call) -> Verdict:
         """A rule that denies or asks names a question by its title, too."""
         named = {*(self.about or ["tool"]), *(["plan"] if "switch_mode" in self.kind else [])}
-        if call.about in named or (self.title is not None and not self.allows):
+        if named.issuperset(call.about) or (self.title is not None and not self.allows):
             return _YES
-        return Verdict("no", f"it is about a {call.about}, and the rule is about tools")
+        if not self.allows and not named.isdisjoint(call.about):
+            return Verdict("maybe")
+        other = next(each for each in call.about if each not in named)
+        return Verdict("no", f"it is about a {other}, and the rule does not name that")
 
     def _tool(self, call: Call) -> Verdict:
         if call.tool.sure:
@@ -324,7 +328,7 @@ def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
 
 
 def choose_option(
-    action: Action, options: Iterable[Mapping[str, Any]], about: About = "tool"
+    action: Action, options: Iterable[Mapping[str, Any]], about: Sequence[About] = ("tool",)
 ) -> dict[str, Any] | None:
     """The outcome that carries an action out; None if the client has to be asked.
 
@@ -337,7 +341,7 @@ def choose_option(
     offered = [each for each in options if isinstance(each, Mapping)]
     for kind in _OPTION_KINDS[action]:
         ids = [option.get("optionId") for option in offered if option.get("kind") == kind]
-        alike = action == "deny" or (kind == "allow_once" and about == "tool")
+        alike = action == "deny" or (kind == "allow_once" and set(about) == {"tool"})
         if len(ids) == 1 or (ids and alike):
             return {"outcome": "selected", "optionId": ids[0]}
     return {"outcome": "cancelled"} if action == "deny" else None

@@ -117,6 +117,7 @@ class Question:
 
     about: About
     when: Mapping[str, Any]
+    sure: bool = True
 
 
 @attrs.frozen
@@ -185,8 +186,11 @@ class ToolTable:
                 questions += [Question(**one) for one in entry.get("questions") or ()]
         return cls(tools, questions)
 
-    def about(self, said: Evidence) -> About:
-        return next((one.about for one in self.questions if said.fits(one.when)), "tool")
+    def about(self, said: Evidence) -> tuple[About, ...]:
+        """What a request can be about: one thing, or several if the model may have written it."""
+        found = [one for one in self.questions if said.fits(one.when)]
+        sure: About = next((one.about for one in found if one.sure), "tool")
+        return tuple(dict.fromkeys([*(one.about for one in found if not one.sure), sure]))
 
 
 @functools.lru_cache(10)

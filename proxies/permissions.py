@@ -170,7 +170,11 @@ class Permissions(Proxy):
         reasons = [f"  - {_one_line(each)}" for each in decision.reasons]
         session.decisions.append("\n".join([line, *reasons]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}
-        fields |= {"about": call.about, "rule": decision.name, "action": decision.action}
+        fields |= {
+            "about": " or ".join(call.about),
+            "rule": decision.name,
+            "action": decision.action,
+        }
         fields |= {"outcome": became, "dry_run": self.dry_run}
         log.info("permission decided", **fields)
         if self.audit is not None:

@@ -210,8 +210,8 @@ def test_an_action_chooses_the_option_that_allows_no_more(action, options, chose
 def test_two_answers_to_a_question_are_left_to_the_user():
     options = [ONCE, {"optionId": "5", "kind": "allow_once"}, REJECT]
 
-    assert choose_option("allow_once", options, "question") is None
-    assert choose_option("deny", options, "plan") == {"outcome": "selected", "optionId": "3"}
+    assert choose_option("allow_once", options, ["question"]) is None
+    assert choose_option("deny", options, ["plan"]) == {"outcome": "selected", "optionId": "3"}
 
 
 def test_what_cannot_be_rejected_is_cancelled():

@@ -13,9 +13,11 @@ from typing import Any
 import attrs
 import trio
 
+from conductor.endpoint import background
 from conductor.log import get_logger
 from conductor.server.access import Access, Peer, Refusal, join_headers
 from conductor.server.answering import PATH, Answering
+from conductor.server.bounded_sockets import UNFINISHED
 from conductor.server.exchange import PLAIN, Headers, Load, Receive, Send, encoded
 from conductor.server.failures import place_of
 from conductor.server.forwarding import COOKIE, Forwarding, cookie_of
@@ -24,6 +26,7 @@ from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
 from conductor.server.returning import Arrival, arrive
 from conductor.server.sockets import AsgiSocket, carry
 from conductor.server.streamable import Streamable
+from conductor.server.unfinished import Unfinished
 
 __all__ = ["COOKIE", "App", "Headers"]
 
@@ -54,6 +57,10 @@ class App:
             await self._websocket(peer, scope, receive, send)
 
     # -- WebSocket ---------------------------------------------------------------------------------
+
+    def unfinished(self) -> Unfinished:
+        """For a WebSocket that may be opened."""
+        return Unfinished(self._load, self.clients.bounds, self.clients.patience)
 
     def upgrade(
         self, path: str, headers: Mapping[str, str], peer: Peer
@@ -92,6 +99,18 @@ class App:
         return [("acp-connection-id", client.id), ("set-cookie", cookie)]
 
     async def _websocket(self, peer: Peer, scope: Any, receive: Receive, send: Send) -> None:
+        unfinished, give_up = scope["state"][UNFINISHED]
+        unfinished.whose = peer.address
+        async with background() as nursery:
+            nursery.start_soon(unfinished.watch, give_up)
+            try:
+                await self._serve_websocket(peer, scope, receive, send, unfinished)
+            finally:
+                unfinished.done()
+
+    async def _serve_websocket(
+        self, peer: Peer, scope: Any, receive: Receive, send: Send, unfinished: Unfinished
+    ) -> None:
         await receive()
         headers = join_headers(scope["headers"])
         socket = AsgiSocket(receive, send)
@@ -107,6 +126,7 @@ class App:
             await send({"type": "websocket.http.response.body", "body": opened.reason.encode()})
             return
         arrival, extra = opened
+        unfinished.whose = arrival.client.owner.counted_as
         await _accept(send, encoded(extra))
         await carry(socket, arrival, self.clients.patience)
 

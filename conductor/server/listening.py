@@ -23,7 +23,6 @@ import h11
 import trio
 import trio_websocket
 from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
@@ -34,12 +33,14 @@ from conductor.remote.parting import Parting
 from conductor.server.access import Peer, Refusal, join_headers
 from conductor.server.addresses import accept
 from conductor.server.app import App
+from conductor.server.bounded_sockets import BoundedConfig, TrioWebSocket, install, wrap
 from conductor.server.bounds import Bounds, Patience
 from conductor.server.certificates import NoName, name_in
 from conductor.server.exchange import encoded
 from conductor.server.failures import place_of
 from conductor.server.peeking import Peeked, asks_for_websocket
 from conductor.server.sockets import TrioSocket, carry
+from conductor.server.unfinished import Unfinished
 
 __all__ = ["Doorman", "tls_context"]
 
@@ -70,11 +71,12 @@ class Doorman:
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
     _refused: Allowance = attrs.field(factory=Allowance, init=False)
     """Certificates that may be reported."""
-    _config: Config = attrs.field(init=False)
+    _config: BoundedConfig = attrs.field(init=False)
     _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._config = _config(self.bounds, self.patience)
+        install()
+        self._config = _config(self.bounds, self.patience, self.app.unfinished)
 
     async def serve(self, listener: trio.SocketListener) -> None:
         """Take in who comes, until cancelled."""
@@ -173,23 +175,31 @@ class Doorman:
     async def _websocket(self, peeked: Peeked, peer: Peer, stream: trio.SocketStream) -> None:
         parting = Parting(peeked)
         async with trio.open_nursery() as nursery:
-            request = None
+            wrapped = None
+            unfinished = self.app.unfinished()
             with trio.move_on_after(self.patience.headers):
-                request = await trio_websocket.wrap_server_stream(
+                wrapped = await wrap(
                     nursery,
                     parting,
+                    unfinished,
                     max_message_size=self.bounds.message_bytes + _more(peeked.head),
                     receive_buffer_size=_CHUNK,
                 )
-            if request is not None:
+            if wrapped is not None:
+                request, connection = wrapped
+                nursery.start_soon(unfinished.watch, connection.give_up)
                 cut = partial(trio.aclose_forcefully, stream)
-                await self._upgrade(request, peeked, parting, peer, cut)
+                try:
+                    await self._upgrade(request, connection, peeked, parting, peer, cut)
+                finally:
+                    unfinished.done()
             await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel()
 
     async def _upgrade(
         self,
         request: trio_websocket.WebSocketRequest,
+        bounded: TrioWebSocket,
         peeked: Peeked,
         parting: Parting,
         peer: Peer,
@@ -206,6 +216,7 @@ class Doorman:
                 )
             return
         arrival, identity = opened
+        bounded.unfinished.whose = arrival.client.owner.counted_as
         peeked.head = b""
         with trio.move_on_after(self.patience.headers) as patience:
             connection = await request.accept(extra_headers=encoded(identity))
@@ -242,8 +253,11 @@ def tls_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
     return context
 
 
-def _config(bounds: Bounds, patience: Patience) -> Config:
-    config = Config()
+def _config(
+    bounds: Bounds, patience: Patience, unfinished: Callable[[], Unfinished]
+) -> BoundedConfig:
+    config = BoundedConfig()
+    config.unfinished = unfinished
     config.accesslog = config.errorlog = None
     config.include_server_header = False
     config.h11_max_incomplete_size = config.h2_max_header_list_size = bounds.header_bytes

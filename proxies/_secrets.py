@@ -74,6 +74,8 @@ class _Found:
     name: str
     is_open: bool
     """More of it may come behind the end of the text."""
+    is_rest: bool = False
+    """It, or what begins its pattern, overlaps the one before."""
 
 
 @attrs.frozen(eq=False)
@@ -175,12 +177,18 @@ class Secrets:
         """
         data = _bytes(text)
         at = start = len(_bytes(text[:start]))
-        shown, begun = [], self._first_begun(data, start)
+        shown: list[str] = []
+        begun, first = self._first_begun(data, start), (0, start, start)
         for found in self._secrets(data, start):
+            if not found.is_rest:
+                first = (len(shown), start, found.begins)
             if begun < at:
                 begun = self._first_begun(data, at)
-            if found.is_open or begun < found.begins or (wait and begun == found.begins):
-                at = min(begun, found.begins)
+            if found.is_open or begun < found.begins or (wait and begun < found.end):
+                # Of secrets that overlap, all are held back.
+                count, start, begins = first
+                del shown[count:]
+                at = min(begun, begins)
                 break
             shown += [
                 _text(data[start : found.start]),
@@ -212,13 +220,23 @@ class Secrets:
         nexts = [kind.find(data, start) for kind in self._kinds]
         while True:
             for number, found in enumerate(nexts):
-                if found is not None and found.start < start:
+                if found is None or found.begins >= start:
+                    continue
+                if found.end > start:  # it overlaps what was found
+                    first = max(start, found.start)
+                    nexts[number] = attrs.evolve(found, begins=start, start=first, is_rest=True)
+                else:
                     nexts[number] = self._kinds[number].find(data, start)
-            first = min(filter(None, nexts), key=lambda found: found.start, default=None)
-            if first is None:
+            leftmost = min(filter(None, nexts), key=lambda found: found.start, default=None)
+            if leftmost is None:
                 return
-            yield first
-            start = first.end
+            overlapping = [found for found in filter(None, nexts) if found.begins < leftmost.end]
+            yield attrs.evolve(
+                leftmost,
+                begins=min(found.begins for found in overlapping),
+                is_open=any(found.is_open for found in overlapping),
+            )
+            start = leftmost.end
 
     def _first_begun(self, data: bytes, start: int) -> int:
         """Where what may be the beginning of a secret begins; the end if there is none."""

@@ -186,6 +186,20 @@ def test_a_pattern_may_name_the_secret_in_it():
     assert pieces == ["a ", "", "", "PASSword = [redacted:login:1] yes"]
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_of_secrets_that_overlap_nothing_is_shown(size):
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{'a1B2' * 3}\n-----END RSA PRIVATE KEY-----"
+    patterns = {"login": r"password = (?P<secret>\S+)", **PATTERNS}
+    text = f"my password = {key} and"
+    tail = Tail(Secrets(patterns, {"V": "abcabcabcabd"}), 1000)
+
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    shown = "".join(map(tail.feed, pieces)) + tail.flush()
+
+    assert shown == "my password = [redacted:login:1][redacted:private-key:2] and"
+    assert Secrets(patterns, {}).redact(text) == shown
+
+
 def test_a_lazy_pattern_is_shown_when_it_is_held_for_too_long():
     secrets = Secrets({"quoted": r"<<(?s:.)*?>>"}, {})
     tail = Tail(secrets, 20)

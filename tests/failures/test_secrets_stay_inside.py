@@ -8,7 +8,7 @@ import pytest
 from processes.editor import agent, probe
 
 from conductor import masking
-from conductor.chainfile.model import Component
+from conductor.chainfile.model import Component, Written
 from conductor.components.secrets import secrets_of
 from conductor.errors import ComponentExited
 from conductor.masking import hide, masked, masked_value
@@ -209,3 +209,11 @@ def test_options_and_headers_are_looked_at_too():
 
     assert {"in-query", "Bearer in-header", "in-header", "in-option", "in-list"} <= set(found)
     assert not {"lobby-one", "production", "100000"} & set(found)
+
+
+def test_a_variable_of_another_environment_than_ours_is_a_secret_by_its_name():
+    """A program that embeds the conductor reads chain files with an environment of its own."""
+    written = {("env", "PLAIN"): Written("${SOME_KEY}", ("ordinary",), ("SOME_KEY",))}
+    spec = Component("c", env={"PLAIN": "ordinary"}, written=written)
+
+    assert "ordinary" in secrets_of(spec, {})

@@ -34,6 +34,7 @@ def run_chain(
     start: Callable[..., editor.Editor], tmp_path: Path
 ) -> Iterator[Callable[..., editor.Editor]]:
     """Start the conductor with a chain of these components: the agent first, then the proxies.
+    A failed start is an error.
 
     A component is a command, or a mapping of what a chain file says about it.
     """
@@ -45,7 +46,8 @@ def run_chain(
         agent: Any, *proxies: Any, log: str = "warning", stderr: int | None = None, **keys: Any
     ) -> editor.Editor:
         path = tmp_path / "chain.yaml"
-        chain = {"version": 1, "mcp_bridge": "off", "proxies": list(map(component, proxies))}
+        chain = {"version": 1, "mcp_bridge": "off", "on_start_failure": "error"}
+        chain["proxies"] = list(map(component, proxies))
         path.write_text(json.dumps({**chain, "agent": component(agent), **keys}))
         options = {} if stderr is None else {"stderr": stderr}
         return start("--log", log, "run", str(path), **options)

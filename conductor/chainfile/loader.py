@@ -26,7 +26,7 @@ from conductor.chainfile.problems import Problem, in_file_order
 from conductor.chainfile.source import Source
 from conductor.errors import ChainFileError
 
-__all__ = ["load_chain"]
+__all__ = ["examine", "load_chain"]
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_NESTING = 16
@@ -42,14 +42,25 @@ agent:
 
 def load_chain(path: str, environ: Mapping[str, str], any_kind: bool = False) -> ChainFile:
     """See `conductor.chainfile.load`."""
+    chain, problems = examine(path, environ, any_kind)
+    if chain is None or problems:
+        raise ChainFileError(problems)
+    return chain
+
+
+def examine(
+    path: str, environ: Mapping[str, str], any_kind: bool = False
+) -> tuple[ChainFile | None, list[Problem]]:
+    """The chain as far as it can be understood, and every problem of its files.
+
+    With problems, what is there of the chain is only for a look at its components.
+    """
     loading = _Loading(environ, any_kind)
     try:
         chain = loading.load(path, ())
     except _Unreadable as error:
-        raise ChainFileError([Problem(Place.whole(path), str(error))]) from error
-    if chain is None or loading.problems:
-        raise ChainFileError(loading.problems)
-    return chain
+        return None, [Problem(Place.whole(path), str(error))]
+    return chain, loading.problems
 
 
 class _Unreadable(Exception):
@@ -69,7 +80,7 @@ class _Loading:
     problems: list[Problem] = attrs.field(factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
-        """The chain in a file, or None if it has problems. Raises `_Unreadable`."""
+        """The chain in a file, as far as it can be understood. Raises `_Unreadable`."""
         real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
             is_open = path.startswith(_DESCRIPTORS)
@@ -99,9 +110,8 @@ class _Loading:
                     nested[where] = inner
         problems += _repeated_names(document)
         problems += _too_many(document, nested)
-        failed = len(self.problems) > before
         self.problems[before:before] = in_file_order(problems)
-        if problems or failed or file is None:
+        if file is None:
             return None
         return build_chain(file, document, nested, path, directory)
 
@@ -113,7 +123,7 @@ class _Loading:
         path: str,
         opened: tuple[tuple[str, str], ...],
     ) -> ChainFile | None:
-        """The chain that a component names, or None after its problems were added."""
+        """The chain that a component names, as far as it can be understood."""
         place = document.places[*where, "chain"]
         inner_path = absolute(os.path.dirname(path), text)
         real_paths = [real for real, _ in opened]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     """Report every mistake in chain files; with --start, try whether they start.
 
-    What is allowed but probably a mistake is a warning, and no reason to fail.
+    What is allowed but probably a mistake is a warning, and no reason to fail; so is a program
+    that is not on this machine.
 
     Without --start no program is run; proxies named by `use:` are imported to check their options,
     in another process, within their `start_timeout`.
@@ -48,28 +50,30 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
 
 
 def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
-    from conductor.chainfile import load
+    from conductor.chainfile.loader import examine
+    from conductor.cli.command_check import check_commands
     from conductor.cli.reading import print_problems, report
     from conductor.errors import ChainFileError
 
     chains: list[ChainFile] = []
     problems: list[Problem] = []
-    plugins: list[Component] = []
+    components: list[Component] = []
     for file in files:
-        try:
-            chain = load(file)
-        except ChainFileError as exc:
-            problems += exc.problems
-            continue
-        chains.append(chain)
-        plugins += [spec for spec in chain.flat() if spec.use is not None]
-    warnings: list[Problem] = []
+        chain, found = examine(file, os.environ)
+        problems += found
+        if chain is not None:
+            chains.append(chain)
+            components += chain.flat()
+    warnings = check_commands(components)
+    plugins = [spec for spec in components if spec.use is not None]
     if plugins:
         from conductor.cli.plugin_check import check_plugins
 
-        for found in check_plugins(plugins):
-            (problems if found.severity == "error" else warnings).append(found)
+        for problem in check_plugins(plugins):
+            (problems if problem.severity == "error" else warnings).append(problem)
+    warnings = list(dict.fromkeys(warnings))
     if problems:
+        print_problems(warnings)
         report(ChainFileError(list(dict.fromkeys(problems))))
         sys.exit(2)
     print_problems(warnings)

@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "connect": "Be the local end of an agent on another machine.",
     "check": "Report every mistake in chain files; with --start, try them.",
     "show": "Show what a chain file comes to.",
+    "components": "List what `use:` can name, with its options.",
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package to begin a proxy with.",
 }

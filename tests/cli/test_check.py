@@ -201,3 +201,47 @@ def test_serve_checks_plugins_before_it_listens(run, chain_file, tmp_path):
 
     assert result.returncode == 2
     assert "error: seconds: expected a whole number" in result.stderr
+
+
+def test_a_missing_nested_chain_hides_no_other_mistake(run, chain_file):
+    inner = chain_file("proxies: [{use: no-such-inner}, {chain: ./absent.yaml}]\n", "inner.yaml")
+    path = chain_file(
+        "proxies:\n  - chain: ./inner.yaml\n  - use: usage\n    with: {tokens: nonsense}\n"
+        "agent: {run: no-such-program}\n"
+    )
+
+    result = run("check", path)
+
+    assert result.returncode == 2
+    assert f"{inner}:2:41: error: there is no such file" in result.stderr
+    assert "no installed package has a component called 'no-such-inner'" in result.stderr
+    assert f"{path}:5:20: error: tokens: " in result.stderr
+    assert f"{path}:6:14: warning: no-such-program: command not found" in result.stderr
+    assert result.stderr.endswith("3 problems\n")
+
+
+def test_a_program_that_is_not_there_is_a_warning(run, chain_file, tmp_path):
+    (tmp_path / "bin").mkdir()
+    there = tmp_path / "bin" / "there"
+    there.write_text("#!/bin/sh\n")
+    there.chmod(0o755)
+    (tmp_path / "no-mode").touch()
+    path = chain_file(
+        "proxies:\n"
+        f"  - {{run: there, env: {{PATH: {tmp_path}/bin}}}}\n"
+        "  - run: ./bin/there\n"
+        "  - run: ./absent\n"
+        "  - run: ./no-mode\n"
+        "  - {run: there, cwd: ./nowhere}\n"
+        "agent: {ssh: host, run: not-here}\n"
+    )
+
+    result = run("check", path)
+
+    assert result.returncode == 0
+    assert result.stdout.endswith(": ok: 5 proxies, agent not-here\n")
+    places = [line.split(": ")[0] for line in result.stderr.splitlines() if "warning" in line]
+    assert places == [f"{path}:{line}:{column}" for line, column in ((5, 10), (6, 10), (7, 23))]
+    assert "no such file: " in result.stderr
+    assert "not executable: " in result.stderr
+    assert "its working directory does not exist" in result.stderr

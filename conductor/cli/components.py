@@ -1,0 +1,93 @@
+"""`acp-conductor components [NAME]`"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("components")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def command(names: tuple[str, ...]) -> None:
+    """List what `use:` can name: the components of installed packages, with their options.
+
+    An option with `=` has a default. Their modules are imported. A class in a file of yours needs
+    no installation: `use: ./file.py:Class`.
+
+    \b
+    Examples:
+      acp-conductor components
+      acp-conductor components redact usage
+    """
+    from conductor.components.loading import entry_points
+    from conductor.errors import StartError
+
+    known = entry_points()
+    if unknown := [name for name in names if name not in known]:
+        from conductor.chainfile.problems import closest
+
+        near = closest(unknown[0], known)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise click.UsageError(f"no installed package has a component called {unknown[0]!r}.{hint}")
+    # What modules print while they are imported is no part of the list.
+    stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    failed = False
+    for name in names or sorted(known):
+        try:
+            lines = list(_lines(name))
+        except StartError as exc:  # of one package, which is no reason to hide the others
+            failed = True
+            print(f"{name}: {exc}", file=sys.stderr)
+            continue
+        print("\n".join(lines), file=stdout)
+    stdout.close()
+    sys.exit(1 if failed else 0)
+
+
+def _lines(name: str) -> Iterator[str]:
+    from conductor.chainfile.model import Component
+    from conductor.components.loading import load_class
+    from conductor.proxy.base import Agent
+
+    cls = load_class(Component(name=name, use=name))
+    kind = "agent" if issubclass(cls, Agent) else "proxy"
+    yield f"{name} ({kind}): {_first_line(cls.__doc__)}"
+    yield from (f"    {option}" for option in _options(cls))
+
+
+def _first_line(doc: str | None) -> str:
+    return doc.strip().partition("\n")[0] if doc else ""
+
+
+def _options(cls: type) -> Iterator[str]:
+    """The options of a class, as `name: type` or `name: type = default`."""
+    import attrs
+
+    from conductor.chainfile.classes import key_of
+
+    if not attrs.has(cls):
+        return
+    for field in attrs.fields(cls):
+        if not field.init:
+            continue
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", None)
+        text = f"{key_of(field)}: {kind or field.type}"
+        default = field.default
+        if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+            takes_self = default.takes_self
+            shown = "…" if takes_self else repr(default.factory())
+            text += f" = {shown}"
+        elif default is not attrs.NOTHING:
+            text += f" = {_shown(default)}"
+        yield text
+
+
+def _shown(default: object) -> str:
+    return f"{default.total_seconds():g}s" if isinstance(default, timedelta) else repr(default)

@@ -30,7 +30,7 @@ from conductor.components.far_end import Opener, SpawnError, opener
 from conductor.components.initialization import Initialization
 from conductor.components.life import Life
 from conductor.components.restoring import (
-    RestoreTimeout,
+    NotRestored,
     initialize_again,
     restore_agent,
     restore_proxy,
@@ -237,7 +237,7 @@ class CommandComponent(Component):
         except (RequestError, ConnectionClosed) as exc:
             life.end(f"could not be initialized again: {exc}")
             return
-        except RestoreTimeout as exc:
+        except NotRestored as exc:
             life.end(str(exc))
             return
         self._log.warning("component was started again", lost_sessions=lost)

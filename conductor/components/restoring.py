@@ -20,24 +20,29 @@ import trio
 from conductor.components.asking import Asking
 from conductor.components.initialization import Initialization
 from conductor.errors import RequestError
+from conductor.frames import UNUSUAL
 from conductor.log import Logger
 from conductor.routing.recollection import Recollection, SetUp
 from conductor.routing.restarting import from_members, marked, members_of
 from conductor.routing.wire import Wire
 
-__all__ = ["RestoreTimeout", "initialize_again", "restore_agent", "restore_proxy"]
+__all__ = ["NotRestored", "initialize_again", "restore_agent", "restore_proxy"]
 
 _NOT_KEPT: Final = "its set-up is not kept any more (max_session_log_bytes)"
 
 
-class RestoreTimeout(Exception):
-    """A component that was started again does not answer; the text is for people."""
+class NotRestored(Exception):
+    """A component that was started again cannot take its predecessor's place; the text is for
+    people."""
 
 
 async def initialize_again(
     wire: Wire, initialization: Initialization, recollection: Recollection
 ) -> Mapping[str, Any]:
-    """Repeat the handshake; returns the component's answer. Raises `RequestError`."""
+    """Repeat the handshake; returns the component's answer.
+
+    Raises `RequestError`, and `NotRestored` for another protocol version than the client has.
+    """
     recorded = recollection.initialize
     assert recorded is not None
     assert recorded.params is not None
@@ -53,7 +58,27 @@ async def initialize_again(
         await asking.answer(call)
     finally:
         wire.answers = {}
-    return initialization.result or {}
+    result = initialization.result or {}
+    assert recorded.result is not None
+    before, now = _version(_decoded(recorded.result)), _version(result)
+    if before != now:
+        recollection.initialize = recorded
+        raise NotRestored(
+            f"answered `initialize` with protocol version {now} after its restart, and with "
+            f"{before} before"
+        )
+    return result
+
+
+def _decoded(result: bytes) -> Any:
+    try:
+        return msgspec.json.decode(result)
+    except UNUSUAL:
+        return None  # as `Initialization.result` has it
+
+
+def _version(result: Any) -> Any:
+    return result.get("protocolVersion", 1) if isinstance(result, dict) else 1
 
 
 async def restore_proxy(
@@ -61,7 +86,7 @@ async def restore_proxy(
 ) -> list[str]:
     """Repeat the set-up of every session to a proxy; returns the sessions that it refused.
 
-    Raises `ConnectionClosed` and `RestoreTimeout`.
+    Raises `ConnectionClosed` and `NotRestored`.
     """
     asking = Asking(wire)
     refused = []
@@ -90,7 +115,7 @@ async def restore_agent(
 ) -> list[str]:
     """Resume or load every session in a new agent process; returns the sessions that are lost.
 
-    Raises `ConnectionClosed` and `RestoreTimeout`.
+    Raises `ConnectionClosed` and `NotRestored`.
     """
     asking = Asking(wire)
     methods = _ways_back(answer)
@@ -117,7 +142,7 @@ async def _ask(asking: Asking, method: str, params: bytes, seconds: float) -> No
     with trio.move_on_after(seconds):
         await asking.ask(method, params)
         return
-    raise RestoreTimeout(f"did not answer {method} within {seconds:g} s (start_timeout)")
+    raise NotRestored(f"did not answer {method} within {seconds:g} s (start_timeout)")
 
 
 def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ What is said about a failure is said once: the request that it cut is answered, 
 
 import json
 import os
+import sys
 from signal import SIGKILL, SIGTERM
 
 import pytest
@@ -499,4 +500,36 @@ def test_a_session_whose_set_up_is_not_kept_is_told_to_be_lost(run_chain):
     answer = editor.answer(editor.prompt("echo x", session))
 
     assert "has lost this session" in answer["error"]["message"]
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("version", [2, 99])
+def test_an_agent_of_another_protocol_version_has_not_been_restarted(run_chain, tmp_path, version):
+    """Its second process answers with another version than its first and its third."""
+    starts = tmp_path / "starts"
+    code = (
+        "import json, os, sys\n"
+        f"starts = {str(starts)!r}\n"
+        "open(starts, 'a').write('x')\n"
+        "second = os.path.getsize(starts) == 2\n"
+        "for line in sys.stdin:\n"
+        "    message = json.loads(line)\n"
+        "    method, result = message['method'], {'sessionId': 's1'}\n"
+        "    if method == 'initialize':\n"
+        f"        result = {{'protocolVersion': {version} if second else 1, 'agentCapabilities':\n"
+        "            {'sessionCapabilities': {'resume': {}}}}\n"
+        "    if method == 'session/prompt':\n"
+        "        if os.path.getsize(starts) == 1:\n"
+        "            sys.exit(3)\n"
+        "        result = {'stopReason': 'end_turn'}\n"
+        "    answer = {'jsonrpc': '2.0', 'id': message['id'], 'result': result}\n"
+        "    print(json.dumps(answer), flush=True)\n"
+    )
+    editor = run_chain([sys.executable, "-c", code])
+    editor.open()
+    assert "error" in editor.answer(editor.prompt("x"))
+
+    assert editor.answer(editor.prompt("y"))["result"] == {"stopReason": "end_turn"}
+    assert starts.read_text() == "xxx"
+    assert editor.wait_log(f"with protocol version {version} after its restart, and with 1 before")
     assert editor.leave() == 0

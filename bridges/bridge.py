@@ -326,6 +326,7 @@ class McpBridge(Proxy):
     def _over_http(self, declaration: Declaration, session: HttpSession) -> None:
         """One MCP session of an agent that was given an address."""
         link = session.link = Link(session, lambda link: Opening(link, self))
+        session.closed = lambda: declaration.links.discard(link)
         self._open_link(declaration, link)
         AcpProvider(declaration.server, link, self.client, self).open()
 

@@ -96,8 +96,11 @@ def rewrite(params: bytes, change: Rewrite) -> bytes:
 
 
 def session_of(payload: bytes | None) -> str | None:
-    """The `sessionId` of params or of a result."""
-    raw = members_of(payload).get("sessionId") if payload is not None else None
+    """The `sessionId` of params or of a result; `None` if they are nested too deep to be read."""
+    try:
+        raw = members_of(payload).get("sessionId") if payload is not None else None
+    except RecursionError:
+        return None
     value = _loads(raw) if raw is not None else None
     return value if isinstance(value, str) else None
 

@@ -8,6 +8,7 @@ have ended are kept for a while, so that a client that lost one can have the res
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -44,6 +45,8 @@ class HttpSession:
     def __init__(self, id: str) -> None:
         self.id = id
         self.link: Link | None = None
+        self.closed: Callable[[], object] = _nothing
+        """Called when the link is closed."""
         self.standing = EventStream(STANDING, self._stream_changed)
         self.streams: dict[str, EventStream] = {STANDING: self.standing}
         self.calls: dict[Call, EventStream] = {}
@@ -191,6 +194,7 @@ class HttpSession:
             self.respond(call, None, encode_error(INTERNAL_ERROR, "The MCP server is gone"))
         for stream in list(self.streams.values()):
             stream.end()
+        self.closed()
 
     def _stream_changed(self, stream: EventStream) -> None:
         if stream.slow:
@@ -222,6 +226,10 @@ class HttpSession:
         if self.calls and not standing:
             return next(reversed(self.calls.values()))
         return self.standing
+
+
+def _nothing() -> None:
+    pass
 
 
 def _progress_token(params: bytes | None) -> bytes | None:

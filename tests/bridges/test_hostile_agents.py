@@ -203,3 +203,18 @@ async def test_a_message_that_a_translator_cannot_read_is_answered():
             again = await request(process, 2, "initialize", {"protocolVersion": "2025-06-18"})
     assert "cannot be used" in answer["error"]["message"]
     assert "error" in again
+
+
+@pytest.mark.parametrize("agent", ["OpenCode", "somebody", "claude"])
+async def test_a_prompt_that_is_nested_deep_passes_by(agent):
+    def hello(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": agent}}
+
+    async with situation(handlers={"initialize": hello}) as on:
+        await on.declare()
+        for depth in range(800, 930, 10):
+            params = b'{"sessionId":"session-1","prompt":[],"_meta":%b}' % nested(depth)
+            with trio.fail_after(5), suppress(RequestError):  # deeper than the fake agent reads
+                await on.client.request("session/prompt", params)
+        assert await on.client.prompt("session-1", "hello")
+        assert not on.bridge._shared._active

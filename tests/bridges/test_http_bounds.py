@@ -12,6 +12,7 @@ from test_http import ACCEPT, HELLO, HTTP, message, web_client
 
 from bridges import http as http_module
 from bridges.http import HttpDoor
+from bridges.http_session import HttpSession
 from conductor.bridging import Limits
 
 # httpx2 leaves its response generators to the garbage collector when a stream is given up.
@@ -41,9 +42,14 @@ async def test_sessions_that_are_abandoned_end_and_one_that_is_used_does_not():
                     assert ping.status_code == 200
             [site] = on.bridge._offers.http._sites.values()
             assert len(site.sessions) == http_module._MAX_SESSIONS
+            [declarations] = on.bridge._sessions.values()
+            assert [len(one.links) for one in declarations] == [http_module._MAX_SESSIONS]
             ended = 41 - http_module._MAX_SESSIONS
             await on.until(lambda: on.provider.methods().count("mcp/disconnect") == ended)
             assert len(on.provider.connections) == http_module._MAX_SESSIONS
+            gc.collect()
+            kept = [one for one in gc.get_objects() if isinstance(one, HttpSession)]
+            assert len(kept) == http_module._MAX_SESSIONS
 
 
 async def test_a_session_with_an_open_stream_does_not_end_for_another(monkeypatch):

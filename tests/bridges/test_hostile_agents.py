@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 import trio
-from bridges_situation import initialize, receive, request, send, shim, situation
+from bridges_situation import initialize, request, send, shim, situation
 
 from conductor.errors import RequestError
 
@@ -38,24 +38,20 @@ async def test_deep_nesting_is_the_failure_of_one_message(binding, depth):
         on.client.handlers["mcp/message"] = lambda params: outcome
         [one], [other] = await on.declare(), await on.declare()
         async with shim(one) as deep, shim(other) as flat:
-            for number, text in enumerate(
-                (
-                    b'{"jsonrpc":"2.0","id":%d,"method":"initialize","params":%b}',
-                    b'{"jsonrpc":"2.0","id":%d,"method":"server/discover","params":{"_meta":%b}}',
-                    b'{"jsonrpc":"2.0","id":%d,"method":"ping","params":%b}',
-                )
-            ):
-                await deep.stdin.send_all(text % (number, nested(depth)) + b"\n")
-                answer = await receive(deep)
-                assert answer["id"] in (number, None)
-            await deep.stdin.send_all(
-                b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%b}\n'
-                b'{"jsonrpc":"2.0","method":"notifications/x","params":%b}\n'
-                % (nested(depth), nested(depth))
-            )
-            await send(deep, 9, "ping")
-            assert await answered(deep, 9)
             assert "result" in await initialize(flat)
+            for text in (
+                b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":%b}',
+                b'{"jsonrpc":"2.0","id":2,"method":"server/discover","params":{"_meta":%b}}',
+                b'{"jsonrpc":"2.0","id":3,"method":"ping","params":%b}',
+                b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":%b}',
+                b'{"jsonrpc":"2.0","method":"notifications/x","params":%b}',
+            ):
+                await deep.stdin.send_all(text % nested(depth) + b"\n")
+            await deep.stdin.aclose()
+            assert await deep.wait() == 0  # the bridge has read all of it
+            assert "result" in await request(flat, 7, "ping")
+            async with shim(one) as again:
+                assert "result" in await initialize(again)
 
 
 async def test_deep_nesting_of_a_server_is_the_failure_of_one_message():

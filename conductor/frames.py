@@ -54,7 +54,8 @@ class Malformed(msgspec.Struct, frozen=True):
     `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
     where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
     as an answer: it must never be answered, but settles the request that it names. One that is
-    `bare`, with neither a method nor an answer, settles a request too, if there is one.
+    `bare`, with neither a method nor an answer, settles a request too, if there is one. One that is
+    `deep` may be a proper message that is nested too deeply for us.
     """
 
     code: int
@@ -63,6 +64,7 @@ class Malformed(msgspec.Struct, frozen=True):
     id: Id | UnsetType = UNSET
     response: bool = False
     bare: bool = False
+    deep: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -93,6 +95,8 @@ Frame: TypeAlias = Message | Malformed | Batch
 _EXCERPT: Final = 200
 _SLICE: Final = 32768
 _LONG: Final = 65536
+_END: Final = 4096
+_EXACT: Final = 2.0**53
 _MAX_ID: Final = 2**63
 _MAX_DIGITS: Final = 4000
 _MAX_COMMAS: Final = 1_000_000
@@ -294,15 +298,52 @@ def _member(raw: bytes) -> Message | Malformed:
     return frame
 
 
-def _explain(line: bytes, exc: Exception) -> Malformed:
+def _explain(line: bytes, exc: Exception) -> Message | Malformed:
     """Why a line is no message, with what it was meant to be as far as that can be read."""
     excerpt = _excerpt(line)
     problem = utf8_problem(line)
     if problem is None and isinstance(exc, RecursionError):
-        return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, *_loose_fields(line))
+        id, response = _loose_fields(line)
+        if id is UNSET and (match := _last_id.search(line[-_END:])):
+            id = _scalar(match[1])
+        return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, id, response, deep=True)
     if problem is None and isinstance(exc, msgspec.ValidationError):
+        if (message := _with_float_id(line)) is not None:
+            return check(message, line)
         return Malformed(INVALID_REQUEST, str(exc), excerpt, *_loose_fields(line))
     return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *_visible_fields(line))
+
+
+class _FloatId(msgspec.Struct, gc=False):
+    """A message whose id is written as `3.0`, which to JavaScript is 3."""
+
+    jsonrpc: Literal["2.0"]
+    id: float
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_float_id = msgspec.json.Decoder(_FloatId).decode
+
+
+def _with_float_id(line: bytes) -> Message | None:
+    try:
+        found = _decode_float_id(line)
+    except UNUSUAL:
+        return None
+    id = _integral(found.id)
+    if type(id) is not int:
+        return None
+    message = Message("2.0", id, found.method, found.params, found.result, found.error)
+    return _freed(message, len(line)) if len(line) > _LONG else message
+
+
+def _integral(id: Any) -> Any:
+    """An id like `3.0` as an integer; any other as it is."""
+    exact = isinstance(id, float) and id.is_integer() and abs(id) <= _EXACT
+    return int(id) if exact else id
 
 
 class _Loose(msgspec.Struct, gc=False):
@@ -354,6 +395,8 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     if not isinstance(value, dict):
         return Malformed(INVALID_REQUEST, "a message is an object", _excerpt(line))
     members = dict(_member_slices(text, start))
+    if "id" in value:
+        value["id"] = _integral(value["id"])
     fields: dict[str, Any] = {
         name: Raw(members[name].encode())
         for name in ("params", "result", "error")

@@ -105,7 +105,6 @@ def test_a_message_is_decoded_no_further_than_its_envelope(line, expected):
         (b'{"jsonrpc":"2.0","id":5,"method":"x","params":7}', -32600, 5, False),
         (b'{"jsonrpc":"2.0","id":5,"method":"x","params":"s"}', -32600, 5, False),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"x"}', -32600, UNSET, False),
-        (b'{"jsonrpc":"2.0","id":1.0,"method":"x"}', -32600, UNSET, False),
         (b'{"jsonrpc":"2.0","id":true,"method":"x"}', -32600, UNSET, False),
         (b'{"jsonrpc":"2.0","id":{},"method":"x"}', -32600, UNSET, False),
         (b'{"jsonrpc":"2.0","id":9223372036854775808,"method":"x"}', -32600, 2**63, False),

@@ -250,7 +250,11 @@ class Connection:
         self._note_malformed(frame)
 
     def _take_malformed(self, frame: Malformed, line: bytes) -> None:
-        if self.answers_malformed and not frame.response:
+        if frame.deep and frame.id is not UNSET and not frame.response:
+            # A proper request, as far as one can see: whoever sent it waits for the answer.
+            error = encode_error(frame.code, f"Invalid request: {frame.reason}")
+            self.write(error_pieces(frame.id, error))
+        elif self.answers_malformed and not frame.response:
             if frame.code == INVALID_REQUEST:
                 error = _INVALID
             else:

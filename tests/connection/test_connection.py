@@ -601,3 +601,50 @@ def test_the_answers_in_a_batch_over_the_limit_are_taken_all_the_same():
     desk.feed(b"[%s]" % b",".join([*notes, b'{"jsonrpc":"2.0","id":1,"result":5}']))
 
     assert desk.events == [("answer", "asked", b"5", None)]
+
+
+@pytest.mark.parametrize("make", [client, component])
+@pytest.mark.parametrize("written", [b"1.0", b"1e0", b"10.0e-1"])
+@pytest.mark.parametrize("text", [b'"x"', b'"\\ud83d"'])
+def test_an_integral_number_is_an_id_however_it_is_written(make, written, text):
+    desk = make()
+    send(desk, "asked")
+
+    desk.feed(b'{"jsonrpc":"2.0","id":%b,"result":{"a":%b}}' % (written, text))
+    desk.feed(b'{"jsonrpc":"2.0","id":%b,"method":"m","params":{"a":%b}}' % (written, text))
+
+    answer, request = desk.events
+    assert answer == ("answer", "asked", b'{"a":%b}' % text, None)
+    assert request[0] == "request"
+    assert [call.source_id for call in desk.calls] == [1]
+
+
+@pytest.mark.parametrize("written", [b"1.5", b"1e300", b"true", b"[1]"])
+def test_what_is_no_integral_number_is_no_id(written):
+    desk = component()
+    send(desk, "asked")
+
+    desk.feed(b'{"jsonrpc":"2.0","id":%b,"result":{}}' % written)
+
+    assert desk.events == []
+    assert desk.connection.noise == 1
+
+
+@pytest.mark.parametrize("make", [client, component])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":7,"method":"m","params":%b}',
+        b'{"jsonrpc":"2.0","method":"m","params":%b,"id":7}',
+        b'{"params":%b,"jsonrpc":"2.0","method":"m","id":7}',
+    ],
+)
+def test_a_request_that_is_nested_too_deeply_is_answered_with_its_id(make, line):
+    desk = make()
+
+    desk.feed(line % raw_json.nested(raw_json.TOO_DEEP))
+
+    (reply,) = desk.replies()
+    error = {"code": -32600, "message": "Invalid request: nested too deeply"}
+    assert reply == {"jsonrpc": "2.0", "id": 7, "error": error}
+    assert desk.events == []

@@ -72,9 +72,9 @@ def _together(errors: Sequence[StartError]) -> StartError:
 def _bridged_agent(spec: Spec, mode: McpBridge) -> list[Component]:
     """The agent, with the bridge before it, or ready to be put there when it is needed."""
     bridge = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode})
-    if mode not in ("auto", "stdio"):
+    if mode == "http":
         return [_plugin(bridge, "proxy"), _component(spec, "agent", None)]
-    agent = _component(spec, "agent", bridged)
+    agent = _component(spec, "agent", None if mode == "off" else bridged)
     if not isinstance(agent, CommandComponent):
         return [_plugin(bridge, "proxy"), agent]
     agent.wire.interceptor = LateBridge(agent, partial(_bridge, bridge)).takes

@@ -63,3 +63,16 @@ def test_a_component_runs_where_we_do_unless_it_is_told(start_file):
 
     assert editor.ask("cwd") == os.getcwd()
     assert editor.leave() == 0
+
+
+def test_a_server_over_acp_is_refused_where_the_bridge_is_off(start_file):
+    editor = start_file({"run": probe()}, mcp_bridge="off")
+    editor.open()
+    server = {"type": "acp", "name": "notes", "id": "notes", "serverId": "notes"}
+
+    refused = editor.answer(editor.request("session/new", cwd="/", mcpServers=[server]))
+    accepted = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    assert "mcp_bridge" in str(refused["error"])
+    assert "result" in accepted
+    assert editor.leave() == 0

@@ -78,6 +78,9 @@ class Watchdog:
             os.write(self._write, what)
 
     def _watch(self, client_fd: int | None) -> None:
+        # One that came to this thread would not interrupt a `time.sleep` of the main thread, where
+        # the handlers run.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         if client_fd is not None:

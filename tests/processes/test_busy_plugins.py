@@ -1,16 +1,21 @@
 """A plugin that does not end, or blocks the event loop, does not keep the process alive."""
 
+import json
 import signal
+import socket
+import tempfile
 import time
+from contextlib import ExitStack
 
 import pytest
-from processes.editor import is_running
+from processes.editor import conversation, encoded, is_running
 
 PLUGIN = """
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import trio
 
@@ -136,3 +141,31 @@ def test_prompt_ends_too(start, tmp_path, chain_file, how):
     editor.signal(signal.SIGTERM)
 
     assert editor.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("how", ["shielded", "swallowing", "blocking"])
+def test_serve_ends_at_a_second_signal(start, tmp_path, chain_file, how):
+    (tmp_path / "busy.py").write_text(PLUGIN)
+    use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
+    chain = chain_file({"use": "test-agent", "stop_timeout": "300ms"}, use)
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # short enough for a socket's path
+        editor = start("serve", str(chain), "--listen", f"unix:{directory}/s")
+        editor.wait_log("listening on")
+        with ExitStack() as stack:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(f"{directory}/s")
+            lines = stack.enter_context(client.makefile("rb"))
+            client.sendall(b"".join(map(encoded, conversation(how)[:2])))
+            answers = [json.loads(lines.readline()) for _ in range(2)]
+            assert [answer["id"] for answer in answers] == [1, 2]
+            prompt = conversation(how)[2]
+            prompt["params"]["sessionId"] = answers[1]["result"]["sessionId"]
+            client.sendall(encoded(prompt))
+            editor.wait_log("at work")
+
+            editor.signal(signal.SIGTERM)
+            if how != "blocking":
+                editor.wait_log("draining")
+            editor.signal(signal.SIGINT)
+
+            assert editor.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)

@@ -53,9 +53,6 @@ __all__ = ["McpBridge"]
 _SDK_CLIENT: Final = "mcp.client.streamable_http"
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
-_MAX_LINKS: Final = 64
-"""Connections that an agent may have to one server of a session."""
-
 log = get_logger(component="mcp-bridge")
 
 
@@ -64,6 +61,8 @@ class McpBridge(Proxy):
     """`mode`: how agents without native support get their servers; "off" refuses to declare any."""
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
+    limits: Limits = attrs.field(factory=Limits, init=False)
+    """The chain's."""
     connections: dict[str, Link] = attrs.field(factory=dict, init=False)
     exchanges: dict[tuple[str, str], Exchange] = attrs.field(factory=dict, init=False)
     _offers: Offers = attrs.field(init=False)
@@ -125,7 +124,7 @@ class McpBridge(Proxy):
         if self._offers.agent.acp:
             return await self._set_up_native(params, forward)
         if self._offers.way() == "http" and self._offers.http is None:
-            self._offers.http = http = HttpDoor(self.wait_room)
+            self._offers.http = http = HttpDoor(self.wait_room, self.limits)
             self.start_soon(http.serve)
             await http.wait_open()
         session = self._agent_session(loaded)
@@ -288,10 +287,10 @@ class McpBridge(Proxy):
     async def _welcome(self, declaration: object, transport: SocketTransport) -> None:
         """One shim, from its token to its end."""
         assert isinstance(declaration, Declaration)
-        if len(declaration.links) >= _MAX_LINKS:
+        if len(declaration.links) >= self.limits.max_mcp_connections:
             log.warning("a connection is refused: too many for one server", name=declaration.name)
             return
-        consumer = ShimConsumer(transport, self._flusher, Limits().max_message_bytes)
+        consumer = ShimConsumer(transport, self._flusher, self.limits.max_message_bytes)
         link = consumer.link = Link(consumer, lambda link: Opening(link, self))
         self._open_link(declaration, link)
         self._shims.add(consumer)

@@ -38,8 +38,6 @@ from conductor.bridging import (
 
 __all__ = ["HttpDoor"]
 
-_MAX_SESSIONS: Final = 16
-"""MCP sessions of one declaration; agents have one, or one more after a failure."""
 _PATIENCE: Final = 30.0
 """Seconds that a body may pause."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -199,7 +197,7 @@ class HttpDoor:
             return _used(site, id) or 404
         raw = bytes(message.params) if message.params else None
         if message.method == "initialize":
-            if len(site.sessions) >= _MAX_SESSIONS and not _end_unused(site):
+            if len(site.sessions) >= self.limits.max_mcp_sessions and not _end_unused(site):
                 return 503
             session = HttpSession(secrets.token_urlsafe(24))
             site.sessions[session.id] = session

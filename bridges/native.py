@@ -8,7 +8,7 @@ whose messages come from the agent's own connection.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import attrs
 import msgspec
@@ -30,6 +30,7 @@ from conductor.bridging import (
     REQUEST_CANCELLED,
     Answered,
     Call,
+    Limits,
     Payload,
     encode_error,
 )
@@ -37,12 +38,11 @@ from conductor.proxy import Peer, RequestError
 
 __all__ = ["NativeSide"]
 
-_MAX_LINKS: Final = 64
-"""Connections that an agent may have to one server."""
-
 
 class Owner(Routes, Protocol):
     """The bridge, as far as it is needed here."""
+
+    limits: Limits
 
     @property
     def client(self) -> Peer: ...
@@ -88,8 +88,10 @@ class NativeSide:
         connection = f"acp-conductor:{self.owner.new_request_id()}"
         consumer = _Connected(self.owner, connection)
 
-        if len(server.connections) >= _MAX_LINKS:
-            raise RequestError(INVALID_REQUEST, f"More than {_MAX_LINKS} connections to one server")
+        most = self.owner.limits.max_mcp_connections
+        if len(server.connections) >= most:
+            problem = f"More than {most} connections to one server (max_mcp_connections)"
+            raise RequestError(INVALID_REQUEST, problem)
 
         def begin(link: Link) -> Mode:
             self.links[connection] = link

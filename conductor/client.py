@@ -181,7 +181,7 @@ async def attach_file(
     specs = file.flat()
 
     def make() -> list[Component]:
-        components = build(specs, mode="agent", mcp_bridge=file.mcp_bridge)
+        components = build(specs, mode="agent", mcp_bridge=file.mcp_bridge, limits=file.limits)
         made(components)
         return components
 

@@ -24,6 +24,11 @@ class Limits(msgspec.Struct, frozen=True):
     and gets large messages that it does not send on (`connection.echoes`)."""
     max_sessions: int = 10_000
     """Open sessions of one connection; one more is refused."""
+    max_mcp_connections: int = 64
+    """MCP connections of the agent to one server of a session, through the bridge."""
+    max_mcp_sessions: int = 16
+    """MCP sessions over HTTP with one server of a session, through the bridge; agents have one, or
+    one more after a failure."""
     max_session_log_bytes: int = 8 * 1024 * 1024
     """What is remembered of the set-up of sessions for a restart, in bytes, of the client and of
     each component. Beyond it the oldest sessions cannot be restored: a restart loses them. One

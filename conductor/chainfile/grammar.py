@@ -225,6 +225,8 @@ class Bounds:
     max_batch: int = attrs.field(default=_LIMITS.max_batch, validator=_positive)
     max_buffered_bytes: Bytes = attrs.field(default=_LIMITS.max_buffered_bytes, validator=_positive)
     max_sessions: int = attrs.field(default=_LIMITS.max_sessions, validator=_positive)
+    max_mcp_connections: int = attrs.field(default=_LIMITS.max_mcp_connections, validator=_positive)
+    max_mcp_sessions: int = attrs.field(default=_LIMITS.max_mcp_sessions, validator=_positive)
     max_session_log_bytes: Bytes = attrs.field(
         default=_LIMITS.max_session_log_bytes, validator=_positive
     )

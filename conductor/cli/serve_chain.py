@@ -138,7 +138,7 @@ def _serve(
 def _built(chain: ChainFile) -> list[Built]:
     mode: Mode = "proxy" if chain.agent is None else "agent"
     try:
-        return build(chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge)
+        return build(chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge, limits=chain.limits)
     finally:
         _collect_garbage()
 

@@ -17,6 +17,7 @@ from conductor.components.far_end import is_elsewhere
 from conductor.components.late_bridge import Bridge, LateBridge
 from conductor.components.secrets import secrets_of
 from conductor.errors import StartError
+from conductor.limits import Limits
 from conductor.masking import hide, hide_environment
 from conductor.messages import Payload
 from conductor.routing.capabilities import bridged
@@ -34,10 +35,12 @@ def build(
     mode: Literal["agent", "proxy"],
     amend: Callable[[bytes], bytes] | None = None,
     mcp_bridge: McpBridge | None = None,
+    limits: Limits | None = None,
 ) -> list[Component]:
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
-    `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode.
+    `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode, with the
+    chain's `limits`.
     `amend` may change the agent's answer to `initialize`. Raises `StartError` for components
     that cannot be made, with all of their mistakes.
     """
@@ -50,7 +53,7 @@ def build(
         is_agent = mode == "agent" and index == len(specs) - 1
         try:
             if is_agent and mcp_bridge is not None and not _is_out_of_reach(spec, mcp_bridge):
-                components += _bridged_agent(spec, mcp_bridge)
+                components += _bridged_agent(spec, mcp_bridge, limits or Limits())
             else:
                 components.append(_component(spec, "agent" if is_agent else "proxy", amend))
         except StartError as exc:
@@ -69,15 +72,14 @@ def _together(errors: Sequence[StartError]) -> StartError:
     return StartError(first.component, reason, place=first.place)
 
 
-def _bridged_agent(spec: Spec, mode: McpBridge) -> list[Component]:
+def _bridged_agent(spec: Spec, mode: McpBridge, limits: Limits) -> list[Component]:
     """The agent, with the bridge before it, or ready to be put there when it is needed."""
-    bridge = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode})
     if mode == "http":
-        return [_plugin(bridge, "proxy"), _component(spec, "agent", None)]
+        return [_bridge(mode, limits)[0], _component(spec, "agent", None)]
     agent = _component(spec, "agent", None if mode == "off" else bridged)
     if not isinstance(agent, CommandComponent):
-        return [_plugin(bridge, "proxy"), agent]
-    agent.wire.interceptor = LateBridge(agent, partial(_bridge, bridge)).takes
+        return [_bridge(mode, limits)[0], agent]
+    agent.wire.interceptor = LateBridge(agent, partial(_bridge, mode, limits)).takes
     return [agent]
 
 
@@ -89,9 +91,11 @@ def _is_out_of_reach(agent: Spec, mode: McpBridge) -> bool:
     return mode == "auto" and is_elsewhere(agent)
 
 
-def _bridge(spec: Spec) -> tuple[Component, Bridge]:
-    component = _plugin(spec, "proxy")
-    return component, cast("Bridge", component.plugin)
+def _bridge(mode: McpBridge, limits: Limits) -> tuple[Component, Bridge]:
+    component = _plugin(Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy")
+    bridge = cast("Bridge", component.plugin)
+    bridge.limits = limits
+    return component, bridge
 
 
 def _component(

@@ -19,6 +19,7 @@ from conductor.components.command import CommandComponent
 from conductor.connection.calls import Call
 from conductor.errors import StartError, describe
 from conductor.frames import UNUSUAL
+from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.messages import Payload, error_of
 from conductor.routing.recollection import SET_UPS
@@ -33,6 +34,8 @@ log = get_logger(component=_NAME)
 
 class Bridge(Protocol):
     """What the bridge, which is a plugin, can be told."""
+
+    limits: Limits
 
     def learn(self, result: bytes) -> None:
         """What the agent answered to `initialize`, for a bridge that was not there to see it."""

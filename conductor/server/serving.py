@@ -67,7 +67,7 @@ def chain_maker(file: ChainFile) -> Callable[[Transport], Chain]:
     def make_chain(transport: Transport) -> Chain:
         return Chain(
             transport,
-            lambda: build(specs, mode=mode, mcp_bridge=file.mcp_bridge),
+            lambda: build(specs, mode=mode, mcp_bridge=file.mcp_bridge, limits=file.limits),
             mode=mode,
             limits=file.limits,
             stop_timeout=stop_timeout,

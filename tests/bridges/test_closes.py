@@ -11,7 +11,7 @@ import trio
 from bridges_providers import declaration
 from bridges_situation import initialize, send, shim, situation
 
-from bridges import bridge as bridge_module
+from conductor.bridging import Limits
 from conductor.errors import ConnectionClosed, RequestError
 
 STEPS = ["started", "connecting", "opening", "idle", "called", "asked", "half a message"]
@@ -91,9 +91,9 @@ async def test_a_close_at_any_point_leaves_nothing(step, closer):
             assert "result" in await initialize(process)
 
 
-async def test_connections_to_one_server_are_limited(monkeypatch):
-    monkeypatch.setattr(bridge_module, "_MAX_LINKS", 2)
+async def test_connections_to_one_server_are_limited():
     async with situation() as on:
+        on.bridge.limits = Limits(max_mcp_connections=2)
         [entry] = await on.declare()
         async with shim(entry) as one, shim(entry) as two:
             await initialize(one)

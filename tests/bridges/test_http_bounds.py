@@ -10,7 +10,6 @@ import trio
 from bridges_situation import situation
 from test_http import ACCEPT, HELLO, HTTP, message, web_client
 
-from bridges import http as http_module
 from bridges.http import HttpDoor
 from bridges.http_session import HttpSession
 from conductor.bridging import Limits
@@ -41,21 +40,21 @@ async def test_sessions_that_are_abandoned_end_and_one_that_is_used_does_not():
                     ping = await web.post(entry["url"], json=message("ping", {}), headers=used)
                     assert ping.status_code == 200
             [site] = on.bridge._offers.http._sites.values()
-            assert len(site.sessions) == http_module._MAX_SESSIONS
+            assert len(site.sessions) == Limits().max_mcp_sessions
             [declarations] = on.bridge._sessions.values()
-            assert [len(one.links) for one in declarations] == [http_module._MAX_SESSIONS]
-            ended = 41 - http_module._MAX_SESSIONS
+            assert [len(one.links) for one in declarations] == [Limits().max_mcp_sessions]
+            ended = 41 - Limits().max_mcp_sessions
             await on.until(lambda: on.provider.methods().count("mcp/disconnect") == ended)
-            assert len(on.provider.connections) == http_module._MAX_SESSIONS
+            assert len(on.provider.connections) == Limits().max_mcp_sessions
             gc.collect()
             kept = [one for one in gc.get_objects() if isinstance(one, HttpSession)]
-            assert len(kept) == http_module._MAX_SESSIONS
+            assert len(kept) == Limits().max_mcp_sessions
 
 
-async def test_a_session_with_an_open_stream_does_not_end_for_another(monkeypatch):
-    monkeypatch.setattr(http_module, "_MAX_SESSIONS", 1)
+async def test_a_session_with_an_open_stream_does_not_end_for_another():
     with trio.fail_after(10):
         async with situation(capabilities=HTTP, mode="http") as on:
+            on.bridge.limits = Limits(max_mcp_sessions=1)
             [entry] = await on.declare()
             async with web_client(entry, **ACCEPT) as web:
                 hello = await web.post(entry["url"], json=message("initialize", HELLO))

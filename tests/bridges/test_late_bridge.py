@@ -6,14 +6,13 @@ import pytest
 from bridges_providers import declaration
 
 from bridges.bridge import McpBridge
-from conductor.chainfile.model import Component as Spec
 from conductor.components.build import _bridge
 from conductor.components.late_bridge import LateBridge
 from conductor.components.plugin import PluginComponent
 from conductor.errors import RequestError, StartError
+from conductor.limits import Limits
 from conductor.testing import FakeAgent, open_chain
 
-SPEC = Spec(name="mcp-bridge", use="mcp-bridge", options={"mode": "auto"})
 WITH_SERVER = {"cwd": "/", "mcpServers": [declaration("serverId")]}
 
 
@@ -33,7 +32,7 @@ async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem
     def make():
         if problems:
             raise problems.pop()
-        return _bridge(SPEC)
+        return _bridge("auto", Limits())
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
@@ -59,7 +58,7 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
         await client.initialize()
         components = client.attached.chain.components
         agent.host = agent._host
-        agent.wire.interceptor = LateBridge(agent, lambda: _bridge(SPEC)).takes
+        agent.wire.interceptor = LateBridge(agent, lambda: _bridge("auto", Limits())).takes
         with monkeypatch.context() as patch:
             patch.setattr(PluginComponent, "prepare", refuse)
             with pytest.raises(RequestError, match="not now"):

@@ -26,7 +26,7 @@ def _words(text: str) -> frozenset[str]:
 _PRIMARY: Final = frozenset({"command", "cmd"})
 _COMMAND_WORDS: Final = _words(
     "command commands cmd cmds cmdline commandline script scripts argv exec executable shell"
-    " bash powershell"
+    " bash powershell program"
 )
 """A member whose name has one of these words carries a command."""
 _HARMLESS: Final = _words(
@@ -104,11 +104,18 @@ def commands(given: Any, kind: str) -> Commands:
                 found.append(command)
         elif value and name not in _HARMLESS:
             unclear = unclear or f"`{key}` may change what it does"
+    in_order: list[str] = []
     for key, text in strings(given):
-        if not _COMMAND_WORDS.isdisjoint([*key_words(key), "".join(key_words(key))]) or (
-            kind == "execute" and "".join(key_words(key)) not in _PROSE
+        name = "".join(key_words(key))
+        if not _COMMAND_WORDS.isdisjoint([*key_words(key), name]) or (
+            kind == "execute" and name not in _PROSE
         ):
             elsewhere.append(text)
+            in_order.append(text)
+        elif name in ("args", "arguments"):
+            in_order.append(text)
+    if elsewhere and len(in_order) > 1:  # the words of a command, one by one
+        elsewhere.append(" ".join(in_order))
     for key in ("args", "arguments"):
         if found and (arguments := members.get(key)):
             if isinstance(arguments, str) or _is_words(arguments):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import json
 import os
 import re
 import sys
@@ -65,11 +66,20 @@ _COMMANDS: Final = _words(
     "command commands cmd cmds cmdline commandline script scripts argv args arguments exec"
 )
 """Members that are looked at as commands."""
-_PATCHES: Final = _words("patch patchtext diff")
+_SELECTIONS: Final = _words("glob globs include includes filter filters")
+"""Members that select files: a rule that denies one of these denies the call."""
+_BY_NAME: Final = _words("files changes paths filechanges")
+"""Members whose own members may be called as the files."""
+_PATCH_WORDS: Final = _words("patch patchtext diff unifieddiff input changes edits codeedit")
+"""Members that are patches, or may be."""
 _PATCH_FILE: Final = re.compile(
     r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.M
 )
-_DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (\S.*)$", re.M)
+_DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|(?:rename|copy) (?:from|to)|Index:) (\S.*)$", re.M)
+_GIT_FILES: Final = re.compile(r"^diff --git (\S.*)$", re.M)
+"""No other line names a binary or an empty file, or one whose mode changes."""
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\([0-7]{1,3}|.)")
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 _WILD: Final = frozenset("*?[{")
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
@@ -161,8 +171,10 @@ def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> 
 
     `more` are further texts that may be paths.
     """
-    certain, possible = _collected(call)
+    certain, possible, named = _collected(call)
     bases = [cwd, *_bases(call.get("rawInput"))]
+    named = [text for text in named if _may_be_one(text)][: _MOST + 1]
+    possible += [text for text in named[:_FEW] if _is_file(text, bases)]
     paths: dict[str, Sequence[Reading]] = {}
     unresolved, unclear = [], list(possible)
     for text in list(dict.fromkeys(certain))[:_MOST_PATHS]:
@@ -178,7 +190,8 @@ def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> 
     if len(certain) > _MOST_PATHS:
         unresolved.append(f"one of {len(certain)}")
     # Ten times as many, as a word of a command is given in several parts.
-    many = itertools.islice(itertools.chain(possible, more), 10 * _MOST)
+    wild = [text for text in certain if not _WILD.isdisjoint(text)]
+    many = itertools.islice(itertools.chain(possible, wild, named, more), 10 * _MOST)
     hints = [text for text in dict.fromkeys(many) if _may_be_one(text)]
     return NamedPaths(cwd, paths, hints, bases, unresolved, unclear)
 
@@ -228,6 +241,8 @@ def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         key, value = waiting.pop()
         if isinstance(value, str):
             yield key, value
+            if (parsed := _json(key, value)) is not None:
+                waiting.append((key, parsed))
         elif isinstance(value, list):
             waiting += [(key, each) for each in reversed(value)]
         elif isinstance(value, dict):
@@ -237,13 +252,25 @@ def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
                     yield "path", name
 
 
+def _json(key: str, text: str) -> Any:
+    """What is in a text of JSON, which some agents give; contents of files are none."""
+    if text[:1] not in ("{", "[") or len(text) > _LONGEST:
+        return None
+    if "".join(key_words(key)) in _CONTENTS | _PROSE:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def key_words(key: str) -> list[str]:
     """The words of a member's name: `oldFilePath` and `old_file_path` have the same."""
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", key).lower().replace("-", "_").split("_")
 
 
-def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The texts that are paths, and those that may be."""
+def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """The texts that are paths, those that may be, and those that can be the name of a file."""
     found: list[str] = []
     for part in [*_list(call.get("locations")), *_list(call.get("content"))]:
         if isinstance(part, dict):
@@ -253,16 +280,23 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str]]:
                     found += [change[key] for key in ("path", "oldPath") if key in change]
     found = [each for each in found if isinstance(each, str) and each]
     possible: list[str] = []
+    named: list[str] = []
     changes_files = call.get("kind") in ("edit", "other", None)
     given = call.get("rawInput")
     runs = isinstance(given, dict) and any(given.get(key) for key in ("command", "cmd"))
+    for key, name in _member_names(given):
+        if "".join(key_words(key)) in _BY_NAME and not _is_known(name):
+            found.append(name)
+        elif "." in name:
+            possible.append(name)
     for key, text in strings(given):
         name = "".join(key_words(key))
         if "*** " in text:
             found += _PATCH_FILE.findall(text)
-        if name in _PATCHES or name == "input":
-            found += [_without_prefix(each) for each in _DIFF_FILE.findall(text)]
-        if not text or name in _PROSE or (name in _PATCHES and "\n" in text):
+        is_patch = name in _PATCH_WORDS or not {"patch", "diff"}.isdisjoint(key_words(key))
+        if is_patch:
+            found += _patched(text)
+        if not text or name in _PROSE or (is_patch and name != "input" and "\n" in text):
             continue
         if name in _COMMANDS and runs:
             continue
@@ -271,11 +305,83 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         if name in _PATTERNS:
             if text.startswith(("/", "~", "$")) or ".." in text:
                 possible.append(text)
+            if name in _SELECTIONS:
+                named += [text, *(each.removeprefix("**/") for each in re.split("[,;]", text))]
         elif not _PATH_WORDS.isdisjoint([name, *key_words(key)]):
             found.append(text)
         elif _looks_like_path(text):
             possible.append(text)
-    return found, possible
+        else:
+            named.append(text)
+    return found, possible, named
+
+
+def _patched(text: str) -> Iterator[str]:
+    """The files that the lines of a patch name, without the prefixes that git gives them."""
+    names = [name for found in _DIFF_FILE.findall(text) for name in _in_a_header(found)]
+    for line in _GIT_FILES.findall(text):
+        names += _in_a_header(line) if line.startswith('"') else _halves(line)
+    return (name for name in names if name != "/dev/null")
+
+
+def _in_a_header(text: str) -> list[str]:
+    """The names in a line of a patch; git quotes unusual ones as C does."""
+    quoted = [_unquoted(found) for found in _QUOTED.findall(text)] if text[0] == '"' else []
+    rest = _QUOTED.sub("", text).strip() if quoted else text
+    return [_without_prefix(each) for each in [*quoted, rest] if each]
+
+
+def _unquoted(text: str) -> str:
+    def char(found: re.Match[str]) -> str:
+        if found[1][0] in "01234567":
+            return chr(int(found[1], 8) & 255)
+        return {"t": "\t", "n": "\n"}.get(found[1], found[1])
+
+    return _ESCAPED.sub(char, text).encode("latin-1", "replace").decode(errors="replace")
+
+
+def _halves(line: str) -> list[str]:
+    """The two names after `diff --git`: the same for a file that is not renamed, else all that
+    they can be."""
+    half = len(line) // 2
+    same = _without_prefix(line[:half]), _without_prefix(line[half + 1 :])
+    if line[half : half + 1] == " " and same[0] == same[1]:
+        return [same[0]]
+    words = line.split(" ")
+    if len(words) > 20:
+        return ["\0"]
+    splits = [(" ".join(words[:at]), " ".join(words[at:])) for at in range(1, len(words))]
+    return [_without_prefix(name) for split in splits for name in split]
+
+
+def _member_names(value: Any) -> Iterator[tuple[str, str]]:
+    """The names of members, each with the name of the member that they are in."""
+    waiting = [("", value)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [("", each) for each in value]
+        elif isinstance(value, dict):
+            for name, each in value.items():
+                if "".join(key_words(name)) not in _CONTENTS or isinstance(each, dict):
+                    waiting.append((name, each))
+                if not _looks_like_path(name):
+                    yield key, name
+
+
+def _is_known(name: str) -> bool:
+    """Whether members are called so that say something about files."""
+    plain = "".join(key_words(name))
+    return plain in {"type", "kind", "status"} or any(
+        plain in names for names in (_PATH_WORDS, _CONTENTS, _PATTERNS, _PROSE)
+    )
+
+
+def _is_file(text: str, bases: Sequence[str]) -> bool:
+    try:
+        return any(os.path.isfile(os.path.join(base, text)) for base in bases if base)
+    except (OSError, ValueError):
+        return False
 
 
 def _bases(given: Any) -> Iterator[str]:

@@ -151,6 +151,24 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
             return _dump({**error, "data": repr(data)})
 
 
+def encode_told(value: Any) -> bytes:
+    """JSON of what the conductor says itself.
+
+    A name of a file or an exception's text may hold what UTF-8 cannot (a lone surrogate). It
+    becomes `?`: as an escape, parsers of other languages refuse the whole message.
+    """
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, or its beginning and an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def _dump(error: dict[str, Any]) -> bytes:
     return json.dumps(error, separators=(",", ":"), default=repr, allow_nan=False).encode()
 
@@ -161,13 +179,17 @@ def error_of(exc: BaseException) -> bytes:
         return encode_error(exc.code, exc.message, exc.data)
     if isinstance(exc, ComponentError):
         message, data = exc.told()
-        return encode_error(INTERNAL_ERROR, masked(message), masked_value(data))
+        return _told_error(masked(message), masked_value(data))
     if isinstance(exc, ChainFileError) and not details_are_withheld():
         problems = [masked(str(problem)) for problem in exc.problems]
         message = "\n\n".join(["the chain cannot start because of its chain file:", *problems])
-        return encode_error(INTERNAL_ERROR, message, {"problems": problems})
+        return _told_error(message, {"problems": problems})
     text = type(exc).__name__ if details_are_withheld() else masked(describe(exc))
-    return encode_error(INTERNAL_ERROR, "Internal error", text)
+    return _told_error("Internal error", text)
+
+
+def _told_error(message: str, data: Any) -> bytes:
+    return encode_told({"code": INTERNAL_ERROR, "message": message, "data": data})
 
 
 def request_error(error: Payload) -> RequestError:

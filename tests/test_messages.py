@@ -139,3 +139,13 @@ def test_a_cancelled_request_is_told_from_other_errors():
     error = messages.request_error(b'{"code":-32800,"message":"gone","data":{"by":"user"}}')
     assert type(error) is RequestCancelled
     assert (error.code, error.message, error.data) == (-32800, "gone", {"by": "user"})
+
+
+@pytest.mark.parametrize(
+    "exc", [StartError("x", "no such file: caf\udce9"), OSError("no such file: caf\udce9")]
+)
+def test_an_exception_whose_text_is_no_unicode_is_an_error_that_every_parser_takes(exc):
+    error = messages.error_of(exc)
+
+    assert b"no such file: caf?" in error
+    assert b"\\ud" not in error

@@ -82,12 +82,18 @@ class PluginComponent(Component):
         self.plugin._acp_runtime = self
 
     async def run(self) -> None:
+        failures: list[BaseException] = []
         try:
             with self._life:
                 async with trio.open_nursery() as around:
                     around.start_soon(self._watch_start)
-                    await self._live()
+                    try:
+                        await self._live()
+                    except BaseException as exc:  # a nursery asks for its repr, which may raise
+                        contain(exc, failures.append)
                     around.cancel_scope.cancel()
+            for failure in failures:
+                self._fail(failure)
         except BaseException as exc:
             contain(exc, self._fail)
         finally:

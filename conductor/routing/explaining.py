@@ -7,7 +7,7 @@ promises the baseline of each and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,9 @@ from conductor.messages import (
     METHOD_NOT_FOUND,
     Payload,
     encode_error,
+    encode_told,
     request_error,
+    shortened,
 )
 from conductor.routing.sides import Side
 from conductor.session_ids import session_of
@@ -57,6 +59,8 @@ _REMEDIES: Final = {
 """What to try, by a part of the error's text."""
 
 
+_MAX_CHARS: Final = 50_000
+"""Of the error's text that is shown: an exception may have said anything."""
 _NO_ABILITIES: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
 """Members of an `initialize` answer that are no loss to a client that has not seen them: of MCP
 over ACP (`acp`) the client is no user."""
@@ -78,8 +82,8 @@ class ExplainingAgent:
         info = {"name": "acp-conductor", "title": "acp-conductor", "version": __version__}
         if self.version == 2:
             capabilities: dict[str, Any] = {"session": {}}
-            return _encode({"protocolVersion": 2, "info": info, "capabilities": capabilities})
-        return _encode(
+            return encode_told({"protocolVersion": 2, "info": info, "capabilities": capabilities})
+        return encode_told(
             {
                 "protocolVersion": 1,
                 "agentInfo": info,
@@ -96,7 +100,7 @@ class ExplainingAgent:
             self._count += 1
             session = result["sessionId"] = f"acp-conductor-{self._count}"
         self.sessions.add(session)
-        self._client.respond(call, _encode(result), None)
+        self._client.respond(call, encode_told(result), None)
 
     def request(self, call: Call, method: str, params: Payload | None) -> None:
         session = session_of(params)
@@ -126,7 +130,7 @@ class ExplainingAgent:
         self._count += 1
         prompt, reply = f"acp-conductor-p{self._count}", f"acp-conductor-r{self._count}"
         content = _members(params).get("prompt") or []
-        self._client.respond(call, _encode({"messageId": prompt}), None)
+        self._client.respond(call, encode_told({"messageId": prompt}), None)
         self._update(
             session, {"sessionUpdate": "user_message", "messageId": prompt, "content": content}
         )
@@ -136,7 +140,7 @@ class ExplainingAgent:
         self._update(session, idle)
 
     def _update(self, session: str, update: Mapping[str, Any]) -> None:
-        params = _encode({"sessionId": session, "update": update})
+        params = encode_told({"sessionId": session, "update": update})
         self._client.notify("session/update", params)
 
 
@@ -163,7 +167,7 @@ def explanation(
         [
             "**acp-conductor: the chain of this agent did not start.**",
             "",
-            *_quoted(told),
+            *_quoted(shortened(told, _MAX_CHARS)),
             *_facts(data),
             "",
             *_advice(f"{exc.message} {data.get('reason', '')}", file, log, client),
@@ -239,6 +243,3 @@ def _members(payload: Payload | None) -> dict[str, Any]:
     except UNUSUAL:
         return {}
     return decoded if isinstance(decoded, dict) else {}
-
-
-_encode: Callable[[Any], bytes] = msgspec.json.encode

@@ -13,12 +13,14 @@ import attrs
 import msgspec
 
 from conductor.frames import UNUSUAL
-from conductor.messages import Payload
+from conductor.messages import Payload, encode_told, shortened
 
 __all__ = ["Notices", "Severity"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
 _SENDER: Final = "[acp-conductor]"
+_MAX_CHARS: Final = 4_000
+"""Of a title and of a detail: an exception's text may have any length."""
 
 
 class _Session(msgspec.Struct):
@@ -52,6 +54,8 @@ class Notices:
     ) -> bytes:
         """The params of the `session/update`. `title` must make sense alone; `detail` is more
         about it, or what to do."""
+        title = shortened(title, _MAX_CHARS)
+        detail = shortened(detail or "", _MAX_CHARS)
         update: dict[str, Any]
         if self.as_notice:
             update = {"sessionUpdate": "notice", "severity": severity}
@@ -62,7 +66,7 @@ class Notices:
             text = "; ".join(filter(None, (title, detail)))
             content = {"type": "text", "text": f"{_SENDER} {text}\n"}
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
-        return msgspec.json.encode({"sessionId": session, "update": update})
+        return encode_told({"sessionId": session, "update": update})
 
 
 def _presents_notices(initialize: Payload | None) -> bool:

@@ -30,6 +30,13 @@ class ExitsInText(Exception):
         raise SystemExit(3)
 
 
+class NothingToShow(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
 class NoRepr:
     def __repr__(self):
         raise OwnError
@@ -47,6 +54,8 @@ RAISED = {
     "group": lambda: BaseExceptionGroup("g", [OwnError(), asyncio.CancelledError()]),
     "no text": NoText,
     "text that exits": ExitsInText,
+    "neither text nor repr": NothingToShow,
+    "no Unicode": lambda: ValueError("\udcff"),
     "refusal that is no JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
 }
 every_exception = pytest.mark.parametrize("make", RAISED.values(), ids=RAISED)

@@ -132,6 +132,29 @@ def test_a_chain_file_that_is_wrong_or_missing_is_explained(start, tmp_path, con
     assert editor.leave() == 0
 
 
+def test_a_chain_file_whose_name_is_no_unicode_is_explained(start, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.yaml")
+    editor = start("run", path)
+    initialize(editor)
+
+    said = reply(editor, new_session(editor))
+    assert "there is no such file" in said
+    assert f"check --start {tmp_path}/caf?.yaml" in said
+    assert editor.leave() == 2
+
+
+def test_a_plugin_whose_error_is_no_unicode_is_explained(start, tmp_path):
+    code = "from conductor.proxy import Proxy\nclass Mine(Proxy):\n    def __init__(self):\n"
+    (tmp_path / "mine.py").write_text(f"{code}        raise SystemExit('caf\\udce9')\n")
+    components = {"proxies": [{"use": "./mine.py:Mine"}], "agent": {"run": agent()}}
+    (tmp_path / "chain.yaml").write_text(json.dumps({"version": 1, **components}))
+    editor = start("run", str(tmp_path / "chain.yaml"))
+    initialize(editor)
+
+    assert "Mine cannot be made: SystemExit: caf?" in reply(editor, new_session(editor))
+    assert editor.leave() == 3
+
+
 def test_a_chain_file_that_stays_wrong_is_exit_code_2(start, tmp_path):
     editor = start("run", str(tmp_path / "absent.yaml"))
     initialize(editor)

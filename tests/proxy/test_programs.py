@@ -189,7 +189,8 @@ def test_wrong_options_in_a_chain_file_are_shown_by_check(start):
 def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
     initialize = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
     files = {"wrong.yaml": WRONG}
-    result = start("-m", "conductor", "run", "wrong.yaml", files=files, messages=[initialize])
+    run = ("-m", "conductor", "run", "--on-start-failure", "error", "wrong.yaml")
+    result = start(*run, files=files, messages=[initialize])
 
     (answer,) = sent(result)
     assert result.returncode == 3

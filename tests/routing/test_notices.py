@@ -30,6 +30,23 @@ def test_a_client_with_the_capability_gets_a_notice():
     assert type(structure(params, v1.SessionNotification).update) is v1.Notice
 
 
+@pytest.mark.parametrize("initialize", [b"{}", PRESENTS])
+def test_text_that_is_no_unicode_is_told_without_what_cannot_be_encoded(initialize):
+    params = Notices.of(initialize, 1).params("s1", "\udcff failed: caf\xe9", "no \ud83d")
+
+    assert "? failed: café" in params.decode()
+    assert "no ?" in params.decode()
+
+
+def test_a_long_text_is_cut():
+    params = Notices.of(b"{}", 1).params("s1", "p failed: " + "x" * 1_000_000, "the chain goes on")
+
+    assert len(params) < 10_000
+    text = json.loads(params)["update"]["content"]["text"]
+    assert text.startswith("[acp-conductor] p failed: xxx")
+    assert text.endswith("…; the chain goes on\n")
+
+
 def test_in_version_2_every_client_is_sent_notices():
     params = sent(Notices.of(b"{}", 2), "p failed")
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from codecs import utf_8_decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
@@ -24,6 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.messages import INVALID_REQUEST, PARSE_ERROR, ErrorObject, Id, Message, Payload
+from conductor.surrogates import has_surrogate, hide
 
 __all__ = [
     "MAX_MEMBERS",
@@ -37,7 +38,6 @@ __all__ = [
     "decode_envelope",
     "decode_notification",
     "freed",
-    "member_pairs",
     "members",
     "members_of",
     "oversized",
@@ -55,7 +55,8 @@ class Malformed(msgspec.Struct, frozen=True):
     where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
     as an answer: it must never be answered, but settles the request that it names. One that is
     `bare`, with neither a method nor an answer, settles a request too, if there is one. One that is
-    `deep` may be a proper message that is nested too deeply for us.
+    `deep` may be a proper message that is nested too deeply for us, or has surrogates that cannot
+    be hidden.
     """
 
     code: int
@@ -77,8 +78,8 @@ class Batch(msgspec.Struct, frozen=True):
     raw: list[Raw] | list[bytes]
 
     @property
-    def members(self) -> tuple[Message | Malformed, ...]:
-        return tuple(map(_member, map(bytes, self.raw)))
+    def members(self) -> Iterator[Message | Malformed]:
+        return map(_member, map(bytes, self.raw))
 
     def answers(self, most: int) -> Iterator[Message]:
         """The responses among the members; looks into `most` members that may be one."""
@@ -98,9 +99,10 @@ _LONG: Final = 65536
 _END: Final = 4096
 _EXACT: Final = 2.0**53
 _MAX_ID: Final = 2**63
-_MAX_DIGITS: Final = 4000
 _MAX_COMMAS: Final = 1_000_000
 """In a batch; of one with more, no more than `MAX_MEMBERS` members are read (40 bytes each)."""
+_AT_A_TIME: Final = 25_000
+"""Members of such a batch that are cut out in one go."""
 MAX_MEMBERS: Final = 100_000
 """The most that `max_batch` can be."""
 _ANSWER: Final = re.compile(rb'"result"|"error"|\\u')
@@ -127,10 +129,9 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
-_surrogate = re.compile(rb"\\u[dD][89a-fA-F]")
-_lone_surrogate = re.compile("[\ud800-\udfff]")
+_blanks = re.compile(rb"[ \t\r\n]*")
 _ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
-_reject_constant = "JSON has no NaN or Infinity"
+_UNREADABLE_SURROGATES: Final = "halves of surrogate pairs beside escapes of too many other blocks"
 
 
 def decode(line: bytes) -> Frame:
@@ -179,27 +180,21 @@ def members_of(value: Payload) -> dict[str, bytes]:
 def members(value: bytes) -> dict[str, bytes]:
     """The members of a JSON object, each as it is written: for one that msgspec refuses because of
     a lone surrogate. Raises `ValueError` for everything else that is no object."""
-    return dict(member_pairs(value))
-
-
-def member_pairs(value: bytes) -> list[tuple[str, bytes]]:
-    """The same, with members that are there more than once."""
-    text = value.decode()
-    start = _whitespace(text, 0)
+    hidden = hide(value)
+    if hidden is None:
+        raise ValueError(_UNREADABLE_SURROGATES)
     try:
-        decoded, end = _scanner.raw_decode(text, start)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(decoded, dict) or _whitespace(text, end) != len(text):
-        raise ValueError("not an object")
-    return [(name, item.encode()) for name, item in _member_slices(text, start)]
+        found = _decode_object(hidden.text)
+    except UNUSUAL as exc:
+        raise ValueError(str(exc)) from None
+    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
 
 
 def with_member(value: bytes, name: str, item: bytes) -> bytes:
     """A JSON object with this member in place of any other of its name; the values of the others
     stay as they are written. Raises `ValueError` for what is no object."""
-    kept = [pair for pair in member_pairs(value) if pair[0] != name]
-    pairs = [json.dumps(key).encode() + b":" + each for key, each in [*kept, (name, item)]]
+    kept = {key: each for key, each in members(value).items() if key != name}
+    pairs = [json.dumps(key).encode() + b":" + each for key, each in {**kept, name: item}.items()]
     return b"{" + b",".join(pairs) + b"}"
 
 
@@ -258,7 +253,7 @@ def _decode_unusual(line: bytes, exc: Exception) -> Frame:
     text = line.lstrip(b" \t\r")
     if text[:1] == b"[":
         return _decode_batch(line)
-    if utf8_problem(line) is None and _surrogate.search(line):
+    if utf8_problem(line) is None and has_surrogate(line):
         return _decode_with_surrogates(line)
     return _explain(line, exc)
 
@@ -267,7 +262,7 @@ def _decode_batch(line: bytes) -> Frame:
     try:
         members = _first_members(line) or _decode_members(line)
     except UNUSUAL as exc:
-        if utf8_problem(line) is None and _surrogate.search(line):
+        if utf8_problem(line) is None and has_surrogate(line):
             return _decode_with_surrogates(line)
         return _explain(line, exc)
     if not members:
@@ -275,17 +270,43 @@ def _decode_batch(line: bytes) -> Frame:
     return Batch(members)
 
 
-def _first_members(line: bytes) -> list[Raw] | None:
+def _first_members(line: bytes) -> list[Raw] | list[bytes] | None:
     """Of a batch that may have millions of members, one more than the most that is allowed; `None`
-    for any other batch."""
+    for any other batch. What is behind them is checked, and nothing is made of it."""
     if line.count(b",") <= _MAX_COMMAS:
         return None
-    try:
-        text = line.decode()
-        slices = _slices(text, _whitespace(text, 0), MAX_MEMBERS + 1)
-    except (ValueError, RecursionError, IndexError):
-        return None
-    return [Raw(each.encode()) for each in slices] if len(slices) > MAX_MEMBERS else None
+    found: list[bytes] = []
+    rest = line
+    while len(found) <= MAX_MEMBERS:
+        some = msgspec.structs.astuple(_first_decoder().decode(rest))
+        some = some[: some.index(UNSET)] if UNSET in some else some
+        found += map(bytes, some)
+        if len(some) < _AT_A_TIME or len(found) > MAX_MEMBERS:
+            break
+        rest = _behind(rest, some)
+    return found[: MAX_MEMBERS + 1]
+
+
+@cache
+def _first_decoder() -> msgspec.json.Decoder[Any]:
+    """Reads the first `_AT_A_TIME` items of an array, and skips the others."""
+    fields = [(f"item{index}", Raw | UnsetType, UNSET) for index in range(_AT_A_TIME)]
+    struct = msgspec.defstruct("_First", fields, array_like=True)
+    return msgspec.json.Decoder(struct)
+
+
+def _behind(array: bytes, items: Sequence[Raw]) -> bytes:
+    """The array without its first items."""
+    index = _after_blanks(array, 0) + 1
+    for item in items:
+        index = _after_blanks(array, _after_blanks(array, index) + len(item)) + 1
+    return b"[" + array[index:]
+
+
+def _after_blanks(text: bytes, index: int) -> int:
+    match = _blanks.match(text, index)
+    assert match is not None
+    return match.end()
 
 
 def _member(raw: bytes) -> Message | Malformed:
@@ -373,119 +394,32 @@ def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
 
 def _visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
     """The id, and whether it was meant as an answer, of what cannot be parsed to its end."""
-    simple = dict(_simple_members(line[:4096]))
-    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(line))
+    head = line[:_END]
+    simple = dict(_simple_members(head))
+    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(head))
 
 
 def _decode_with_surrogates(line: bytes) -> Frame:
-    """Cut the line into its members with the standard library, which takes lone surrogates.
-
-    The slices that become payloads are the line's own bytes.
-    """
-    text = line.decode()
-    try:
-        start = _whitespace(text, 0)
-        value, end = _scanner.raw_decode(text, start)
-        if _whitespace(text, end) != len(text):
-            raise ValueError("trailing characters")
-    except (ValueError, RecursionError) as exc:
-        return Malformed(PARSE_ERROR, str(exc), _excerpt(line))
-    if isinstance(value, list):
-        return Batch([item.encode() for item in _slices(text, start)])
-    if not isinstance(value, dict):
-        return Malformed(INVALID_REQUEST, "a message is an object", _excerpt(line))
-    members = dict(_member_slices(text, start))
-    if "id" in value:
-        value["id"] = _integral(value["id"])
-    fields: dict[str, Any] = {
-        name: Raw(members[name].encode())
-        for name in ("params", "result", "error")
-        if name in members
-    }
-    for name in ("id", "method"):
-        if name in members:
-            fields[name] = value[name]
-    answers = "method" not in fields and ("result" in fields or "error" in fields)
-    known = (value.get("id", UNSET), answers)
-    if not _well_typed(value):
+    """The frame of a line that holds escaped surrogates; payloads are the line's own bytes."""
+    hidden = hide(line)
+    if hidden is None:
+        known = _visible_fields(line)
+        return Malformed(INVALID_REQUEST, _UNREADABLE_SURROGATES, _excerpt(line), *known, deep=True)
+    frame = decode(hidden.text)
+    if isinstance(frame, Batch):
+        return Batch([hidden.raw(each) for each in frame.raw])
+    id = hidden.writable(frame.id) if isinstance(frame.id, str) else frame.id
+    unwritable = id is None and frame.id is not None
+    if isinstance(frame, Malformed):
+        id = UNSET if unwritable else id
+        return msgspec.structs.replace(frame, id=id, excerpt=_excerpt(line))
+    method = frame.method if frame.method is UNSET else hidden.writable(frame.method)
+    if unwritable or method is None:
+        answers = _salvage(frame)[1]
         return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, answers)
-    if "error" in fields and not _is_error(value["error"]):
-        return Malformed(INVALID_REQUEST, "malformed error", _excerpt(line), *known)
-    return _checked_surrogates(Message("2.0", **fields), line)
-
-
-def _checked_surrogates(message: Message, line: bytes) -> Message | Malformed:
-    if message.error is not UNSET and message.result is UNSET and message.method is UNSET:
-        return message if message.id is not UNSET else _invalid(message, line, "no id")
-    return check(message, line)
-
-
-def _well_typed(value: dict[str, Any]) -> bool:
-    id = value.get("id")
-    return (
-        value.get("jsonrpc") == "2.0"
-        and _is_text(value.get("method", ""))
-        and (id is None or _is_text(id) or type(id) is int)
-    )
-
-
-def _is_text(value: Any) -> bool:
-    """A string that can be written again, which one with half a surrogate pair cannot."""
-    return isinstance(value, str) and not _lone_surrogate.search(value)
-
-
-def _is_error(error: Any) -> bool:
-    return (
-        isinstance(error, dict)
-        and type(error.get("code")) is int
-        and isinstance(error.get("message"), str)
-    )
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(_reject_constant)
-
-
-def _integer(digits: str) -> int | float:
-    """Python refuses to read integers of more than 4300 digits; nobody needs their value here."""
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
-
-
-_scanner = json.JSONDecoder(parse_constant=_no_constant, parse_int=_integer)
-
-
-def _whitespace(text: str, index: int) -> int:
-    while index < len(text) and text[index] in " \t\r\n":
-        index += 1
-    return index
-
-
-def _member_slices(text: str, start: int) -> list[tuple[str, str]]:
-    """The members of the object at `start`: name and the text of the value."""
-    found = []
-    index = _whitespace(text, start + 1)
-    while text[index] != "}":
-        name, index = _scanner.raw_decode(text, index)
-        index = _whitespace(text, _whitespace(text, index) + 1)
-        end = _scanner.raw_decode(text, index)[1]
-        found.append((name, text[index:end]))
-        index = _whitespace(text, end)
-        if text[index] == ",":
-            index = _whitespace(text, index + 1)
-    return found
-
-
-def _slices(text: str, start: int, most: int = sys.maxsize) -> list[str]:
-    """The texts of the items of the array at `start`, of the first `most`."""
-    found: list[str] = []
-    index = _whitespace(text, start + 1)
-    while text[index] != "]" and len(found) < most:
-        end = _scanner.raw_decode(text, index)[1]
-        found.append(text[index:end])
-        index = _whitespace(text, end)
-        if text[index] == ",":
-            index = _whitespace(text, index + 1)
-    return found
+    payloads = {name: getattr(frame, name) for name in ("params", "result", "error")}
+    raw = {name: Raw(hidden.raw(each)) for name, each in payloads.items() if each is not UNSET}
+    return msgspec.structs.replace(frame, id=id, method=method, **raw)
 
 
 _simple = re.compile(

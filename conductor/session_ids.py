@@ -2,23 +2,26 @@
 
 The one reader of session ids. It reads what `frames` lets through, lone surrogates included, which
 msgspec alone refuses. For access control there is `named_session`, which refuses what two readers
-could read differently; for routing and records there is `session_of`, which never raises.
+could read differently, and reads every spelling that an agent may take for `sessionId`: Go ignores
+the case, the Python SDK takes `session_id`, too. For routing and records there is `session_of`,
+which never raises.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from conductor.frames import UNUSUAL, member_pairs
+from conductor.frames import UNUSUAL
 from conductor.messages import Payload
+from conductor.surrogates import has_surrogate, hide
 
 __all__ = ["UnreadableSession", "named_session", "session_of"]
-
-_KEY: Final = "sessionId"
-_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class UnreadableSession(ValueError):
@@ -33,9 +36,32 @@ class _MayHaveSession(msgspec.Struct, gc=False):
     sessionId: str | None = None
 
 
+class _Named:
+    """The value of a member that names a session."""
+
+
+_NAMED: Final = _Named()
+
 _decode: Final = msgspec.json.Decoder(_HasSession).decode
 _decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
-_decode_id: Final = msgspec.json.Decoder(str | None).decode
+_decode_name: Final = msgspec.json.Decoder(str).decode
+_MOST_NAMES: Final = 1000
+"""Members anywhere in the params whose name could be that of a session; more are refused."""
+_MOST_SPELLINGS: Final = 8
+
+
+def _spelled(letters: str) -> str:
+    """A pattern of all that JSON can write for these letters, in either case."""
+    any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # U+017F, whose capital is S
+    return "".join(
+        f"(?:[{c}{c.upper()}]|\\\\u00(?i:{ord(c):02x}|{ord(c.upper()):02x}){any_of.get(c, '')})"
+        for c in letters
+    )
+
+
+_names: Final = re.compile(
+    rf'("{_spelled("session")}(?:_|\\u005[fF])?{_spelled("id")}")[ \t\r\n]*:'.encode("latin-1")
+)
 
 
 def session_of(payload: Payload | None) -> str | None:
@@ -45,7 +71,7 @@ def session_of(payload: Payload | None) -> str | None:
     try:
         return _decode(payload).sessionId
     except UNUSUAL:
-        if not _surrogate.search(payload):
+        if not has_surrogate(payload):
             return None
     try:
         return named_session(payload)
@@ -57,21 +83,63 @@ def named_session(payload: Payload | None) -> str | None:
     """The session that params or a result name; None where they name none.
 
     Raises `UnreadableSession` where a peer might read another one: the params are no object, the
-    member is there twice, or its value is neither a string nor null.
+    member is there twice, however it is spelled, or its value is neither a string nor null.
     """
     if payload is None:
         return None
     text = bytes(payload)
     try:
-        if text.count(b'"sessionId"') < 2 and b"\\u" not in text:  # no second one, no escaped name
+        if _is_plain(text):
             return _decode_optional(text).sessionId
-        values = [value for name, value in member_pairs(text) if name == _KEY]
-        if len(values) > 1:
-            raise UnreadableSession(f"{_KEY} is there {len(values)} times")
-        return _decode_id(values[0]) if values else None
+        found = _named_in(text)
     except UNUSUAL as exc:
         raise UnreadableSession(str(exc)) from None
-    except UnreadableSession:
-        raise
-    except ValueError as exc:
-        raise UnreadableSession(str(exc)) from None
+    if len(found) > 1:
+        raise UnreadableSession(f"sessionId is there {len(found)} times")
+    return found[0] if found else None
+
+
+def _is_plain(text: bytes) -> bool:
+    """Whether the name is there once at most, and in no other spelling."""
+    if text.count(b'"sessionId"') > 1 or b"\\u" in text or b"\xc5\xbf" in text:
+        return False
+    lower = text.lower()
+    return b'session_id"' not in lower and lower.count(b'sessionid"') == text.count(b'sessionId"')
+
+
+def _named_in(text: bytes) -> list[str | None]:
+    """The values of all members of the object that name a session. Nothing else of the text is made
+    an object: it may have millions of values, and all clients would wait."""
+    hidden = hide(text) if has_surrogate(text) else None
+    if hidden is not None:
+        text = hidden.text
+    matches = list(islice(_names.finditer(text), _MOST_NAMES + 1))
+    names = sorted({_decode_name(match[1]) for match in matches})
+    if len(matches) > _MOST_NAMES or len(names) > _MOST_SPELLINGS:
+        raise UnreadableSession("sessionId is there too often")
+    values: list[str | None] = []
+
+    def collect(_: type, value: Any) -> _Named:
+        values.append(value)
+        return _NAMED
+
+    checked, collecting = _structs(tuple(names))
+    checked.decode(text)  # so that each is a string or null, and small
+    msgspec.json.Decoder(collecting, dec_hook=collect).decode(text)
+    if hidden is None:
+        return values
+    written = [None if each is None else hidden.writable(each) for each in values]
+    if written.count(None) > values.count(None):
+        raise UnreadableSession("half a surrogate pair")
+    return written
+
+
+@lru_cache(64)
+def _structs(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], type]:
+    """For an object that has members of these names: what checks them, and what collects them."""
+    rename = {f"name{index}": name for index, name in enumerate(names)}
+    checked, collecting = (
+        msgspec.defstruct("_Names", [(each, kind, UNSET) for each in rename], rename=rename)
+        for kind in (str | None | UnsetType, _Named | UnsetType)
+    )
+    return msgspec.json.Decoder(checked), collecting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import example, given
@@ -118,7 +119,7 @@ def test_a_message_is_decoded_no_further_than_its_envelope(line, expected):
         (b'{"jsonrpc":"2.0","result":1}', -32600, UNSET, True),
         (b'{"jsonrpc":"2.0","id":[],"result":1}', -32600, UNSET, True),
         (b'{"jsonrpc":"2.0","id":1,"foo":"\\ud800"}', -32600, 1, False),
-        (b'{"id":1,"foo":"\\ud800"}', -32600, UNSET, False),
+        (b'{"id":1,"foo":"\\ud800"}', -32600, 1, False),
         (b'{"jsonrpc":"2.0","id":"\\ud800","method":"x"}', -32600, UNSET, False),
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":true,"message":"\\ud800"}}', -32600, 1, True),
     ],
@@ -177,6 +178,59 @@ def test_lone_surrogates_pass_in_answers_and_in_batches():
     assert fields(decode(line)) == {"id": 1, "error": rb'{"code":1,"message":"\ud800"}'}
     (member,) = decode(b"[" + line + b"]").members
     assert fields(member) == fields(decode(line))
+
+
+@pytest.mark.parametrize("escape", [rb"\ue000", rb"\uE000", "\ue000".encode()])
+def test_lone_surrogates_pass_beside_the_characters_that_stand_for_them(escape):
+    text = b'"\\ud83d \\uDEAD %b \\\\ud83d"' % escape
+    line = b'{"jsonrpc":"2.0","id":"\\ud83d\\ude00%b","method":"x","params":[%b]}' % (escape, text)
+
+    assert fields(decode(line)) == {"id": "😀\ue000", "method": "x", "params": b"[%b]" % text}
+
+
+def test_a_lone_surrogate_beside_escapes_of_all_blocks_is_refused():
+    escapes = b"".join(b"\\u%b000" % block.encode() for block in "eabcf")
+    line = b'{"jsonrpc":"2.0","id":1,"method":"x","params":["\\ud83d%b"]}' % escapes
+
+    assert outline(decode(line)) == (-32600, 1, False)
+
+
+def test_the_members_of_an_object_with_lone_surrogates_are_as_they_were_written():
+    value = rb'{ "\ud83d\ude00": "\ud83d", "\uDEAD" : [1e999, "\u00e4"], "a": 1, "a": 2 }'
+
+    assert members(value) == {"😀": rb'"\ud83d"', "\udead": rb'[1e999, "\u00e4"]', "a": b"2"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":["\\ud800",%b1]}' % (b"[]," * 500_000),
+        b"[[%b1],1]" % (b"[]," * 1_200_000),
+        b'["\\ud800",[%b1],1]' % (b"[]," * 1_200_000),
+        b'{"jsonrpc":"2.0","id":"' + b'\\"' * 500_000,
+    ],
+    ids=["surrogate", "batch", "batch with a surrogate", "garbage"],
+)
+def test_nothing_is_made_of_the_values_in_a_message(line):
+    """Objects of the standard library took 56 times the memory, and held all clients up."""
+    tracemalloc.start()
+    try:
+        decode(line)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 8 * len(line)
+
+
+def test_of_a_batch_with_a_million_commas_the_members_are_cut_out():
+    small = b' {"a":[1,2]} ,\t"x" '
+    batch = decode(b" [ %b , [%b1] ] " % (b",".join([small] * 25_001), b"1," * 1_000_000))
+
+    assert isinstance(batch, Batch)
+    assert len(batch.raw) == 50_003
+    assert bytes(batch.raw[50_000]) == b'{"a":[1,2]}'
+    assert len(bytes(batch.raw[-1])) == 2_000_003
 
 
 @pytest.mark.parametrize("depth", [100, 199, 200, 201, 204, 300, 990, 5000, 100_000])

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 LAYERS = [
     {"environment", "errors", "limits", "log", "masking", "messages", "secret_rules"},
+    {"surrogates"},
     {"frames"},
     {"session_ids"},
     {"transport"},
@@ -44,6 +45,7 @@ PURE = [
     "conductor.secret_rules",
     "conductor.frames",
     "conductor.session_ids",
+    "conductor.surrogates",
     "conductor.errors",
     "conductor.transport.lines",
     "conductor.connection.calls",

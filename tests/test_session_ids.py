@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from conductor.session_ids import UnreadableSession, named_session, session_of
@@ -26,11 +28,54 @@ DEEP = b'{"sessionId":"s","a":' + b"[" * 5000 + b"]" * 5000 + b"}"
         (b'{"big":1e999,"sessionId":"s"}', "s"),
         ('{"sessionId":"ü"}'.encode(), "ü"),
         (memoryview(b'{"sessionId":"s"}'), "s"),
+        (rb'{"sessionId":"\ud83d\ude00","_meta":"\ud83d"}', "😀"),
+        (rb'{"sessionId":"s","_meta":{"session_id":"t","sessionId":"u","x":"\u00e4"}}', "s"),
+        (b'{"sessionId":"s","prompt":"\\"session_id\\":1, \\"SESSIONID\\":2"}', "s"),
     ],
 )
 def test_the_session_is_read_whatever_else_is_in_the_params(payload, session):
     assert named_session(payload) == session
     assert session_of(payload) == session
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"session_id",  # read by the Python SDK
+        b"sessionid",  # read by encoding/json of Go, which ignores the case
+        b"SESSIONID",
+        "\u017fe\u017f\u017fionId".encode(),
+        rb"\u017Fe\u017f\u0053ionId",
+        rb"session\u005Fid",
+        rb"sessi\u006F\u006eId",
+    ],
+)
+def test_each_spelling_that_an_agent_takes_for_the_name_is_read(name):
+    assert named_session(b'{"%b" : "s"}' % name) == "s"
+    assert named_session(rb'{"_meta":"\udc00","%b":"s"}' % name) == "s"
+    for both in (b'{"sessionId":"t","%b":"s"}', b'{"%b":"s","sessionId":null}'):
+        with pytest.raises(UnreadableSession):
+            named_session(both % name)
+
+
+@pytest.mark.parametrize("escape", [b"\\u0041", b"\\ud800", b"\\ue000\\ud800"])
+def test_nothing_is_made_of_what_else_is_in_the_params(escape):
+    """Objects of the standard library took 56 times the memory, and held all clients up."""
+    payload = b'{"a":[%b1],"b":"%b","sessionId":"s"}' % (b"[]," * 300_000, escape)
+
+    tracemalloc.start()
+    try:
+        assert named_session(payload) == "s"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(payload)
+
+
+def test_names_without_end_are_refused():
+    with pytest.raises(UnreadableSession):
+        named_session(b"{%b}" % b",".join([b'"sessionId":"s"'] * 100_000))
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,13 @@ from conductor.transport.lines import BlockSplitter, OverlongLine
 
 __all__ = ["Connection", "Flusher", "Receiver"]
 
+_ENDED: Final = object()
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
 
 _STEP: Final = 256
 """Single lines routed in one step: a few milliseconds, also if each is malformed."""
+_MEMBER: Final = 4
+"""What a member of a batch counts as in a step: to send one costs a few bytes, and others wait."""
 
 
 def _nobody_waits() -> None:
@@ -109,6 +112,8 @@ class Connection:
     """Lines that were no message."""
     _splitter: BlockSplitter = attrs.field(init=False)
     _unrouted: Iterator[Run | bytes | OverlongLine] | None = attrs.field(default=None, init=False)
+    _batch: Iterator[None] | None = attrs.field(default=None, init=False)
+    """Routes one more member of the batch that was read last; it comes before what is unrouted."""
     _last_id: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -125,7 +130,8 @@ class Connection:
             more = self.route_step()
 
     def feed_step(self, chunk: bytes) -> bool:
-        """The same, `_STEP` single lines at most; true if `route_step` is to be called for more."""
+        """The same, `_STEP` single lines or a part of a batch at most; true if `route_step` is to
+        be called for more."""
         blocks = self._splitter.feed(chunk)
         if not blocks:
             return False
@@ -133,15 +139,15 @@ class Connection:
         if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
             echoes = self.outbox.echoes if len(block) > LARGE else None
             self._take(decode(block) if echoes is None else echoes.decode(block), block)
-            return False
+            return self._batch is not None and self.route_step()
         self._unrouted = _parts(blocks)
         return self.route_step()
 
     def route_step(self) -> bool:
         """Route more of the last chunk; true if there is still more."""
-        if self._unrouted is None:
-            return False
-        left = _STEP
+        left = self._route_batch(_STEP)
+        if self._unrouted is None or not left:
+            return not left
         for part in self._unrouted:
             if type(part) is Run:
                 self.receiver.on_run(part)
@@ -152,11 +158,19 @@ class Connection:
                 self._dispatch(frame)
             else:
                 self._take(frame, part)
-            left -= 1
+            left = self._route_batch(left - 1)
             if not left:
                 return True
         self._unrouted = None
         return False
+
+    def _route_batch(self, left: int) -> int:
+        """Route `left` members of the batch, if there is one; how many more could be."""
+        while self._batch is not None and left:
+            if next(self._batch, _ENDED) is _ENDED:
+                self._batch = None
+            left = max(0, left - _MEMBER)
+        return left
 
     def end(self) -> None:
         """The stream ended: route a last line that had no newline."""
@@ -167,12 +181,14 @@ class Connection:
             self._take_overlong(line)
         elif line is not None:
             self._take(decode(line), line)
+        while self.route_step():
+            pass
 
     def _take(self, frame: Frame, line: bytes) -> None:
         if type(frame) is Message:
             self._dispatch(frame)
         elif type(frame) is Batch:
-            self._take_batch(frame)
+            self._batch = self._take_batch(frame)
         elif not line.isspace():  # a blank line is no message, and not malformed either
             line = line.removesuffix(b"\n")
             stripped = line if self.answers_malformed else without_ansi(line)
@@ -216,7 +232,8 @@ class Connection:
         self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
         self.respond(call, None, encode_error(INVALID_REQUEST, reason))
 
-    def _take_batch(self, frame: Batch) -> None:
+    def _take_batch(self, frame: Batch) -> Iterator[None]:
+        """Route the members, one for each value of the iterator."""
         count = len(frame.raw)
         if count > min(self.limits.max_batch, MAX_MEMBERS):
             shown = f"over {MAX_MEMBERS}" if count > MAX_MEMBERS else str(count)
@@ -225,6 +242,7 @@ class Connection:
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
             for answer in frame.answers(self.limits.max_batch):
                 self._dispatch(answer)  # an answer opens nothing, and somebody waits for it
+                yield
             return
         batch = BatchAnswer()
         for member in frame.members:
@@ -236,6 +254,7 @@ class Connection:
                     slot = batch.reserve()
                     batch.fill(slot, _line(error_pieces(None, _INVALID)))
                 self._note_malformed(member)
+            yield
         batch.sealed = True
         self._finish_batch(batch)
 

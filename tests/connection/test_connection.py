@@ -562,6 +562,38 @@ def test_one_step_routes_a_bounded_number_of_lines_and_the_rest_keeps_its_order(
     assert len(desk.replies()) == 2000
 
 
+@pytest.mark.parametrize("before", [b"", b'{"jsonrpc":"2.0","method":"n"}\n'])
+@pytest.mark.parametrize("member", [b'{"jsonrpc":"2.0","id":%d,"method":"m"}', b'{"id":%d}'])
+def test_the_members_of_a_batch_are_routed_in_steps(before, member):
+    desk = client()
+    last = b'{"jsonrpc":"2.0","id":"last","method":"m"}\n'
+    batch = b"[%b]\n" % b",".join(member % id for id in range(2000))
+
+    more, steps = desk.connection.feed_step(before + batch + last), 1
+    while more:
+        routed = len(desk.calls) + desk.connection.noise
+        more, steps = desk.connection.route_step(), steps + 1
+        assert len(desk.calls) + desk.connection.noise - routed <= 64
+    for call in desk.calls:
+        desk.connection.respond(call, b"{}", None)
+
+    assert steps >= 2000 // 64
+    assert [call.source_id for call in desk.calls][-1] == "last"
+    assert [call.source_id for call in desk.calls][:-1] in ([], list(range(2000)))
+    replies = desk.replies()
+    assert [len(reply) for reply in replies if type(reply) is list] == [2000]
+    assert len(replies) == 2
+
+
+def test_the_rest_of_a_batch_is_routed_at_the_end_of_the_stream():
+    desk = client()
+
+    desk.connection.feed(b"[%b]" % b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * 300))
+    desk.connection.end()
+
+    assert len(desk.events) == 300
+
+
 def test_the_members_of_a_batch_over_the_limit_are_not_decoded(monkeypatch):
     desk = client(limits=Limits(max_batch=2))
     decoded = []

@@ -152,6 +152,23 @@ async def test_no_message_about_a_session_of_another_principal_reaches_the_agent
             assert method not in reached, (version, method)
 
 
+@pytest.mark.parametrize("spelling", ["session_id", "SessionID", "sessionid"])
+@pytest.mark.parametrize("method", ["session/load", "session/prompt", "_vendor/ask"])
+async def test_other_spellings_that_agents_read_name_a_session_too(spelling, method):
+    """The Python SDK takes `session_id`; Go ignores the case."""
+    async with (
+        recording() as (server, reached),
+        _socket(server, 1, ANN) as ann,
+        _socket(server, 1, BOB) as bob,
+    ):
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        params = {spelling: session, "cwd": "/", "mcpServers": []}
+        answer = await ask(bob, request(2, method, **params))
+
+    assert answer["error"]["message"] == "Resource not found"
+    assert method not in reached
+
+
 @pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_vendor/ask"])
 async def test_such_a_request_is_answered_as_if_there_were_no_such_session(method):
     async with (

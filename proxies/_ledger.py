@@ -112,7 +112,7 @@ class Ledger:
             raise
         except OSError as exc:
             raise LedgerError(f"{self.file} cannot be used: {exc.strerror}") from exc
-        except (ValueError, RecursionError) as exc:
+        except (ValueError, OverflowError, RecursionError) as exc:
             raise LedgerError(f"{self.file} is no ledger ({exc}); remove it to begin anew") from exc
         self._sums, self._unwritten = after, {}
 

@@ -24,6 +24,8 @@ CATEGORIES: Final[Mapping[str, str]] = {
     "cachedWriteTokens": "cache write",
 }
 _TOTAL: Final = "totalTokens"
+_MOST: Final = 10**12
+"""What is reported beyond it, such as 1e999, counts as this: sums stay numbers that JSON has."""
 
 
 @attrs.frozen
@@ -72,6 +74,7 @@ class Meter:
         usage = answer.get("usage") or {}
         for name in (*CATEGORIES, _TOTAL):
             if isinstance(count := usage.get(name), int):
+                count = min(max(count, 0), _MOST)
                 add = self.counting == "turn"
                 self.tokens[name] = self.tokens.get(name, 0) + count if add else count
         now = self.tokens.get(_TOTAL, 0)
@@ -81,7 +84,8 @@ class Meter:
     def _cost(self, cost: Any) -> dict[str, float]:
         if not isinstance(cost, dict) or not isinstance(cost.get("amount"), int | float):
             return {}
-        currency, amount = str(cost.get("currency", "?")), float(cost["amount"])
+        currency, amount = str(cost.get("currency", "?")), cost["amount"]
+        amount = float(min(max(amount, 0), _MOST))
         before = self.cost.get(currency, amount if self.restored else 0.0)
         self.cost[currency] = amount
         return {currency: max(0.0, amount - before)}

@@ -35,17 +35,23 @@ PATTERNS: Final[Mapping[str, str]] = {
     "openai-key": _START + r"(?P<secret>sk-(?:proj-|svcacct-)?[A-Za-z0-9_\-]{20,})",
     "github-token": _START + r"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
     "gitlab-token": _START + r"(?P<secret>glpat-[A-Za-z0-9_\-]{20,})",
-    "slack-token": _START + r"(?P<secret>xox[abposr]-[A-Za-z0-9\-]{10,})",
+    "slack-token": _START + r"(?P<secret>(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,})",
     "aws-key-id": _START + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|\z)",
     "google-key": _START + r"(?P<secret>AIza[A-Za-z0-9_\-]{35})",
-    "stripe-key": _START + r"(?P<secret>[rs]k_(?:live|test)_[A-Za-z0-9]{20,})",
+    "google-oauth": _START + r"(?P<secret>(?:ya29\.|GOCSPX-)[A-Za-z0-9_\-]{20,})",
+    "stripe-key": _START + r"(?P<secret>(?:[rs]k_(?:live|test)|whsec)_[A-Za-z0-9]{20,})",
+    "huggingface-token": _START + r"(?P<secret>hf_[A-Za-z0-9]{30,})",
+    "npm-token": _START + r"(?P<secret>npm_[A-Za-z0-9]{36,})",
+    "pypi-token": _START + r"(?P<secret>pypi-[A-Za-z0-9_\-]{50,})",
     "jwt": _START
     + r"(?P<secret>eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})",
-    "url-password": r"://[^\s:/@]+:[^\s/@]{3,}@",
+    "url-password": r"""://[^\s:/@]*:[^\s/"'<>]{3,}@""",
 }
 """What is looked for unless the options say otherwise. The secret is the group `secret`, or all."""
 
 _REMEMBERED = 10_000
+_REMEMBERED_CHARACTERS = 16 << 20
+"""Of all the secrets whose placeholders become secrets again."""
 _MAX_MEMORY: Final = 64 << 20
 """Bytes for the program and the automaton of all patterns together."""
 _NOTHING: Final = r"[^\x00-\x{10ffff}]"
@@ -106,6 +112,11 @@ class _Kind:
         """The first one from `start` on."""
         while (found := self.pattern.search(data, start)) is not None:
             (first, end), is_open = found.span(self.pattern.groups), False
+            if first < 0:  # the group `secret` is in another alternative
+                first, end = found.span()
+            if first == end:
+                start = found.end()
+                continue
             if self.source is HEADER:
                 end = key_end(data, end)
             elif self.source is BODY:
@@ -136,12 +147,14 @@ class Secrets:
     """Characters of the shortest secret."""
     _placeholders: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
     _found: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
+    _characters: int = attrs.field(default=0, init=False)
+    """Of the secrets in `_placeholders`."""
     _placeholder: Any = attrs.field(init=False, default=re.compile(r"\[redacted:[^\[\]\s]+\]"))
 
     def __attrs_post_init__(self) -> None:
         # The longest value first: one may begin like another.
         values = sorted(self.values.items(), key=lambda item: -len(item[1]))
-        known = [_Known(name, _bytes(value)) for name, value in values]
+        known = [_Known(name, form) for name, value in values for form in _forms(value)]
         sources = {name: read(pattern) for name, pattern in self.patterns.items()}
         kinds = [
             _Kind(name, _compiled(source.whole), self.patterns[name])
@@ -255,11 +268,19 @@ class Secrets:
         known = self._placeholders.get(secret)
         if known is not None:
             return known
-        if len(self._placeholders) >= _REMEMBERED:
+        characters = self._characters + len(secret)
+        if len(self._placeholders) >= _REMEMBERED or characters > _REMEMBERED_CHARACTERS:
             return f"[redacted:{name}]"
+        self._characters = characters
         placeholder = f"[redacted:{name}:{len(self._placeholders) + 1}]"
         self._placeholders[secret], self._found[placeholder] = placeholder, secret
         return placeholder
+
+
+def _forms(value: str) -> list[bytes]:
+    """The value in a text, and in the output of a terminal, which has one character per byte."""
+    data = _bytes(value)
+    return [data] if value.isascii() else [data, _bytes(data.decode("latin-1"))]
 
 
 def _bytes(text: str) -> bytes:

@@ -38,6 +38,7 @@ __all__ = ["Budget", "Limits"]
 _ALL: Final = ("turns", "tokens", "cost")
 _IN_A_TURN: Final = ("tokens", "cost")
 """What can run into its limit during a turn, which is counted before it begins."""
+_MOST_CLOSED: Final = 10_000
 _TRIES: Final = 20
 _BETWEEN_TRIES: Final = 0.1
 """Seconds; a file that is locked for longer than all tries is treated as unusable."""
@@ -92,6 +93,8 @@ class Budget(Proxy):
     _version: int = attrs.field(default=1, init=False)
     _ledger: Ledger = attrs.field(init=False)
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
+    _closed: dict[str, _Session] = attrs.field(factory=dict, init=False)
+    """Sessions that were closed: one that is opened again goes on with what it has spent."""
 
     sessions = per_session(_Session)
 
@@ -114,9 +117,22 @@ class Budget(Proxy):
     @on("session/load")
     @on("session/resume")
     async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
-        if params["sessionId"] not in self.sessions:
-            self.sessions[params["sessionId"]].meter.restored = True
+        id = params["sessionId"]
+        if id in self._closed:
+            self.sessions[id] = self._closed.pop(id)
+        elif id not in self.sessions:
+            self.sessions[id].meter.restored = True
         return self._opened(params, await forward())
+
+    @on("session/close")
+    async def close(self, params: dict[str, Any], forward: Forward) -> Any:
+        result = await forward()
+        id = params["sessionId"]
+        if id in self.sessions:
+            self._closed[id] = self.sessions[id]
+            if len(self._closed) > _MOST_CLOSED:
+                del self._closed[next(iter(self._closed))]
+        return result
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -140,7 +156,8 @@ class Budget(Proxy):
         finally:
             if not taken:
                 self._give_back(session, today)
-            session.running = self._version > 1 and session.reserved > 0
+            others = session.reserved - (1 if taken and self._version == 1 else 0)
+            session.running = others > 0
         if self._version == 1 and taken:
             session.reserved -= 1
             self._spend(session, attrs.evolve(session.meter.turn(result), turns=0))

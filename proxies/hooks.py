@@ -171,7 +171,9 @@ class Hooks(Proxy):
         session, call_id = self.sessions[id], str(update.get("toolCallId"))
         first = call_id not in session.calls
         if first and call_id in session.ended:
-            return
+            if update["sessionUpdate"] != "tool_call":
+                return
+            session.ended.remove(call_id)  # an id may be used again
         call = merge_tool_call(session.calls, update)
         if first:
             self.start_soon(self._tool_started, id, call)
@@ -182,6 +184,7 @@ class Hooks(Proxy):
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
         id, told = params["sessionId"], permission_tool_call(params)
+        told = {name: value for name, value in told.items() if value is not None}
         known = {**self.sessions[id].calls.get(str(told.get("toolCallId")), {}), **told}
         self.release_lane()
         reason = await self._fire(id, "permission", {"tool_call": known})

@@ -30,6 +30,7 @@ the chain.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -46,6 +47,8 @@ __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
 _TERMINAL = "terminal_output_chunk"
+_MOST_STREAMS = 1000
+"""Texts of a session that may have a beginning of a secret held back at the same time."""
 _CHUNKS = {
     "agent_message_chunk": "messageId",
     "agent_thought_chunk": "messageId",
@@ -175,10 +178,13 @@ class Redact(Proxy):
         kind = update.get("sessionUpdate")
         text = _text_of(update)
         if kind in _CHUNKS and text is not None:
-            key = (kind, update.get(_CHUNKS[kind]))
+            key = (kind, _identity(update.get(_CHUNKS[kind])))
             await self._flush(session_id, unless=lambda other: other == key or other[1] is not None)
             streams = self.streams[session_id]
             if key not in streams:
+                if len(streams) >= _MOST_STREAMS:
+                    oldest = next(iter(streams))
+                    await self._flush(session_id, unless=lambda other: other != oldest)
                 streams[key] = _Stream(Tail(self._secrets, self.hold), params)
             if not _is_plain(params):
                 params = self._texts.clean(_with_text(params, ""), REQUEST)
@@ -243,6 +249,11 @@ class Redact(Proxy):
                 await self.client.notify("session/update", _with_text(stream.last, rest))
 
 
+def _identity(id: Any) -> str | None:
+    """Whose text a piece is of; what is no text is no id, but tells texts apart all the same."""
+    return id if id is None or isinstance(id, str) else json.dumps(id)
+
+
 def _is_plain(params: dict[str, Any]) -> bool:
     """Whether a piece of a text has nothing with it that could be another one."""
     update = params["update"]
@@ -259,8 +270,10 @@ def _is_plain(params: dict[str, Any]) -> bool:
 def _text_of(update: Mapping[str, Any]) -> str | None:
     """The text of a piece; a terminal's bytes one character each."""
     if update.get("sessionUpdate") == _TERMINAL:
-        data = update.get("data")
-        return decoded(data) if isinstance(data, str) else None
+        try:
+            return decoded(update["data"])
+        except (KeyError, TypeError, ValueError):  # no base64
+            return None
     content = update.get("content")
     text = content.get("text") if isinstance(content, dict) else None
     return text if isinstance(text, str) else None

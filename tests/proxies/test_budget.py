@@ -300,3 +300,53 @@ def test_limits_are_reached_and_told_in_words(sums, part, told):
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         Budget(**options)
+
+
+async def test_a_session_that_is_closed_and_loaded_goes_on_with_what_it_spent(chain):
+    handlers = {"session/close": lambda params: {}, "session/load": lambda params: {}}
+    async with chain(Budget(Limits(turns=1)), FakeAgent(handlers=handlers)) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "hi") == ENDED
+        await client.request("session/close", {"sessionId": session})
+        reopened = {"sessionId": session, "cwd": "/work", "mcpServers": []}
+        await client.request("session/load", reopened)
+        assert await client.prompt(session, "hi") == REFUSED
+
+
+@pytest.mark.parametrize("amount", ["1e999", "-1e999", "1" + "0" * 400])
+async def test_a_cost_that_is_no_number_of_json_leaves_the_ledger_readable(chain, tmp_path, amount):
+    async def report(session):
+        params = {"sessionId": session, "update": cost("AMOUNT")}
+        message = {"jsonrpc": "2.0", "method": "session/update", "params": params}
+        agent.endpoint.send_line(json.dumps(message).replace('"AMOUNT"', amount).encode())
+
+    file = tmp_path / "day.json"
+    agent = FakeAgent(turns=[[report], [tokens(10**400)], [cost(3)]])
+    async with chain(Budget(day=Limits(cost=10**15), file=file), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert [await client.prompt(session, "hi") for _ in range(3)][2] == ENDED
+
+    sums = json.loads(file.read_text(), parse_constant=pytest.fail)["sums"]
+    assert sums["cost"] == (3 if amount.startswith("-") else 10**12)
+
+
+async def test_the_end_of_one_turn_does_not_hide_another_that_runs_into_the_limit(chain):
+    one_ended, begun = trio.Event(), trio.Event()
+
+    async def spend(session):
+        begun.set()
+        await one_ended.wait()
+        agent.update(session, cost(2))
+        with trio.fail_after(10):
+            await agent.transcript.wait("session/cancel")
+
+    agent = FakeAgent(turns=[[spend], []])
+    async with chain(Budget(Limits(cost=1)), agent) as client, trio.open_nursery() as nursery:
+        await client.initialize()
+        session = await client.new_session("/work")
+        nursery.start_soon(client.prompt, session, "long")
+        await begun.wait()
+        await client.prompt(session, "short")
+        one_ended.set()

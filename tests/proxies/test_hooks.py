@@ -284,3 +284,29 @@ def test_options_are_checked(options, message):
 def test_nothing_tells_the_secrets():
     shown = repr(Hook(["error"], url="http://x/?key=s3cret", headers={"A": "s3cret"}))
     assert "s3cret" not in shown
+
+
+async def test_a_kind_that_a_request_leaves_open_is_the_one_that_was_announced(chain):
+    answers, agent = [], FakeAgent()
+
+    async def ask(session):
+        call = {"toolCallId": "c1", "kind": None}
+        params = {"sessionId": session, "toolCall": call, "options": OPTIONS}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    agent.turns.append([TOOL, ask])
+    proxy = Hooks([hook("permission", script="exit 2", kinds=["execute"])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
+async def test_a_tool_that_starts_under_an_id_of_an_ended_one_is_told_of(chain):
+    agent = FakeAgent(turns=[[TOOL, DONE, TOOL]])
+    async with chain(Hooks([telling("tool_start")]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+        with trio.fail_after(10):
+            assert len(await told(client, 2)) == 2

@@ -267,6 +267,65 @@ async def test_terminal_bytes_of_version_2_are_redacted(chain):
     assert client.transcript.updates() == [output(b"\xff"), output(SHOWN.encode() + b"\x00")]
 
 
+async def test_a_secret_beyond_ascii_in_terminal_bytes_is_redacted(chain, monkeypatch):
+    monkeypatch.setenv("DB_PASSWORD", "pässwörd-geheim")
+    data = "x pässwörd-geheim\n".encode()
+
+    def output(data):
+        encoded = base64.b64encode(data).decode()
+        return {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": encoded}
+
+    whole = {
+        "sessionUpdate": "terminal_update",
+        "terminalId": "t",
+        "output": {"data": base64.b64encode(data).decode()},
+    }
+    client, _, _ = await converse(chain, output(data[:4]), output(data[4:]), whole, version=2)
+
+    *pieces, last = client.transcript.updates()
+    shown = b"".join(base64.b64decode(each["data"]) for each in pieces)
+    assert shown == base64.b64decode(last["output"]["data"]) == b"x [redacted:DB_PASSWORD:1]\n"
+
+
+async def test_pieces_with_odd_ids_or_without_base64_pass_without_secrets(chain):
+    odd = {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": f"é {TOKEN}"}
+    client, _, _ = await converse(
+        chain, chunk(TOKEN[:9], messageId=[1]), chunk(TOKEN[9:], messageId=[1]), odd
+    )
+
+    assert client.transcript.updates() == [
+        chunk(SHOWN, messageId=[1]),
+        {**odd, "data": f"é {SHOWN}"},
+    ]
+
+
+async def test_texts_that_are_held_back_at_once_are_bounded(chain, monkeypatch):
+    monkeypatch.setattr("proxies.redact._MOST_STREAMS", 2)
+    seen = []
+
+    async def look(session):
+        await client_of[0].transcript.wait("session/update agent_message_chunk")
+        seen.extend(said(client_of[0]))
+
+    client_of = []
+    agent = FakeAgent(
+        turns=[
+            [
+                *(chunk(f"gh{n}" if n else "ghp_", messageId=str(n)) for n in range(1)),
+                chunk("ghp_1", messageId="1"),
+                chunk("ghp_2", messageId="2"),
+                look,
+            ]
+        ]
+    )
+    async with chain(Redact(), agent) as client:
+        client_of.append(client)
+        await client.initialize(version=2)
+        await client.prompt(await client.new_session("/work"), "hi")
+
+    assert seen == ["ghp_"]
+
+
 REQUESTS = {
     "session/list": {},
     "session/new": {"cwd": "/", "mcpServers": []},

@@ -24,6 +24,10 @@ EXAMPLES = {
     "slack-token": "xox" + "b-" + "1234567890-abc",
     "aws-key-id": "AKIA" + "ABCD1234" * 2,
     "google-key": "AIza" + "a1B2c" * 7,
+    "google-oauth": "ya29" + "." + "a1B2" * 6,
+    "huggingface-token": "hf" + "_" + "a1B2" * 9,
+    "npm-token": "npm" + "_" + "a1B2" * 9,
+    "pypi-token": "pypi" + "-" + "a1B2" * 15,
     "stripe-key": "sk_" + "live_" + "a1B2" * 6,
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3." + "SflKxwRJSM",
     "url-password": "://me:hunter2@",
@@ -280,3 +284,47 @@ def test_nothing_tells_the_secrets(secrets):
 def test_a_pattern_is_checked(pattern, message):
     with pytest.raises(ValueError, match=message):
         check_patterns({"mine": pattern})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "shown"),
+    [
+        (
+            r"Bearer (?P<secret>\S+)|anonymous",
+            "anonymous Bearer x",
+            "[redacted:x:1] Bearer [redacted:x:2]",
+        ),
+        (r"pw(?:=(?P<secret>\w+))?", "pw pw=a", "[redacted:x:1] pw=[redacted:x:2]"),
+        (r"(?P<secret>[0-9]*)-key", "-key 12-key", "-key [redacted:x:1]-key"),
+        (r"pw=(?P<secret>\w*)", "pw= pw=a", "pw= pw=[redacted:x:1]"),
+    ],
+)
+def test_a_named_part_that_is_missing_or_empty_is_no_secret(pattern, text, shown):
+    whole, pieces = Secrets({"x": pattern}, {}), Tail(Secrets({"x": pattern}, {}), 1000)
+
+    assert whole.redact(text) == shown
+    assert "".join(map(pieces.feed, text)) + pieces.flush() == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis" + "://" + ":hunter2hunter@host:6379/0",
+        "postgres" + "://" + "me:p@ss" + "w0rd@host/db",
+        "xapp" + "-1-A1-123-" + "a1B2" * 5,
+        "xoxc" + "-123456789012-abc",
+        "whsec" + "_" + "a1B2" * 6,
+        "GOCSPX" + "-" + "a1B2" * 6,
+    ],
+)
+def test_other_forms_of_secrets_are_found(secrets, text):
+    assert "redacted" in (redacted := secrets.redact(f"see {text} there"))
+    assert not any(part in redacted for part in ("hunter", "ss" + "w0rd", "-123", "a1B2"))
+
+
+def test_only_so_much_of_secrets_is_remembered(secrets, monkeypatch):
+    monkeypatch.setattr(_secrets, "_REMEMBERED_CHARACTERS", len(VALUE) + 10)
+
+    redacted = secrets.redact(f"{VALUE} {EXAMPLES['github-token']} {VALUE}")
+
+    assert redacted == "[redacted:PASSWORD:1] [redacted:github-token] [redacted:PASSWORD:1]"

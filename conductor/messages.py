@@ -39,12 +39,15 @@ __all__ = [
     "encode_error",
     "encode_id",
     "encode_method",
+    "encode_told",
     "error_of",
     "error_pieces",
     "notification_pieces",
     "request_error",
     "request_pieces",
     "result_pieces",
+    "shortened",
+    "told_error",
 ]
 
 PARSE_ERROR: Final = -32700
@@ -179,16 +182,17 @@ def error_of(exc: BaseException) -> bytes:
         return encode_error(exc.code, exc.message, exc.data)
     if isinstance(exc, ComponentError):
         message, data = exc.told()
-        return _told_error(masked(message), masked_value(data))
+        return told_error(masked(message), masked_value(data))
     if isinstance(exc, ChainFileError) and not details_are_withheld():
         problems = [masked(str(problem)) for problem in exc.problems]
         message = "\n\n".join(["the chain cannot start because of its chain file:", *problems])
-        return _told_error(message, {"problems": problems})
+        return told_error(message, {"problems": problems})
     text = type(exc).__name__ if details_are_withheld() else masked(describe(exc))
-    return _told_error("Internal error", text)
+    return told_error("Internal error", text)
 
 
-def _told_error(message: str, data: Any) -> bytes:
+def told_error(message: str, data: Any) -> bytes:
+    """An error of the conductor itself, in words that every parser takes."""
     return encode_told({"code": INTERNAL_ERROR, "message": message, "data": data})
 
 

@@ -11,6 +11,7 @@ from support import raw_json
 
 from conductor import messages
 from conductor.errors import ComponentExited, RequestCancelled, RequestError, StartError
+from conductor.routing.failure import Failure
 
 
 def line(pieces):
@@ -149,3 +150,11 @@ def test_an_exception_whose_text_is_no_unicode_is_an_error_that_every_parser_tak
 
     assert b"no such file: caf?" in error
     assert b"\\ud" not in error
+
+
+def test_advice_about_a_failure_that_is_no_unicode_is_an_error_that_every_parser_takes():
+    failure = Failure.of(ComponentExited("p", "failed: caf\udce9"))
+
+    for error in (failure.error, failure.prompt_cut_off, failure.prompt_undelivered):
+        assert b"caf?" in error
+        assert b"\\ud" not in error

@@ -50,10 +50,15 @@ _LOG_VIEWS: Final = {
 _REMEDIES: Final = {
     "command not found": "Install the program, or write its absolute path: editors often have a "
     "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",
-    "no such file": "Correct the path; a relative one begins at the chain file.",
+    "no such file": "Correct the path; a relative one begins at the chain file. That of the chain "
+    "file itself begins where the editor starts the agent: make it absolute in the editor's "
+    "settings.",
     "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
     "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
     "`start_timeout`.",
+    "is it an agent rather than a proxy": "Write it below `agent:`, or name the proxy's command.",
+    "is it a program that speaks ACP": "Name a command that speaks ACP on stdin and stdout; some "
+    "programs need an argument for it, such as `--acp`.",
     "Authentication required": "Log in with the agent's own program, in a terminal.",
 }
 """What to try, by a part of the error's text."""

@@ -10,7 +10,7 @@ import msgspec
 
 from conductor.errors import ComponentError
 from conductor.masking import masked, masked_value
-from conductor.messages import INTERNAL_ERROR, encode_error, error_of
+from conductor.messages import error_of, told_error
 
 __all__ = ["Failure", "prompt_advice"]
 
@@ -57,4 +57,4 @@ def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
 
 def _with_advice(error: ComponentError, advice: str) -> bytes:
     message, data = error.told()
-    return encode_error(INTERNAL_ERROR, masked(f"{message}. {advice}"), masked_value(data))
+    return told_error(masked(f"{message}. {advice}"), masked_value(data))

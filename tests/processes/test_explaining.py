@@ -81,6 +81,21 @@ def test_a_component_that_ends_is_explained_by_its_stderr(run):
     assert editor.leave() == 3
 
 
+@pytest.mark.parametrize(
+    ("helper", "advice"),
+    [
+        ([sys.executable, "-m", "conductor.testing.agent"], "Write it below `agent:`"),
+        (["/bin/cat"], "Name a command that speaks ACP on stdin and stdout"),
+    ],
+)
+def test_a_program_that_is_no_proxy_is_explained_with_what_to_do(run, helper, advice):
+    editor = run(agent(), helper)
+    initialize(editor)
+
+    assert advice in reply(editor, new_session(editor))
+    assert editor.leave() == 3
+
+
 def test_the_log_is_named_where_it_is_a_file(chain_file, start, tmp_path):
     with open(tmp_path / "log", "wb") as log:
         editor = start("run", str(chain_file(ABSENT)), stderr=log)
@@ -139,6 +154,7 @@ def test_a_chain_file_whose_name_is_no_unicode_is_explained(start, tmp_path):
 
     said = reply(editor, new_session(editor))
     assert "there is no such file" in said
+    assert "make it absolute in the editor's settings" in said
     assert f"check --start {tmp_path}/caf?.yaml" in said
     assert editor.leave() == 2
 

@@ -58,6 +58,8 @@ class Server:
     way: Opening | None = None
     connections: set[str] = attrs.field(factory=set)
     """Ids of a native agent's connections that the bridge carries."""
+    opening: set[Link] = attrs.field(factory=set)
+    """A native agent's connections that are not there yet."""
     active: int = 0
     waiting: deque[_Stateless] = attrs.field(factory=deque)
     """Requests that are sent when others are answered."""
@@ -134,7 +136,8 @@ class AcpProvider:
             self._told_session = session is not None
             self._ready(way)
 
-        self._peer.ask("mcp/connect", connect_params(way.key, self._server.id, session), answered)
+        params = connect_params(way.key, self._server.id, session)
+        self._link.withdraw_opening = self._peer.ask("mcp/connect", params, answered)
 
     def _probe(self, way: Opening, failed: Callable[[bytes], None]) -> None:
         """Whether the provider takes stateless messages: it says so by answering this one."""
@@ -156,7 +159,7 @@ class AcpProvider:
             else:
                 failed(error or encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result"))
 
-        self._peer.ask("mcp/message", params, answered)
+        self._link.withdraw_opening = self._peer.ask("mcp/message", params, answered)
 
     def _ready(self, way: Opening) -> None:
         self._server.way = way

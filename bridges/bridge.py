@@ -248,6 +248,7 @@ class McpBridge(Proxy):
                 server = Server(id, str(entry.get("name")), entry, session_of(params))
                 if known is not None:
                     server.way, server.connections = known.way, known.connections
+                    server.opening = known.opening
                 found.append(server)
 
         rewrite(params, note)

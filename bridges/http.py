@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import attrs
 import trio
+from msgspec import UNSET
 
 from bridges.http_session import HttpSession
 from bridges.http_streams import STANDING, send_events
@@ -148,21 +149,23 @@ class HttpDoor:
             return
         message = decode(body)
         if not isinstance(message, Message):
-            code = message.code if isinstance(message, Malformed) else -32600
-            await _json(send, 400, error_pieces(None, encode_error(code, "Invalid request")))
+            code, id = -32600, None
+            if isinstance(message, Malformed):
+                code, id = message.code, None if message.id is UNSET else message.id
+            await _json(send, 400, error_pieces(id, encode_error(code, "Invalid request")))
             return
         session = self._session(site, headers, message)
         if isinstance(session, int):
             await _plain(send, session)
             return
-        if not message.method or message.id.__class__.__name__ == "UnsetType":
+        if message.method is UNSET or message.id is UNSET:
             session.take(message)
             await _plain(send, 202)
             return
         if session.open_requests >= self.limits.max_open_requests:
             text = f"more than {self.limits.max_open_requests} open requests"
             error = encode_error(INVALID_REQUEST, text)
-            await _json(send, 429, error_pieces(message.id, error))  # type: ignore[arg-type]
+            await _json(send, 429, error_pieces(message.id, error))
             return
         stream = session.ask(message)
         named = [] if session is site.modern else [(b"mcp-session-id", session.id.encode())]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 import trio
+from msgspec import UNSET
 
 from bridges.bindings import members_of
 from bridges.http_streams import STANDING, EventStream
@@ -89,7 +90,7 @@ class HttpSession:
         """Take a notification or an answer."""
         assert self.link is not None
         raw = bytes(message.params) if message.params else None
-        if message.method:
+        if message.method is not UNSET:
             if message.method == CANCELLED:
                 self.withdraw(cancelled_id(raw))
             else:

@@ -158,6 +158,8 @@ class Link:
         """Keeps other sessions of the agent away from the server, where that is needed."""
         self.made_room: Callable[[], object] = _nothing
         """Called when what waited here has gone on."""
+        self.withdraw_opening: Cancel = _nothing
+        """Withdraws the request by which the provider is being reached."""
         self._begin = begin
         self._tell_refused = refused
         self._provider: Provider | None = None
@@ -234,6 +236,8 @@ class Link:
         self.made_room()
         if self._provider is not None:
             self._provider.close()
+        else:
+            self.withdraw_opening()
         self.consumer.close()
 
     # -- from the consumer -------------------------------------------------------------------------

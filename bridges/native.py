@@ -25,6 +25,7 @@ from bridges.bindings import (
 )
 from bridges.link import Cancel, Link, Mode
 from conductor.bridging import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
@@ -84,23 +85,31 @@ class NativeSide:
             else:
                 server.way = own
                 return result
-        answer = self.owner.defer(_nothing)
-        connection = f"acp-conductor:{self.owner.new_request_id()}"
-        consumer = _Connected(self.owner, connection)
-
         most = self.owner.limits.max_mcp_connections
-        if len(server.connections) >= most:
+        if len(server.connections) + len(server.opening) >= most:
             problem = f"More than {most} connections to one server (max_mcp_connections)"
             raise RequestError(INVALID_REQUEST, problem)
+
+        def cancelled() -> None:
+            settle(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+            link.close()
+
+        def settle(result: bytes | None, error: bytes | None) -> None:
+            server.opening.discard(link)
+            answer(result, error)
 
         def begin(link: Link) -> Mode:
             self.links[connection] = link
             server.connections.add(connection)
             self.server_of[connection] = server
-            answer(msgspec.json.encode({"connectionId": connection}), None)
+            settle(msgspec.json.encode({"connectionId": connection}), None)
             return self.begin(link)
 
-        link = Link(consumer, begin, refused=lambda error: answer(None, error))
+        answer = self.owner.defer(cancelled)
+        connection = f"acp-conductor:{self.owner.new_request_id()}"
+        consumer = _Connected(self.owner, connection, settle)
+        link = Link(consumer, begin, refused=lambda error: settle(None, error))
+        server.opening.add(link)
         AcpProvider(server, link, self.owner.client, self.owner).open()
         return None
 
@@ -150,6 +159,8 @@ class NativeSide:
             link = self.links.pop(key, None)
             if link is not None:
                 link.close()
+        for link in list(server.opening):
+            link.close()
 
     def _ask(self, link: Link, carried: Carried) -> None:
         def cancelled() -> None:
@@ -192,6 +203,8 @@ class _Connected:
 
     _owner: Owner
     _connection: str
+    _settle: Answered
+    """Answers the agent's `mcp/connect`, if that is still open."""
 
     def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
         call.source.respond(call, result, error)
@@ -205,7 +218,7 @@ class _Connected:
         self._owner.agent.send("mcp/message", carried)
 
     def close(self) -> None:
-        pass
+        self._settle(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
 
 
 @attrs.define(eq=False)

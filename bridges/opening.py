@@ -193,11 +193,18 @@ class Opening(Mode):
         self._ask(call, "server/discover", {"_meta": meta}, answered)
 
     def _ask(self, call: Call, method: str, params: dict[str, Any], answered: Answered) -> None:
+        own = Call(method, NOBODY)
+
         def contained(result: bytes | None, error: bytes | None) -> None:
+            own.answered = True
+            self.link.detach(call)
             self.link.contain(call, answered, result, error)
 
-        own = Call(method, NOBODY)
-        self.link.provider.request(own, method, msgspec.json.encode(params), contained)
+        cancel = self.link.provider.request(own, method, msgspec.json.encode(params), contained)
+        if not own.answered:
+            self.link.attach(call, cancel)
+            if call.cancelled:
+                cancel()
 
 
 class _Nobody:

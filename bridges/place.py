@@ -39,7 +39,7 @@ class Place:
     def make(cls) -> Place:
         """A new place; what killed conductors left is cleared away. Raises `OSError`."""
         root = tempfile.gettempdir()
-        if len(root) + len(_PREFIX) + 8 + len(_SOCKET) + 2 > _MAX_PATH:
+        if not _can_be_told(root):
             root = "/tmp"
         _clear(root)
         for _ in range(_TRIES):
@@ -69,6 +69,15 @@ class Place:
 
     def remove(self) -> None:
         _remove(self.directory, self._lock)
+
+
+def _can_be_told(root: str) -> bool:
+    """Whether a place there fits a socket's address, and the JSON in which agents get it."""
+    try:
+        size = len(root.encode())
+    except UnicodeEncodeError:  # a name that is no UTF-8
+        return False
+    return size + len(_PREFIX) + 8 + len(_SOCKET) + 2 <= _MAX_PATH
 
 
 def _clear(root: str) -> None:

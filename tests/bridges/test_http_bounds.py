@@ -157,3 +157,20 @@ async def test_open_requests_are_limited():
                         more = await web.post(url, json=message("ping", {}, 3), headers=used)
     assert (ping.status_code, more.status_code) == (200, 429)
     assert more.json()["id"] == 3
+
+
+async def test_a_request_is_answered_with_its_id_however_odd_it_is():
+    deep = b'{"jsonrpc":"2.0","id":7,"method":"tools/list","params":%b}' % (
+        b"[" * 1200 + b"]" * 1200
+    )
+    with trio.fail_after(20):
+        async with situation(capabilities=HTTP, mode="http") as on:
+            [entry] = await on.declare()
+            async with web_client(entry, **ACCEPT) as web:
+                hello = await web.post(entry["url"], json=message("initialize", HELLO))
+                used = {"Mcp-Session-Id": hello.headers["mcp-session-id"]}
+                refused = await web.post(entry["url"], content=deep, headers=used)
+                odd = await web.post(entry["url"], json=message("", {}, 8), headers=used)
+    assert (refused.status_code, refused.json()["id"]) == (400, 7)
+    [data] = [each for each in odd.text.splitlines() if each.startswith("data: ")]
+    assert json.loads(data[6:])["id"] == 8

@@ -136,3 +136,18 @@ async def test_a_shim_of_the_same_user_is_let_in():
         [entry] = await on.declare()
         async with shim(entry):
             await on.until(lambda: bool(on.bridge._shims))
+
+
+@pytest.mark.parametrize("name", [b"n\xff", b"\xc3\xbc" * 40])
+def test_a_temporary_directory_that_cannot_be_told_to_the_agent_is_not_used(
+    root, monkeypatch, name
+):
+    """Its name is no UTF-8, or has more bytes than fit a socket's address."""
+    odd = os.fsdecode(os.path.join(os.fsencode(root), name))
+    os.mkdir(odd)
+    monkeypatch.setattr(tempfile, "tempdir", odd)
+    made = Place.make()
+    try:
+        assert os.path.dirname(made.directory) == "/tmp"
+    finally:
+        made.remove()

@@ -16,7 +16,7 @@ import json
 import re
 from codecs import utf_8_decode
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
@@ -193,9 +193,30 @@ def members(value: bytes) -> dict[str, bytes]:
 def with_member(value: bytes, name: str, item: bytes) -> bytes:
     """A JSON object with this member in place of any other of its name; the values of the others
     stay as they are written. Raises `ValueError` for what is no object."""
+    if not _has_member(value, name):
+        head = value.rstrip()[:-1].rstrip()
+        comma = b"" if head.lstrip() == b"{" else b","
+        return b"%b%b%b:%b}" % (head, comma, json.dumps(name).encode(), item)
     kept = {key: each for key, each in members(value).items() if key != name}
     pairs = [json.dumps(key).encode() + b":" + each for key, each in {**kept, name: item}.items()]
     return b"{" + b",".join(pairs) + b"}"
+
+
+def _has_member(value: bytes, name: str) -> bool:
+    hidden = hide(value)
+    if hidden is None:
+        raise ValueError(_UNREADABLE_SURROGATES)
+    try:
+        return _member_decoder(name).decode(hidden.text).item is not UNSET
+    except UNUSUAL as exc:
+        raise ValueError(str(exc)) from None
+
+
+@lru_cache(16)
+def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
+    """Reads the member of this name, and makes nothing of the others."""
+    fields = [("item", Raw | UnsetType, UNSET)]
+    return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))
 
 
 def oversized(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:

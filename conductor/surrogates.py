@@ -28,19 +28,22 @@ _lone: Final = re.compile("[\ud800-\udfff]")
 
 @attrs.frozen
 class Hidden:
-    """`text` is the JSON text without `\\ud` and `\\uD`."""
+    """`text` is the JSON text without escaped surrogates, which became escapes of `block`."""
 
     text: bytes
-    block: str
+    block: str | None = None
+    """None: there were none."""
 
     def raw(self, value: Payload) -> bytes:
         """A part of the text as it was written."""
+        if self.block is None:
+            return bytes(value)
         lower, upper = _escapes(self.block)
         return bytes(value).replace(lower, b"\\ud").replace(upper, b"\\uD")
 
     def string(self, value: str) -> str:
         """What a string that was read from the text is; halves of a pair are joined."""
-        if value.isascii():
+        if self.block is None or value.isascii():
             return value
         first = int(self.block, 16) << 12
         units = [
@@ -58,6 +61,8 @@ class Hidden:
 
 def hide(text: bytes) -> Hidden | None:
     """The text without escaped surrogates; None if there is no block that it does not use."""
+    if not has_surrogate(text):
+        return Hidden(text)
     for block in _BLOCKS:
         lower, upper = _escapes(block)
         character = bytes([0xE0 | int(block, 16)])  # how UTF-8 begins those of the block

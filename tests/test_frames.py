@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from support import raw_json
 
-from conductor.frames import Batch, Malformed, decode, members, oversized, without_ansi
+from conductor.frames import (
+    Batch,
+    Malformed,
+    decode,
+    members,
+    oversized,
+    with_member,
+    without_ansi,
+)
 from conductor.messages import Message
 
 
@@ -221,6 +229,41 @@ def test_nothing_is_made_of_the_values_in_a_message(line):
         tracemalloc.stop()
 
     assert peak < 8 * len(line)
+
+
+@pytest.mark.parametrize(
+    ("value", "amended"),
+    [
+        (b"{}", b'{"s":1}'),
+        (b" { } ", b' {"s":1}'),
+        (rb'{"a":"\ud83d" , "a":2 }', rb'{"a":"\ud83d" , "a":2,"s":1}'),
+        (rb'{"\u0073":null,"a":{"s":2}}', rb'{"a":{"s":2},"s":1}'),
+        (
+            rb'{"s":0,"a":"\ue000\ua000\ub000\uc000\uf000"}',
+            rb'{"a":"\ue000\ua000\ub000\uc000\uf000","s":1}',
+        ),
+    ],
+)
+def test_a_member_takes_the_place_of_any_other_of_its_name(value, amended):
+    assert with_member(value, "s", b"1") == amended
+
+
+def test_a_member_is_added_without_reading_millions_of_others():
+    value = b"{%b}" % b",".join(b'"%d":1' % number for number in range(200_000))
+    tracemalloc.start()
+    try:
+        assert with_member(value, "s", b"1") == value[:-1] + b',"s":1}'
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(value)
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{", b"{} 1", b'"x"', rb'["\ud83d"]'])
+def test_a_member_of_what_is_no_object_is_an_error(value):
+    with pytest.raises(ValueError):
+        with_member(value, "s", b"1")
 
 
 def test_of_a_batch_with_a_million_commas_the_members_are_cut_out():

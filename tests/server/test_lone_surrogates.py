@@ -147,7 +147,7 @@ def test_what_is_put_into_the_params_changes_nothing_else_of_them():
 
     assert (
         posted.line == rb'{"jsonrpc":"2.0","method":"session/cancel",'
-        rb'"params":{"\ud83d":"\udc00","n":1.50,"sessionId":"s"}}'
+        rb'"params":{"\ud83d": "\udc00", "n": 1.50,"sessionId":"s"}}'
     )
 
 

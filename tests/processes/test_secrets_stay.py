@@ -17,7 +17,7 @@ def start_with_secret(start, chain_file, monkeypatch):
 
     def start_with_secret(written, command, *proxies, **keys):
         component = {"run": command, "env": {KEY: written}, "on_failure": "end_chain", **keys}
-        path = chain_file(component, *proxies)
+        path = chain_file(component, *proxies, on_start_failure="error")
         return start("--log", "debug", "run", str(path))
 
     return start_with_secret

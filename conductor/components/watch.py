@@ -175,11 +175,12 @@ class Watch:
         return found
 
     def is_climbing(self, session: str) -> bool:
-        """Whether a turn was cancelled for its silence, and more than that is still to come."""
+        """Whether a turn was cancelled for its silence, and more than that is still to come, or the
+        component is being killed for it."""
         found = self._sessions.get(session)
-        if found is None or not found.open:
+        if found is None or not found.open or found.climbed <= LADDER.index("cancel"):
             return False
-        return LADDER.index("cancel") < found.climbed <= LADDER.index(self.highest)
+        return self.highest == "restart" or found.climbed <= LADDER.index(self.highest)
 
     def forget(self) -> None:
         """The component is gone."""

@@ -225,3 +225,15 @@ def test_updates_that_are_none_do_no_harm(junk):
     prompting(watch)
 
     assert watch.heard("session/update", junk, 1.0) == NEVER
+
+
+@pytest.mark.parametrize(("highest", "climbs"), [("cancel_request", False), ("restart", True)])
+def test_a_turn_whose_component_is_being_killed_is_not_given_back(highest, climbs):
+    """The last rung has been reached: nothing else may end the turn before the process is gone."""
+    watch = Watch({}, 1.0, highest)
+    watch.asked(Call("session/prompt", Nobody()), "session/prompt", b'{"sessionId":"s"}', 0.0)
+
+    for now in range(1, 10):
+        watch.due(float(now))
+
+    assert watch.is_climbing("s") is climbs

@@ -114,13 +114,14 @@ async def test_a_connection_id_in_use_is_not_taken_over():
         on.client.handlers["mcp/message"] = lambda params: {}
         on.client.handlers["mcp/disconnect"] = lambda params: {}
         [first], [second] = await on.declare(), await on.declare()
-        async with shim(first) as one, shim(second) as two:
+        async with shim(first) as one:
             assert "result" in await initialize(one)
-            answer = await initialize(two)
-            assert answer["error"]["message"] == "mcp/connect gave a connectionId in use"
-            two.kill()
-            await on.until(lambda: len(on.bridge._shims) == 1)
-            assert list(on.bridge.connections) == ["same"]
+            async with shim(second) as two:  # not before: a shim connects when it starts
+                answer = await initialize(two)
+                assert answer["error"]["message"] == "mcp/connect gave a connectionId in use"
+                two.kill()
+                await on.until(lambda: len(on.bridge._shims) == 1)
+                assert list(on.bridge.connections) == ["same"]
 
 
 @pytest.mark.parametrize("id", ["\ud83d", "\x00", "", "s" * 100_000])

@@ -18,7 +18,9 @@ import trio
 from conductor.chain import Chain, Ending, Explained
 from conductor.components.base import Component
 from conductor.limits import Limits
+from conductor.transport.guard import start_guard
 from conductor.transport.inherited import open_missing_stdio
+from conductor.transport.orphans import reap_orphans
 from conductor.transport.plane import Plane
 from conductor.transport.process import adopt_orphans, kill_descendants
 from conductor.transport.stdio import claim_stdio, put_back_blocking
@@ -46,6 +48,7 @@ def serve_stdio(
     """
     open_missing_stdio()
     adopt_orphans()
+    start_guard()
     signals: list[int] = []
 
     def leave(ending: Ending) -> NoReturn:
@@ -68,6 +71,7 @@ def serve_stdio(
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_obey_signals, chain, signals, transport.read_fd)
+                nursery.start_soon(reap_orphans)
                 ending = await chain.run()
                 nursery.cancel_scope.cancel()
         return ending, chain.initialized.is_set()

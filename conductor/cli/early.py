@@ -86,6 +86,10 @@ def _read_while_programs_start(path: str) -> ChainFile:
     from conductor.chainfile.glance import programs
 
     wanted = _client_wants_to_start()
+    if wanted:
+        from conductor.transport.spawning import adopt_orphans
+
+        adopt_orphans()  # it changes the environment, with which programs are compared
     glanced = programs(path, os.environ) if wanted else []
     _start(glanced)
     chain = _read(path)

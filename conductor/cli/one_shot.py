@@ -32,6 +32,7 @@ from conductor.client import Client, attach_file
 from conductor.endpoint import background
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.serving import exit_now
+from conductor.transport.guard import start_guard
 from conductor.transport.process import adopt_orphans, kill_descendants
 from conductor.watchdog import Watchdog, longest_stop, watchdog
 
@@ -62,6 +63,7 @@ def run_once(chain: ChainFile, text: str, settings: Settings) -> NoReturn:
     if policy == "ask" and terminal is None:
         raise click.UsageError("--permissions ask needs a terminal to ask on")
     adopt_orphans()
+    start_guard()
     # While a chain runs in this process, fd 1 is not for what its plugins print.
     stdout = os.dup(1)
     os.dup2(2, 1)

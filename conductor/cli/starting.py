@@ -22,6 +22,7 @@ from conductor.endpoint import background
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_acp, with_acp
 from conductor.serving import exit_now
+from conductor.transport.guard import start_guard
 from conductor.transport.process import adopt_orphans, kill_descendants
 from conductor.watchdog import Watchdog, longest_stop, watchdog
 
@@ -39,6 +40,7 @@ _STAND_IN: Final = Component(name="test-agent", use="test-agent")
 def try_all(chains: Sequence[ChainFile]) -> NoReturn:
     """Try one chain after the other, then exit with 0, or with 3 if any did not start."""
     adopt_orphans()
+    start_guard()
     # Plugins run in this process, and what they print is not our report.
     stdout = Stdout(os.dup(1))
     os.dup2(2, 1)

@@ -36,6 +36,8 @@ from conductor.server.remote_clients import RemoteClients
 from conductor.server.unix import listen_unix, serve_unix
 from conductor.serving import exit_now
 from conductor.transport.base import Transport
+from conductor.transport.guard import start_guard
+from conductor.transport.orphans import reap_orphans
 from conductor.transport.process import adopt_orphans, kill_descendants
 from conductor.watchdog import Watchdog, longest_stop, watchdog
 
@@ -94,6 +96,7 @@ def chain_maker(file: ChainFile) -> Callable[[Transport], Chain]:
 def serve(file: ChainFile, settings: Settings) -> NoReturn:
     """Serve until a signal ends it, then exit the process: 128 + n after signal n."""
     adopt_orphans()
+    start_guard()
     _raise_file_limit()
     signals: list[int] = []
     try:
@@ -112,15 +115,15 @@ async def _serve(file: ChainFile, settings: Settings, signals: list[int]) -> Non
         trio.open_signal_receiver(*_SIGNALS) as received,  # before anybody is told that we are here
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
-        async with open_server(chain_maker(file), settings) as server:
+        async with open_server(chain_maker(file), settings) as server, background() as nursery:
+            nursery.start_soon(reap_orphans)
             for address in server.addresses:
                 _say(address)
             signals.append(await anext(received))
             dog.end_within(settings.patience.drain + longest_stop(stop_timeout))
             log.info("draining", clients=len(server.clients.by_id))
-            async with background() as nursery:
-                nursery.start_soon(_kill_at_next, received, server.clients, dog)
-                await server.clients.drain()
+            nursery.start_soon(_kill_at_next, received, server.clients, dog)
+            await server.clients.drain()
 
 
 @attrs.frozen

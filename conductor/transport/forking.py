@@ -16,27 +16,27 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-__all__ = ["adopt_orphans", "fork_and_exec", "kill_descendants", "kill_group"]
+from conductor.transport.descendants import child_reaped
+
+__all__ = ["fork_and_exec", "kill_group"]
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends (Linux), so they can be found."""
-    if _prctl is not None:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def fork_and_exec(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdio: Sequence[int]
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None,
+    stdio: Sequence[int],
+    *,
+    outlives_us: bool = False,
 ) -> int:
     """Start a program, and return its process id.
 
-    It leads a process group of its own, dies with the thread that starts it (Linux), and has the
-    three descriptors of `stdio`, which have to be above 2, and no others. Raises `OSError`, or
-    `ValueError` for what cannot be passed to a program.
+    It leads a process group of its own, dies with the thread that starts it (Linux; unless it
+    `outlives_us`), and has the three descriptors of `stdio`, which have to be above 2, and no
+    others. Raises `OSError`, or `ValueError` for what cannot be passed to a program.
     """
     if not argv[0]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -55,7 +55,7 @@ def fork_and_exec(
             pid = _fork()
             if pid == 0:
                 try:
-                    _prepare(stdio, error, parent)
+                    _prepare(stdio, error, None if outlives_us else parent)
                     _forget_signals(mask)
                     if cwd is not None:
                         os.chdir(cwd)
@@ -77,34 +77,9 @@ def kill_group(pid: int) -> None:
     """Kill a child with its whole process group, and reap it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+    child_reaped(pid)  # before its number is free
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
-
-
-def kill_descendants() -> None:
-    """Kill whatever is still below this process (Linux): only for the end of a program of ours."""
-    for _ in range(20):  # those that appear while we look
-        pids = _descendants(os.getpid())
-        if not pids:
-            return
-        for pid in pids:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in map(int, file.read().split()):
-                    found += [child, *_descendants(child)]
-    except OSError:
-        pass
-    return found
 
 
 def _fork() -> int:
@@ -142,9 +117,10 @@ def _candidates(program: bytes, env: Mapping[str, str]) -> list[bytes]:
 # -- in the child ----------------------------------------------------------------------------------
 
 
-def _prepare(stdio: Sequence[int], error: int, parent: int) -> None:
+def _prepare(stdio: Sequence[int], error: int, parent: int | None) -> None:
+    """`parent` is the process that this one is to die with, if any."""
     os.setpgid(0, 0)
-    if _prctl is not None:
+    if _prctl is not None and parent is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it had died before
             os._exit(255)

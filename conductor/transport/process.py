@@ -1,8 +1,9 @@
 """A child process: its pipes as a transport, its end, and the end of everything it started.
 
-Every child leads a process group of its own, so that what it started in turn can be ended with it.
-On Linux it is told to die with us (PR_SET_PDEATHSIG), should we be killed without a chance to stop
-it; elsewhere the end of its stdin has to do (`spawning`).
+Every child leads a process group of its own, so that what it started in turn can be ended with it;
+on Linux, what left the group is found by a mark in its environment (`descendants`). There a child
+is told to die with us (PR_SET_PDEATHSIG), should we be killed without a chance to stop it;
+elsewhere the end of its stdin and the `guard` have to do.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 import attrs
 import trio
 
 from conductor.transport.base import CHUNK
+from conductor.transport.descendants import child_reaped, kill_marked, reap_adopted
 from conductor.transport.fds import FdTransport
 from conductor.transport.spawning import (
     SpawnError,
@@ -26,6 +29,10 @@ from conductor.transport.spawning import (
 
 __all__ = ["Child", "SpawnError", "adopt_orphans", "kill_descendants", "spawn"]
 
+_LOOKS: Final = 20
+_BETWEEN: Final = 0.005
+_LONGEST_POLL: Final = 0.05
+
 
 @attrs.define(eq=False, repr=False)
 class Child:
@@ -34,6 +41,7 @@ class Child:
     pid: int
     transport: FdTransport
     _stderr_fd: int
+    _mark: str
     _returncode: int | None = None
 
     async def read_stderr(self) -> bytes:
@@ -47,12 +55,23 @@ class Child:
             return b""
 
     async def wait(self) -> str:
-        """Wait for its end, end its process group too, and return how it ended, for people."""
-        await _wait_exited(self.pid)
-        # The leader is not reaped yet, so its number cannot belong to another group by now.
+        """Wait for its end, end what it started too, and return how it ended, for people."""
+        code = await _wait_exited(self.pid)
+        # Where the leader is not reaped yet, its number cannot belong to another group by now.
         self.signal(signal.SIGKILL)
-        self._returncode = _reap(self.pid)
+        child_reaped(self.pid)
+        self._returncode = _reap(self.pid) if code is None else code
+        await self._end_leftovers()
         return describe_status(self._returncode)
+
+    async def _end_leftovers(self) -> None:
+        """What left the group becomes our child when its own parent has ended, one by one."""
+        with trio.CancelScope(shield=True):  # a tenth of a second at most
+            for _ in range(_LOOKS):
+                if not kill_marked(self._mark) and not _group_exists(self.pid):
+                    return
+                await trio.sleep(_BETWEEN)
+                reap_adopted(trio.current_time())
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child's whole process group."""
@@ -89,7 +108,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> Ch
     """Start a program, without a shell. Raises `SpawnError`."""
     spawned = spawn_process(argv, env=env, cwd=cwd)
     transport = FdTransport(spawned.stdout, spawned.stdin)
-    return Child(spawned.pid, transport, spawned.stderr)
+    return Child(spawned.pid, transport, spawned.stderr, spawned.mark)
 
 
 def describe_status(returncode: int) -> str:
@@ -109,16 +128,50 @@ def _reap(pid: int) -> int:
         return 0
 
 
-async def _wait_exited(pid: int) -> None:
-    """Wait until a child has ended, without reaping it."""
+def _group_exists(pid: int) -> bool:
     try:
-        fd = os.pidfd_open(pid)
-    except (AttributeError, OSError):
+        os.killpg(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+async def _wait_exited(pid: int) -> int | None:
+    """Wait until a child has ended; without reaping it, where the system can tell.
+
+    Returns the exit code if it had to be reaped: macOS has neither a `pidfd`, nor, before Python
+    3.13, `waitid`.
+    """
+    if (fd := _pidfd(pid)) is not None:
+        try:
+            await trio.lowlevel.wait_readable(fd)
+        finally:
+            os.close(fd)
+        return None
+    if hasattr(os, "waitid"):
         await trio.to_thread.run_sync(
             os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
         )
-        return
+        return None
+    pause = 0.001
+    while (ended := _poll(pid)) is None:
+        await trio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_POLL)
+    return ended
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that is readable when the child has ended, where the system has such."""
     try:
-        await trio.lowlevel.wait_readable(fd)
-    finally:
-        os.close(fd)
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _poll(pid: int) -> int | None:
+    """Reap a child if it has ended, and return its exit code."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if found else None

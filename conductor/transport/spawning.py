@@ -11,7 +11,14 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from conductor.transport.forking import adopt_orphans, fork_and_exec, kill_descendants, kill_group
+from conductor.transport.descendants import (
+    MARK,
+    adopt_orphans,
+    child_started,
+    kill_descendants,
+    new_mark,
+)
+from conductor.transport.forking import fork_and_exec, kill_group
 
 __all__ = [
     "SpawnError",
@@ -29,12 +36,14 @@ class SpawnError(Exception):
 
 
 class Spawned:
-    """A program that was started: its process, and our ends of its pipes, which do not block."""
+    """A program that was started: its process, our ends of its pipes, which do not block, and the
+    mark in its environment."""
 
-    __slots__ = ("pid", "stderr", "stdin", "stdout")
+    __slots__ = ("mark", "pid", "stderr", "stdin", "stdout")
 
-    def __init__(self, pid: int, stdin: int, stdout: int, stderr: int) -> None:
+    def __init__(self, pid: int, mark: str, stdin: int, stdout: int, stderr: int) -> None:
         self.pid = pid
+        self.mark = mark
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
@@ -55,8 +64,9 @@ class _Early:
     def is_what_is_asked_for(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
     ) -> bool:
-        """Of the environment, what a plugin has changed since in ours makes no difference."""
-        changed = {name for name, _ in self.environ.items() ^ os.environ.items()}
+        """Of the environment, what a plugin has changed since in ours makes no difference, nor does
+        the mark, which each program has of its own."""
+        changed = {MARK} | {name for name, _ in self.environ.items() ^ os.environ.items()}
         return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
             name in changed for name, _ in self.env.items() ^ env.items()
         )
@@ -93,6 +103,7 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
     ours: list[int] = []
     theirs: list[int] = []
     taken: list[int] = []
+    mark = new_mark()
     try:
         _take_stdio_numbers(taken)
         for is_input in (True, False, False):
@@ -100,7 +111,7 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
             ours.append(write if is_input else read)
             theirs.append(read if is_input else write)
             os.set_blocking(ours[-1], False)
-        pid = fork_and_exec(argv, env, cwd, theirs)
+        pid = fork_and_exec(argv, {**env, MARK: mark}, cwd, theirs)
     except (OSError, ValueError) as exc:
         for fd in ours:
             os.close(fd)
@@ -108,7 +119,8 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
     finally:
         for fd in (*theirs, *taken):
             os.close(fd)
-    return Spawned(pid, *ours)
+    child_started(pid)
+    return Spawned(pid, mark, *ours)
 
 
 def _take_stdio_numbers(taken: list[int]) -> None:

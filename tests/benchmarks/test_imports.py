@@ -25,6 +25,7 @@ OURS_BEFORE_THE_START = {
     "conductor.cli.words",
     "conductor.log",
     "conductor.transport",
+    "conductor.transport.descendants",
     "conductor.transport.forking",
     "conductor.transport.inherited",
     "conductor.transport.spawning",

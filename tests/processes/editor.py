@@ -51,12 +51,22 @@ def probe(*arguments: object) -> list[str]:
 
 
 def running_below(pid: int | None = None) -> list[psutil.Process]:
-    """Every process below one, ours by default, that has not ended."""
+    """Every process below one, ours by default, that has not ended; of a conductor's without its
+    guard."""
     try:
         processes = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
-    return [process for process in processes if is_running(process)]
+    running = [process for process in processes if is_running(process)]
+    return running if pid is None else [each for each in running if not is_guard(each)]
+
+
+def is_guard(process: psutil.Process) -> bool:
+    """Whether it is the process that ends everything should the conductor be killed."""
+    try:
+        return any(word.endswith("guard_process.py") for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def is_running(process: psutil.Process) -> bool:
@@ -188,8 +198,14 @@ class Editor:
 
     @property
     def components(self) -> list[psutil.Process]:
-        """The processes that it started itself, oldest first."""
-        return sorted(psutil.Process(self.pid).children(), key=lambda child: child.pid)
+        """The processes that it started itself, oldest first; a guard, also one that it has adopted
+        from a conductor below it and not reaped yet, is none."""
+        children = [
+            each
+            for each in psutil.Process(self.pid).children()
+            if is_running(each) and not is_guard(each)
+        ]
+        return sorted(children, key=lambda child: child.pid)
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)

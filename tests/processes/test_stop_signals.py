@@ -1,11 +1,22 @@
 """A signal ends the conductor in order, a second one at once; SIGKILL leaves no component."""
 
 import os
+import shlex
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import psutil
 import pytest
-from processes.editor import CONDUCTOR, agent, chunk, probe, proxy, python, running_below, words
+from processes.editor import (
+    CONDUCTOR,
+    agent,
+    chunk,
+    is_guard,
+    probe,
+    proxy,
+    python,
+    running_below,
+    words,
+)
 
 LONG = "1h"
 
@@ -114,6 +125,25 @@ def test_nested_components_die_with_a_conductor_that_is_killed(start_agent):
     editor.open()
     below = running_below(editor.pid)
     assert len(below) == 4
+
+    editor.signal(SIGKILL)
+
+    editor.process.wait(60)
+    _, alive = psutil.wait_procs(below, 60)
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    "started", ["sleep 3600 &", "setsid sleep 3600 &", "env -i sleep 3600 &", "(sleep 3600 &);"]
+)
+def test_descendants_end_with_a_conductor_that_is_killed(start_agent, started):
+    echo = shlex.join(agent())
+    editor = start_agent(["sh", "-c", f"{started} {echo}; :"])
+    editor.open()
+    conductor = psutil.Process(editor.pid)
+    below = conductor.children(recursive=True)
+    assert [process.name() for process in below].count("sleep") == 1
+    assert sum(map(is_guard, below)) == 1
 
     editor.signal(SIGKILL)
 

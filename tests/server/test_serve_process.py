@@ -326,9 +326,53 @@ async def test_every_client_has_an_agent_of_its_own_and_none_is_left(serve):
         async with await connect(process) as one, await connect(process) as two:
             await ask(one, initialize())
             await ask(two, initialize())
-            agents = psutil.Process(process.popen.pid).children()
+            agents = components(process)
 
     assert len(agents) == 2
     assert process.end() == 128 + signal.SIGTERM
     psutil.wait_procs(agents, PATIENCE)
     assert not [agent for agent in agents if agent.is_running()]
+
+
+def components(process: Process) -> list[psutil.Process]:
+    children = psutil.Process(process.popen.pid).children()
+    return [each for each in children if "guard_process.py" not in " ".join(each.cmdline())]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  (of other processes, which no event tells)
+        await trio.sleep(0.01)
+
+
+def zombies(process: Process) -> list[psutil.Process]:
+    return below(process, lambda each: each.status() == psutil.STATUS_ZOMBIE)
+
+
+def sleeps(process: Process) -> list[psutil.Process]:
+    return below(process, lambda each: each.name() == "sleep")
+
+
+def below(process: Process, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    found = []
+    for each in psutil.Process(process.popen.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it may end while we look
+            if wanted(each):
+                found.append(each)
+    return found
+
+
+async def test_what_an_agent_left_behind_ends_with_its_client_and_leaves_no_zombie(serve):
+    leave = "for n in 1 2 3 4 5; do (setsid sleep 3600 &); (sleep 3600 &); done;"
+    agent = f"{leave} exec {sys.executable} -m conductor.testing.agent"
+    process = serve(chain=f"version: 1\nagent: {{run: [sh, -c, {json.dumps(agent)}]}}\n")
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as first, await connect(process) as second:
+            for socket in (first, second):
+                await ask(socket, initialize())
+            await until(lambda: len(sleeps(process)) == 20)
+            await first.aclose()
+            await until(lambda: len(sleeps(process)) == 10 and not zombies(process))
+            kept = sleeps(process)
+            await ask(second, new_session(1))
+            assert sleeps(process) == kept
+        await until(lambda: not sleeps(process) and not zombies(process))

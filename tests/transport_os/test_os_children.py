@@ -127,7 +127,9 @@ async def test_it_inherits_no_descriptor_but_its_pipes():
 async def test_its_environment_is_what_it_is_given_and_nothing_else():
     child = spawn(["/usr/bin/env"], env={"A": "1", "B": "x y"}, cwd=None)
 
-    assert sorted((await output(child)).splitlines()) == [b"A=1", b"B=x y"]
+    *given, mark = sorted((await output(child)).splitlines(), key=lambda line: b"_TREE" in line)
+    assert sorted(given) == [b"A=1", b"B=x y"]
+    assert mark.startswith(b"ACP_CONDUCTOR_TREE=")  # by which its descendants are found
     assert await ended(child) == "exited with status 0"
 
 

@@ -1,0 +1,81 @@
+"""A small process that ends what we started, should we be killed without a chance to do it.
+
+A component dies with us (PR_SET_PDEATHSIG), but not what it started in turn (`npx` starts `node`).
+The guard, a shell, reads the process groups of our children from a pipe whose other end only we
+hold. The end of the pipe is our end: then it kills these groups, and becomes `guard_process`, which
+kills whatever has our mark in its environment. A shell, because it takes 1 ms and 2 MB, where a
+Python that waits takes 10 ms and 9 MB. When we end in order, it is killed with our descendants.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
+import os
+import sys
+from contextlib import suppress
+
+from conductor.transport.descendants import own_mark, report_to
+from conductor.transport.forking import fork_and_exec
+
+__all__ = ["start_guard"]
+
+_PROGRAM = os.path.join(os.path.dirname(__file__), "guard_process.py")
+
+_SHELL = "/bin/sh"
+_SCRIPT = """
+trap '' HUP INT TERM
+groups=' '
+while read -r sign pid; do
+    case $sign in
+        +) groups="$groups$pid " ;;
+        -) groups="${groups%% $pid *} ${groups#* $pid }" ;;
+    esac
+done
+for pid in $groups; do
+    kill -KILL "-$pid"
+done
+exec "$@"
+"""
+
+
+def start_guard() -> None:
+    """Start the guard, and tell it of all children. Without one if it cannot start."""
+    if not sys.executable:
+        return
+    with suppress(OSError, ValueError):
+        _start()
+
+
+def _start() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    # The mark is an argument: in its environment, an outer conductor would take it for a leftover.
+    argv = [_SHELL, "-c", _SCRIPT, "guard", sys.executable, "-I", "-S", _PROGRAM, own_mark()]
+    stdio = [os.dup(fd) for fd in (read, null, null)]
+    try:
+        pid = fork_and_exec(argv, {}, "/", stdio, outlives_us=True)
+    except BaseException:
+        os.close(write)
+        raise
+    finally:
+        for fd in (null, read, *stdio):
+            os.close(fd)
+
+    us = os.getpid()
+
+    def tell(line: bytes) -> bool:
+        if os.getpid() != us:
+            return False
+        try:
+            os.write(write, line)
+        except BlockingIOError:  # it does not read: it would kill by numbers that are old
+            os.kill(pid, signal.SIGKILL)
+            return False
+        except OSError:  # it has been killed
+            return False
+        return True
+
+    # A process that a plugin forks must not hold the pipe open after our end.
+    os.register_at_fork(after_in_child=lambda: os.close(write))
+    report_to(tell)

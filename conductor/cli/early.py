@@ -87,9 +87,7 @@ def _read_while_programs_start(path: str) -> ChainFile:
 
     wanted = _client_wants_to_start()
     if wanted:
-        from conductor.transport.spawning import adopt_orphans
-
-        adopt_orphans()  # it changes the environment, with which programs are compared
+        _stand_guard()  # it changes the environment, with which programs are compared
     glanced = programs(path, os.environ) if wanted else []
     _start(glanced)
     chain = _read(path)
@@ -158,11 +156,20 @@ def _client_wants_to_start() -> bool:
 
 
 def _start(programs: Iterable[Program]) -> None:
-    from conductor.transport.spawning import adopt_orphans, start_early
+    from conductor.transport.spawning import start_early
 
-    adopt_orphans()
+    _stand_guard()
     for argv, env, cwd in programs:
         start_early(argv, env=env, cwd=cwd)
+
+
+def _stand_guard() -> None:
+    """Before the first program is started, so that nothing is left whenever we are killed."""
+    from conductor.transport.guard import start_guard
+    from conductor.transport.spawning import adopt_orphans
+
+    adopt_orphans()
+    start_guard()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -14,6 +14,7 @@ import _signal as signal  # type: ignore[import-not-found]  # without its enums:
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -23,6 +24,8 @@ __all__ = [
     "adopt_orphans",
     "child_reaped",
     "child_started",
+    "forget_readers",
+    "has_reader",
     "kill_descendants",
     "kill_marked",
     "new_mark",
@@ -36,13 +39,16 @@ MARK = "ACP_CONDUCTOR_TREE"
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 20
+_PATIENCE = 5.0
+"""Seconds that processes have to end after SIGKILL, all together."""
 _AGE = 10.0
 """Seconds after which a zombie that may be a child of a plugin's, and that no `Popen` waits for, is
 taken for adopted."""
 
 _started: set[int] = set()
 """Children that we started and have not reaped: their exit status is ours to read."""
-_reports: list[Callable[[bytes], bool]] = []
+_reports: dict[int, Callable[[bytes], bool]] = {}
+"""By the process id of the child that reads them, which is ended last."""
 _adopted: set[int] = set()
 """Children that are known to be adopted, or will be in a moment."""
 _unclear: dict[int, float] = {}
@@ -85,37 +91,80 @@ def child_reaped(pid: int) -> None:
         _report(b"- %d\n" % pid)
 
 
-def report_to(report: Callable[[bytes], bool]) -> None:
+def report_to(reader: int, report: Callable[[bytes], bool]) -> None:
     """Have children reported as lines, `+ PID` and `- PID`, those that there are at once, until
-    `report` returns false."""
+    `report` returns false. `reader` is the child that reads the lines."""
     if all(report(b"+ %d\n" % pid) for pid in _started):
-        _reports.append(report)
+        _reports[reader] = report
+
+
+def has_reader() -> bool:
+    """Whether a child reads the reports."""
+    return bool(_reports)
+
+
+def forget_readers() -> None:
+    """They read what another process reports: this one was forked from it."""
+    _reports.clear()
 
 
 def _report(line: bytes) -> None:
-    _reports[:] = [report for report in _reports if report(line)]
+    for reader, report in list(_reports.items()):
+        if not report(line):
+            del _reports[reader]
 
 
 def kill_descendants() -> None:
-    """Kill whatever is still below this process (Linux): only for the end of a program of ours."""
+    """Kill whatever is still below this process (Linux): only for the end of a program of ours.
+
+    The reader of the reports is killed last: were we killed meanwhile, it would do the rest.
+    """
+    end = time.monotonic() + _PATIENCE
+    readers = list(_reports)
     for _ in range(_ROUNDS):  # those that appear while we look
-        pids = list(_below([os.getpid()]))
+        pids = [pid for pid in _below([os.getpid()]) if pid not in _reports]
         if not pids:
-            return
-        _kill(pids)
-        for pid in pids:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            break
+        _end(pids, end)
+    _reports.clear()
+    _end(readers, end)
 
 
-def kill_marked(mark: str) -> bool:
+def _end(pids: Iterable[int], end: float) -> None:
+    """Kill processes, and reap those that are ours, parents first; wait until `end` at most."""
+    for pid in _kill(pids):
+        pause = 0.0002
+        while _is_running_child(pid) and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+
+
+def _is_running_child(pid: int) -> bool:
+    """If not, it is reaped by now."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+def kill_marked(mark: str, *, patient: bool = False) -> bool:
     """Kill what a component left behind when it ended: adopted children with its mark, and all
-    below them. True if there was any, so that there may be more in a moment."""
-    roots = [pid for pid in _children(os.getpid()) if pid not in _started and _has_mark(pid, mark)]
+    below them. True if there was any, so that there may be more in a moment.
+
+    A process that is just starting a program has no environment to be seen for a moment: with
+    `patient`, one without any counts as a reason to look again.
+    """
+    environments = {
+        pid: environ
+        for pid in _children(os.getpid())
+        if pid not in _started and pid not in _reports and (environ := _environ(pid)) is not None
+    }
+    variable = f"{MARK}={mark}".encode()
+    roots = [pid for pid, environ in environments.items() if variable in environ]
     killed = {*roots, *_below(roots)}
     _adopted.update(killed)  # at once, or as soon as their parents have ended
     _kill(killed)
-    return bool(roots)
+    return bool(roots) or (patient and b"" in environments.values())
 
 
 def reap_adopted(now: float) -> float | None:
@@ -128,7 +177,7 @@ def reap_adopted(now: float) -> float | None:
     """
     if not hasattr(os, "waitid"):  # then nothing is adopted, either
         return None
-    children = set(_children(os.getpid())) - _started
+    children = set(_children(os.getpid())) - _started - _reports.keys()
     _adopted.intersection_update([pid for pid in _adopted if os.path.exists(f"/proc/{pid}")])
     unclear: dict[int, float] = {}
     for pid in children:
@@ -173,18 +222,26 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _has_mark(pid: int, mark: str) -> bool:
+def _environ(pid: int) -> bytes | None:
+    """The environment that a process was started with; `None` if it has ended or is not ours to
+    read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={mark}".encode() in file.read()
+            environ = file.read()
     except OSError:
-        return False
+        return None
+    return environ if environ or _group_of_zombie(pid) is None else None
 
 
-def _kill(pids: Iterable[int]) -> None:
+def _kill(pids: Iterable[int]) -> list[int]:
+    """Returns those that end, or have ended, leaving out those that we may not kill."""
+    killed: list[int] = []
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(PermissionError):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+    return killed
 
 
 def _group_of_zombie(pid: int) -> int | None:
@@ -205,10 +262,13 @@ def _waited_for(pids: set[int]) -> set[int]:
     names = ("subprocess", "multiprocessing.popen_fork")
     kinds = tuple(sys.modules[name].Popen for name in names if name in sys.modules)
     return {
-        each.pid
+        members["pid"]
         for each in gc.get_objects()
-        # Not `isinstance`, which runs code of objects that pretend to be others.
-        if issubclass(type(each), kinds) and each.pid in pids and each.returncode is None
+        # Not `isinstance`, which runs code of objects that pretend to be others; and another thread
+        # may be about to make one, which has no members yet.
+        if issubclass(type(each), kinds)
+        and (members := vars(each)).get("pid") in pids
+        and members.get("returncode") is None
     }
 
 

@@ -14,13 +14,15 @@ import os
 import sys
 from contextlib import suppress
 
-from conductor.transport.descendants import own_mark, report_to
+from conductor.transport.descendants import forget_readers, has_reader, own_mark, report_to
 from conductor.transport.forking import fork_and_exec
 
 __all__ = ["start_guard"]
 
 _PROGRAM = os.path.join(os.path.dirname(__file__), "guard_process.py")
 
+_FOR_THE_LOADER = ("LD_LIBRARY_PATH",)
+"""Some interpreters do not start without."""
 _SHELL = "/bin/sh"
 _SCRIPT = """
 trap '' HUP INT TERM
@@ -39,8 +41,9 @@ exec "$@"
 
 
 def start_guard() -> None:
-    """Start the guard, and tell it of all children. Without one if it cannot start."""
-    if not sys.executable:
+    """Start the guard, unless there is one, and tell it of all children. Without one if it cannot
+    start."""
+    if has_reader() or not sys.executable:
         return
     with suppress(OSError, ValueError):
         _start()
@@ -52,9 +55,10 @@ def _start() -> None:
     os.set_blocking(write, False)
     # The mark is an argument: in its environment, an outer conductor would take it for a leftover.
     argv = [_SHELL, "-c", _SCRIPT, "guard", sys.executable, "-I", "-S", _PROGRAM, own_mark()]
+    env = {name: os.environ[name] for name in _FOR_THE_LOADER if name in os.environ}
     stdio = [os.dup(fd) for fd in (read, null, null)]
     try:
-        pid = fork_and_exec(argv, {}, "/", stdio, outlives_us=True)
+        pid = fork_and_exec(argv, env, "/", stdio, outlives_us=True)
     except BaseException:
         os.close(write)
         raise
@@ -76,6 +80,10 @@ def _start() -> None:
             return False
         return True
 
-    # A process that a plugin forks must not hold the pipe open after our end.
-    os.register_at_fork(after_in_child=lambda: os.close(write))
-    report_to(tell)
+    def forked() -> None:
+        """A process that a plugin forks must not hold the pipe open after our end."""
+        os.close(write)
+        forget_readers()
+
+    os.register_at_fork(after_in_child=forked)
+    report_to(pid, tell)

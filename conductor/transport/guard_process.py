@@ -10,13 +10,22 @@ import time
 _CHUNK = 65536
 _SIGKILL = 9
 _SECONDS = 5.0
+_LOOKS = 3
+"""In vain, before it ends: a process that is just starting a program has no environment to be seen
+for a moment."""
+_BETWEEN = 0.01
 
 
 def main() -> None:
     mark = b"ACP_CONDUCTOR_TREE=" + sys.argv[1].encode()
     end = time.monotonic() + _SECONDS
-    while _kill_marked(mark) and time.monotonic() < end:
-        time.sleep(0.01)  # what is killed may have started something before
+    found_nothing = 0
+    while found_nothing < _LOOKS and time.monotonic() < end:
+        if _kill_marked(mark):  # what is killed may have started something before
+            found_nothing = 0
+        else:
+            found_nothing += 1
+        time.sleep(_BETWEEN)
 
 
 def _kill_marked(mark: bytes) -> bool:

@@ -8,10 +8,12 @@ elsewhere the end of its stdin and the `guard` have to do.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import attrs
@@ -30,8 +32,11 @@ from conductor.transport.spawning import (
 __all__ = ["Child", "SpawnError", "adopt_orphans", "kill_descendants", "spawn"]
 
 _LOOKS: Final = 20
+_PATIENT_LOOKS: Final = 2
 _BETWEEN: Final = 0.005
 _LONGEST_POLL: Final = 0.05
+_WAITING: Final = trio.CapacityLimiter(math.inf)
+"""Each child has a thread for as long as it runs, where there is no `pidfd`."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -67,8 +72,9 @@ class Child:
     async def _end_leftovers(self) -> None:
         """What left the group becomes our child when its own parent has ended, one by one."""
         with trio.CancelScope(shield=True):  # a tenth of a second at most
-            for _ in range(_LOOKS):
-                if not kill_marked(self._mark) and not _group_exists(self.pid):
+            for look in range(_LOOKS):
+                left = kill_marked(self._mark, patient=look < _PATIENT_LOOKS)
+                if not left and not _group_exists(self.pid):
                     return
                 await trio.sleep(_BETWEEN)
                 reap_adopted(trio.current_time())
@@ -150,7 +156,9 @@ async def _wait_exited(pid: int) -> int | None:
         return None
     if hasattr(os, "waitid"):
         await trio.to_thread.run_sync(
-            os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
+            partial(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT),
+            abandon_on_cancel=True,
+            limiter=_WAITING,
         )
         return None
     pause = 0.001

@@ -27,6 +27,7 @@ OURS_BEFORE_THE_START = {
     "conductor.transport",
     "conductor.transport.descendants",
     "conductor.transport.forking",
+    "conductor.transport.guard",
     "conductor.transport.inherited",
     "conductor.transport.spawning",
 }

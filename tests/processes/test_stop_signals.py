@@ -1,7 +1,9 @@
 """A signal ends the conductor in order, a second one at once; SIGKILL leaves no component."""
 
 import os
+import random
 import shlex
+import threading
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import psutil
@@ -10,6 +12,7 @@ from processes.editor import (
     CONDUCTOR,
     agent,
     chunk,
+    conversation,
     is_guard,
     probe,
     proxy,
@@ -150,3 +153,32 @@ def test_descendants_end_with_a_conductor_that_is_killed(start_agent, started):
     editor.process.wait(60)
     _, alive = psutil.wait_procs(below, 60)
     assert alive == []
+
+
+def killed_at_random_moments(start_agent, kills):
+    """A component that leaves children in its group, out of it, and without an environment; how
+    many processes there were when the conductor was killed, each time."""
+    leave = "(sleep 3600 &); (setsid sleep 3600 &); (env -i sleep 3600 &);"
+    moment, counts = random.Random(53), []
+    for _ in range(kills):
+        editor = start_agent(["sh", "-c", f"{leave} {shlex.join(agent())}; :"], proxy("p"))
+        editor.send(*conversation("wait"))
+        threading.Event().wait(moment.random())  # at any moment of a start, and soon after it
+
+        counts.append(len(running_below(editor.pid)))
+        editor.signal(SIGKILL)
+
+        editor.process.wait(60)
+        _, alive = psutil.wait_procs(running_below(), 60)
+        assert alive == []
+        editor.close()
+    return counts
+
+
+def test_nothing_is_left_whenever_the_conductor_is_killed(start_agent):
+    assert max(killed_at_random_moments(start_agent, 8)) >= 6
+
+
+@pytest.mark.long
+def test_nothing_is_left_of_53_conductors_that_are_killed(start_agent):
+    assert max(killed_at_random_moments(start_agent, 53)) >= 6

@@ -99,6 +99,39 @@ print(len(zombies()), [each.wait() for each in kept], other.join() or other.exit
     assert printed == "4 [7, 7] 7 exited with status 7 0\n"
 
 
+def test_a_popen_that_another_thread_is_about_to_make_is_no_failure():
+    printed = run("""
+import os, subprocess
+from conductor.transport import descendants
+half_made = subprocess.Popen.__new__(subprocess.Popen)
+left = os.posix_spawn("/bin/true", ["true"], {})
+os.waitid(os.P_PID, left, os.WEXITED | os.WNOWAIT)
+again = descendants.reap_adopted(0.0)
+print(descendants.reap_adopted(again + 1), descendants._children(os.getpid()))
+""")
+
+    assert printed == "None []\n"
+
+
+def test_a_process_that_may_not_be_killed_does_not_hold_up_the_end():
+    printed = run("""
+import os, subprocess, time
+from conductor.transport.descendants import kill_descendants
+child = subprocess.Popen(["sleep", "3600"])
+kill = os.kill
+def refuse(pid, number):  # as for a child that has become another user's
+    raise PermissionError
+os.kill = refuse
+began = time.monotonic()
+kill_descendants()
+print(time.monotonic() - began < 3, child.poll())
+kill(child.pid, 9)
+child.wait()
+""")
+
+    assert printed == "True None\n"
+
+
 def test_a_tree_deeper_than_the_interpreters_stack_is_ended_and_reaped():
     printed = run("""
 import os, subprocess
@@ -178,6 +211,28 @@ async def test_waiting_for_a_child_without_what_linux_has_may_be_given_up(monkey
     child.close()
 
 
+async def test_more_children_than_threads_are_waited_for_without_pidfd(monkeypatch):
+    monkeypatch.delattr(os, "pidfd_open")
+    children = [spawn(["/bin/cat"], env=ENV, cwd=None) for _ in range(45)]
+    told = []
+
+    async def wait(child):
+        told.append(await child.wait())
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for child in children:
+                nursery.start_soon(wait, child)
+            await trio.testing.wait_all_tasks_blocked()
+            await trio.to_thread.run_sync(os.getpid)  # threads are left for others
+            for child in children:
+                child.signal(signal.SIGKILL)
+
+    assert told == ["was ended by SIGKILL"] * 45
+    for child in children:
+        child.close()
+
+
 GUARDED = """
 import os, signal, sys, time, trio
 from multiprocessing import get_context
@@ -234,6 +289,37 @@ os.kill(os.getpid(), signal.SIGKILL)
         forked.kill()
 
 
+def test_the_guard_is_ended_last():
+    printed = run(
+        GUARDED
+        + """
+(guard,) = descendants._reports
+kill, killed = os.kill, []
+os.kill = lambda pid, number: (killed.append(pid), kill(pid, number))
+descendants.kill_descendants()
+print(killed.index(guard) == len(killed) - 1 > 0, descendants._children(os.getpid()))
+"""
+    )
+
+    assert printed.splitlines()[1:] == ["True []"]
+
+
+def test_a_forked_process_leaves_the_guard_alone():
+    printed = run(
+        GUARDED
+        + """
+(guard,) = descendants._reports
+other = get_context("fork").Process(target=descendants.kill_descendants)
+other.start()
+other.join()
+print(other.exitcode, os.waitpid(guard, os.WNOHANG))
+descendants.kill_descendants()
+"""
+    )
+
+    assert printed.splitlines()[1:] == ["0 (0, 0)"]
+
+
 def test_a_guard_that_does_not_read_is_ended():
     printed = run(
         GUARDED
@@ -248,7 +334,7 @@ descendants.kill_descendants()
 """
     )
 
-    assert printed.splitlines()[1:] == ["-9 []"]
+    assert printed.splitlines()[1:] == ["-9 {}"]
 
 
 def test_the_guard_of_a_conductor_below_does_its_work_and_nothing_stays():

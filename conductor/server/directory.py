@@ -6,7 +6,8 @@ the directory tells that node who does. In Redis there are
 
 - `acp-conductor:node:<node>`: the URL of a node, as long as its heartbeat renews it;
 - `acp-conductor:connection:<hash>`: the node that has the connection;
-- `acp-conductor:session:<hash>`: the node that has this principal's session.
+- `acp-conductor:session:<hash>`: the node that has this principal's session;
+- what is needed to tell whose a session is, wherever it was open (`claims`).
 
 Ids are there as hashes only, principals only within the hash of a session, credentials not at all.
 
@@ -24,9 +25,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -35,11 +37,14 @@ import trio
 
 from conductor.log import get_logger
 from conductor.masking import hide
+from conductor.server.claims import SharedClaims
 
 if TYPE_CHECKING:
     from coredis import Redis
 
-__all__ = ["Directory"]
+__all__ = ["Away", "Directory"]
+
+T = TypeVar("T")
 
 _PREFIX: Final = "acp-conductor"
 _BATCH: Final = 500
@@ -48,6 +53,10 @@ _FORGET: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del'
 """Deletes what is ours only: another node may have the session by now."""
 
 log = get_logger(component="directory")
+
+
+class Away(Exception):
+    """Redis gives no answer."""
 
 
 @attrs.define(eq=False)
@@ -62,6 +71,10 @@ class Directory:
     """Seconds after its last heartbeat that a node is taken for dead."""
     patience: float = 0.5
     """Seconds that a look-up may take."""
+    claims: SharedClaims = attrs.field(
+        default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
+        init=False,
+    )
     away: bool = attrs.field(default=False, init=False)
     """Redis did not answer the last time."""
     _node: str = attrs.field(factory=lambda: secrets.token_hex(8), init=False)
@@ -122,6 +135,13 @@ class Directory:
         """The same for a session; that of another principal is nobody's."""
         return await self._owner(_session_key(principal, session_id))
 
+    async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:
+        """Raises `Away` where there is no answer."""
+        if self._redis is not None and not self.away:
+            with self._tolerantly():
+                return await question(self._redis)
+        raise Away
+
     async def _owner(self, key: str) -> str | None:
         if self._redis is None or self.away or key in self._mine:
             return None
@@ -153,7 +173,17 @@ class Directory:
             if self.away:
                 self.away = False
                 log.info("Redis is back")
+        await self._write_claims()
         await self._write_changes(self._mine)
+
+    async def _write_claims(self) -> None:
+        """Those that Redis lost, or that expire."""
+        try:
+            await self.ask(self.claims.meet)
+            for batch in self.claims.stale_batches():
+                await self.ask(partial(self.claims.write, records=batch))
+        except Away:
+            self.claims.is_stale = True
 
     async def _write_changes(self, more: Iterable[str] = ()) -> None:
         self._writing, self._next, self._news = self._next, _Changes(), trio.Event()

@@ -4,12 +4,16 @@ The agents of all chains run as one user, most keep their sessions in one place,
 they are asked to. So the server records, for as long as it lives, for which principals each session
 was set up. Of a client that showed credentials, every request and notification that names a session
 is checked before the chain sees it (`_Guard.check`, on every transport); a session of others is
-refused as if there were none. A session that no principal has, from before the server's time or of
-another server, belongs to the first that loads it. An agent may number its sessions, so one id may
-be of several principals.
+refused as if there were none. A session that no principal has, from before the server's time,
+belongs to the first that loads it. An agent may number its sessions, so one id may be of several
+principals.
+
+Where several nodes share a directory, a session that this principal has not set up here is looked
+up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
 
 Rules: what cannot be read is refused; a session is recorded before the agent is asked for it; a
-principal at its quota is refused further sessions, and never displaces a record, its own included.
+principal at its quota is refused further sessions, and never displaces a record, its own included;
+where the directory gives no answer, what it would have been asked is refused.
 """
 
 from __future__ import annotations
@@ -17,15 +21,19 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import trio
 
 from conductor.components.base import Component
 from conductor.components.plugin import PluginComponent
 from conductor.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
 from conductor.proxy import Forward, Proxy, RequestError, on
+from conductor.server.claims import Record, Verdict
+from conductor.server.directory import Away, Directory
 from conductor.session_ids import UnreadableSession, named_session
 
 if TYPE_CHECKING:
@@ -35,6 +43,14 @@ __all__ = ["Owners", "guard", "session_named_in"]
 
 _NOT_FOUND: Final = -32002
 """ACP's "resource not found"."""
+_LOOKED_UP: Final = frozenset(
+    {
+        *("session/new", "session/fork", "nes/start", "session/load", "session/resume"),
+        *("session/delete", "nes/close"),
+    }
+)
+"""Methods whose session this node may not know: their handlers ask the directory."""
+_OPEN: Final = ("ours", "free")
 
 
 @attrs.define(eq=False)
@@ -52,6 +68,13 @@ class Owners:
         """Whether the session is this principal's, or no principal's."""
         principals = self._principals.get(_digest(session))
         return principals is None or principal in principals
+
+    def has(self, session: str, principal: str) -> bool:
+        """Whether it is recorded that the session is this principal's."""
+        return principal in self._principals.get(_digest(session), ())
+
+    def records(self) -> list[Record]:
+        return [(key, each) for key, names in self._principals.items() for each in names]
 
     def claim(self, session: str, principal: str) -> bool:
         """Record that the session is this principal's; whether it was not before. Raises
@@ -99,12 +122,14 @@ class Owners:
             del self._counts[principal]
 
 
-def guard(chain: Chain, owners: Owners, principal: str) -> None:
-    """Have a chain that is not running yet serve this principal only its sessions."""
-    make, gate = chain.make, _Guard(owners, principal)
+def guard(chain: Chain, owners: Owners, principal: str, directory: Directory | None = None) -> None:
+    """Have a chain that is not running yet serve this principal only its sessions. `directory` is
+    that of several nodes."""
+    make, gate = chain.make, _Guard(owners, principal, directory)
 
     def make_with_guard() -> Sequence[Component]:
-        return [PluginComponent("sessions", _Guard(owners, principal), "proxy"), *make()]
+        first = PluginComponent("sessions", _Guard(owners, principal, directory), "proxy")
+        return [first, *make()]
 
     chain.make = make_with_guard
     chain.client.gate = gate.check
@@ -116,17 +141,27 @@ class _Guard(Proxy):
 
     owners: Owners
     principal: str
+    directory: Directory | None = None
 
     def check(self, method: str, params: Payload | None) -> None:
         """Raise `RequestError` for a message that names a session of others."""
         session = session_named_in(params)
-        if session is not None and not self.owners.allow(session, self.principal):
+        if session is None:
+            return
+        is_allowed = (
+            self.owners.allow(session, self.principal)
+            if self.directory is None or method in _LOOKED_UP
+            else self.owners.has(session, self.principal)
+        )
+        if not is_allowed:
             raise _not_found(session)
 
     @on("session/new")
     @on("session/fork")
     @on("nes/start")
     async def set_up(self, params: bytes, forward: Forward) -> bytes:
+        if (source := session_named_in(params)) is not None:
+            await self._look_up(source)
         with self.owners.room_for_one(self.principal):
             result: bytes = await forward()
         try:
@@ -136,6 +171,7 @@ class _Guard(Proxy):
             raise RequestError(INTERNAL_ERROR, text) from None
         if session is not None:
             self.owners.claim(session, self.principal)
+            await self._publish(session)
         return result
 
     @on("session/load")
@@ -146,24 +182,34 @@ class _Guard(Proxy):
             return bytes(await forward())  # the agent says what is missing
         if not self.owners.allow(session, self.principal):
             raise _not_found(session)  # another principal was first, since the message was checked
-        is_new = self.owners.claim(session, self.principal)
+        # First at all nodes: what is recorded here is written to a Redis that lost its data.
+        is_new_to_all = await self._claim(session)
+        is_new = False
         try:
+            is_new = self.owners.claim(session, self.principal)
             result: bytes = await forward()
         except BaseException:
             if is_new:
                 self.owners.release(session, self.principal)
+            if is_new_to_all:
+                with trio.CancelScope(shield=True):
+                    await self._withdraw(session)
             raise
         # Of two requests at a time the first one may have failed, and released it.
-        self.owners.claim(session, self.principal)
+        if self.owners.claim(session, self.principal):
+            await self._publish(session)
         return result
 
     @on("session/delete")
     @on("nes/close")
     async def delete(self, params: bytes, forward: Forward) -> bytes:
         session = session_named_in(params)
+        if session is not None:
+            await self._look_up(session)
         result: bytes = await forward()
         if session is not None:
             self.owners.release(session, self.principal)
+            await self._withdraw(session)
         return result
 
     @on("session/list")
@@ -171,12 +217,87 @@ class _Guard(Proxy):
         result: dict[str, Any] = await forward()
         sessions = result.get("sessions")
         if isinstance(sessions, list):
-            result["sessions"] = [each for each in sessions if self._may_see(each)]
+            ids = {id for each in sessions if (id := _id_of(each)) is not None}
+            visible = await self._visible(
+                {id for id in ids if self.owners.allow(id, self.principal)}
+            )
+            result["sessions"] = [each for each in sessions if _id_of(each) in visible]
         return result
 
-    def _may_see(self, session: Any) -> bool:
-        id = session.get("sessionId") if isinstance(session, dict) else None
-        return isinstance(id, str) and self.owners.allow(id, self.principal)
+    # -- the directory of several nodes ------------------------------------------------------------
+
+    async def _claim(self, session: str) -> bool:
+        """Claim a session at all nodes; whether it was free. Raises `RequestError` if it is of
+        others, or nobody can tell."""
+        directory = self.directory
+        if directory is None or self.owners.has(session, self.principal):
+            return False
+        record = (_digest(session), self.principal)
+        try:
+            verdict = await directory.ask(partial(directory.claims.claim, record=record))
+        except Away:
+            raise _cannot_tell(session) from None
+        _check(session, verdict)
+        return verdict == "free"
+
+    async def _look_up(self, session: str) -> None:
+        """Raise `RequestError` for a session of others at any node."""
+        if self.directory is None or self.owners.has(session, self.principal):
+            return
+        try:
+            (verdict,) = await self._verdicts(self.directory, [session])
+        except Away:
+            raise _cannot_tell(session) from None
+        _check(session, verdict)
+
+    async def _visible(self, sessions: set[str]) -> set[str]:
+        """Without those of others at any node, and those of which nobody can tell."""
+        if self.directory is None:
+            return sessions
+        visible = {each for each in sessions if self.owners.has(each, self.principal)}
+        unknown = list(sessions - visible)
+        try:
+            verdicts = await self._verdicts(self.directory, unknown) if unknown else []
+        except Away:
+            return visible
+        return visible.union(
+            each for each, verdict in zip(unknown, verdicts, strict=True) if verdict in _OPEN
+        )
+
+    async def _verdicts(self, directory: Directory, sessions: list[str]) -> list[Verdict]:
+        records = [(_digest(each), self.principal) for each in sessions]
+        return await directory.ask(partial(directory.claims.look_up, records=records))
+
+    async def _publish(self, session: str) -> None:
+        """Before the client knows the session; where Redis is away, when it is back."""
+        if (directory := self.directory) is None:
+            return
+        records = [(_digest(session), self.principal)]
+        try:
+            await directory.ask(partial(directory.claims.write, records=records))
+        except Away:
+            directory.claims.is_stale = True
+
+    async def _withdraw(self, session: str) -> None:
+        """Where Redis is away, the claim stays until it expires."""
+        if (directory := self.directory) is None:
+            return
+        record = (_digest(session), self.principal)
+        with suppress(Away):
+            await directory.ask(partial(directory.claims.withdraw, record=record))
+
+
+def _id_of(session: Any) -> str | None:
+    id = session.get("sessionId") if isinstance(session, dict) else None
+    return id if isinstance(id, str) else None
+
+
+def _check(session: str, verdict: Verdict) -> None:
+    """Raise `RequestError` for what is not open to the principal."""
+    if verdict == "theirs":
+        raise _not_found(session)
+    if verdict == "unknown":
+        raise _cannot_tell(session)
 
 
 def session_named_in(params: Payload | None) -> str | None:
@@ -186,6 +307,11 @@ def session_named_in(params: Payload | None) -> str | None:
     except UnreadableSession as exc:
         text = f"Invalid params: it cannot be told which session is meant: {exc}"
         raise RequestError(INVALID_PARAMS, text) from None
+
+
+def _cannot_tell(session: str) -> RequestError:
+    text = "The servers cannot tell now whose session this is; try again in some seconds"
+    return RequestError(INTERNAL_ERROR, text, {"sessionId": session})
 
 
 def _not_found(session: str) -> RequestError:

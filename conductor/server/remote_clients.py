@@ -159,6 +159,10 @@ class RemoteClients:
     _last_number: int = attrs.field(default=0, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
 
+    def __attrs_post_init__(self) -> None:
+        if self.directory is not None:
+            self.directory.claims.records = self._owners.records
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[RemoteClients]:
         """Serve clients for as long as the block lasts; then their chains end in order."""
@@ -202,7 +206,7 @@ class RemoteClients:
             make, principal = client.chain.make, owner.principal
             client.chain.make = registering(make, self.directory, principal)
         if owner.principal:
-            guard(client.chain, self._owners, owner.principal)
+            guard(client.chain, self._owners, owner.principal, self.directory)
         self.by_id[client.id] = client
         self._counts[owner.counted_as] += 1
         self._nursery.start_soon(self._run, client)

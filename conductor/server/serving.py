@@ -14,6 +14,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Literal, NoReturn
 
 import attrs
@@ -147,11 +148,13 @@ async def open_server(
         async with _joined(directory) as forwarding, background() as nursery:
             app = App(clients, settings.access, nursery, forwarding)
             doorman = Doorman(app, settings.bounds, settings.patience, settings.tls)
+            local = "unix socket" if settings.access.authenticates else ""
+            take_local = partial(serve_unix, clients=clients, principal=local)
             try:
                 async with clients.open():
                     for address, listener in opened:
                         if address.startswith("unix:"):
-                            nursery.start_soon(serve_unix, listener, clients)
+                            nursery.start_soon(take_local, listener)
                         else:
                             nursery.start_soon(doorman.serve, listener)
                     yield Server(clients, tuple(address for address, _ in opened))

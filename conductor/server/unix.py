@@ -1,6 +1,7 @@
 """Clients on a Unix socket: newline-delimited JSON-RPC, one connection is one client.
 
-Who may open the socket is up to its mode, 0600: nobody else is asked anything.
+Who may open the socket is up to its mode, 0600: nobody else is asked anything. Beside clients that
+show credentials they are one principal: neither may take up the other's sessions.
 """
 
 from __future__ import annotations
@@ -50,17 +51,19 @@ def listen_unix(path: str) -> Iterator[trio.SocketListener]:
         sock.close()
 
 
-async def serve_unix(listener: trio.SocketListener, clients: RemoteClients) -> None:
-    """Take in who comes, until cancelled."""
+async def serve_unix(
+    listener: trio.SocketListener, clients: RemoteClients, *, principal: str
+) -> None:
+    """Take in who comes, until cancelled. `principal` is empty where nobody shows credentials."""
     async with trio.open_nursery() as nursery:
         while True:
             stream = await accept(listener)
-            nursery.start_soon(_serve, stream, clients)
+            nursery.start_soon(_serve, stream, clients, Owner(principal, "unix"))
 
 
-async def _serve(stream: trio.SocketStream, clients: RemoteClients) -> None:
+async def _serve(stream: trio.SocketStream, clients: RemoteClients, owner: Owner) -> None:
     async with stream:
-        client = clients.admit(Owner("", "unix"), "unix")
+        client = clients.admit(owner, "unix")
         if isinstance(client, Refusal):
             return
         limit = clients.bounds.message_bytes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import trio
-from server.peers import initialize, new_session, prompt, serving
+from server.peers import ask, initialize, new_session, prompt, request, serving, websocket
 
-from conductor.server.addresses import UnixAddress
+from conductor.server.access import Access, read_tokens
+from conductor.server.addresses import TcpAddress, UnixAddress
 
 
 async def line(stream: trio.SocketStream, message: object) -> None:
@@ -56,3 +58,32 @@ async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, siz
         assert "error" in json.loads(await stream.receive_some())
         await line(stream, initialize())
         assert json.loads(await stream.receive_some())["id"] == 0
+
+
+async def test_sessions_of_the_socket_and_those_of_tenants_are_closed_to_each_other(tmp_path):
+    path, token = str(tmp_path / "acp.sock"), "a" * 32
+    agent = Path(__file__).with_name("keeping_agent.py")
+    (tmp_path / "kept").mkdir()
+    agent_spec = f"{{use: {agent}:KeepingAgent, with: {{directory: {tmp_path}/kept, node: a}}}}"
+    listen = (TcpAddress("127.0.0.1", 0), UnixAddress(path))
+    access = Access(tokens=read_tokens([f"ann:{token}"]))
+    async with (
+        serving(
+            tmp_path, chain=f"version: 1\nagent: {agent_spec}\n", listen=listen, access=access
+        ) as server,
+        await trio.open_unix_socket(path) as local,
+        websocket(server, ("authorization", f"Bearer {token}")) as ann,
+    ):
+        await line(local, initialize())
+        assert json.loads(await local.receive_some())["id"] == 0
+        await line(local, new_session(1))
+        session = json.loads(await local.receive_some())["result"]["sessionId"]
+        await ask(ann, initialize())
+        params = {"cwd": "/", "mcpServers": []}
+        loaded = await ask(ann, request(2, "session/load", sessionId=session, **params))
+        own = (await ask(ann, new_session(3)))["result"]["sessionId"]
+        await line(local, request(4, "session/load", sessionId=own, **params))
+        local_answer = json.loads(await local.receive_some())
+
+    assert loaded["error"]["code"] == -32002
+    assert local_answer["error"]["code"] == -32002

@@ -1,0 +1,267 @@
+"""Sessions of one principal, on several servers whose agents keep sessions in one place."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio_websocket
+from server.cluster import COREDIS_FORGETS, directory_at, keeping_chain
+from server.peers import ask, initialize, new_session, request, serving, websocket
+from support.programs import Program, free_port
+
+from conductor.server.access import Access, read_tokens
+from conductor.server.addresses import TcpAddress
+from conductor.server.claims import SharedClaims
+from conductor.server.directory import Away, Directory
+from conductor.server.owning import _digest
+from conductor.server.serving import Server
+
+pytestmark = COREDIS_FORGETS
+
+ANN, BOB = "a" * 32, "b" * 32
+ACCESS = Access(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+METHODS = ["session/load", "session/resume", "session/fork", "session/delete", "session/prompt"]
+NOT_FOUND, CANNOT_TELL = -32002, -32603
+
+
+@attrs.define
+class Nodes:
+    redis: Program
+    directory: Path
+
+    @asynccontextmanager
+    async def serve(self, name: str, lease: float = 3.0) -> AsyncIterator[Server]:
+        place = self.directory / name
+        place.mkdir()
+        port = free_port()
+        async with serving(
+            place,
+            chain=keeping_chain(self.directory, name),
+            listen=(TcpAddress("127.0.0.1", port),),
+            directory=directory_at(self.redis, f"http://127.0.0.1:{port}", lease=lease),
+            access=ACCESS,
+        ) as server:
+            yield server
+
+    @asynccontextmanager
+    async def two(self, lease: float = 3.0) -> AsyncIterator[tuple[Server, Server]]:
+        async with self.serve("a", lease) as a, self.serve("b", lease) as b:
+            yield a, b
+
+
+@pytest.fixture
+def nodes(redis: Program, tmp_path: Path) -> Nodes:
+    return Nodes(redis, tmp_path)
+
+
+@asynccontextmanager
+async def client(server: Server, token: str) -> AsyncIterator[trio_websocket.WebSocketConnection]:
+    async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
+        await ask(socket, initialize())
+        yield socket
+
+
+async def new(socket: trio_websocket.WebSocketConnection) -> str:
+    session: str = (await ask(socket, new_session(1)))["result"]["sessionId"]
+    return session
+
+
+async def name(
+    socket: trio_websocket.WebSocketConnection, method: str, session: str
+) -> dict[str, Any]:
+    prompt = [{"type": "text", "text": "hi"}]
+    params = {"sessionId": session, "cwd": "/", "mcpServers": [], "prompt": prompt}
+    answer: dict[str, Any] = await ask(socket, request(2, method, **params))
+    return answer
+
+
+def code(answer: dict[str, Any]) -> int | None:
+    return answer["error"]["code"] if "error" in answer else None
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    with trio.fail_after(10):
+        while not await is_so():
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_session_of_another_principal_is_not_found_at_another_node(nodes, method):
+    async with nodes.two() as (a, b), client(a, ANN) as ann:
+        session = await new(ann)
+        async with client(b, BOB) as bob:
+            answer = await name(bob, method, session)
+
+    assert answer["error"] == {
+        "code": NOT_FOUND,
+        "message": "Resource not found",
+        "data": {"sessionId": session},
+    }
+
+
+async def test_a_session_is_its_principals_after_its_node_has_ended(nodes):
+    async with nodes.serve("b") as b:
+        async with nodes.serve("a") as a, client(a, ANN) as ann:
+            session = await new(ann)
+        async with client(b, BOB) as bob, client(b, ANN) as ann:
+            others = await name(bob, "session/load", session)
+            listed = await ask(bob, request(3, "session/list"))
+            own_list = await ask(ann, request(3, "session/list"))
+            own = await name(ann, "session/load", session)
+
+    assert code(others) == NOT_FOUND
+    assert listed["result"]["sessions"] == []
+    assert [each["sessionId"] for each in own_list["result"]["sessions"]] == [session]
+    assert code(own) is None
+
+
+async def test_a_session_without_an_owner_is_the_first_ones_at_every_node(nodes, tmp_path):
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "old").touch()
+    async with nodes.two() as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        failed = await name(ann, "session/load", "no such")
+        first = await name(ann, "session/load", "old")
+        second = await name(bob, "session/load", "old")
+        (tmp_path / "sessions" / "no such").touch()
+        found = await name(bob, "session/load", "no such")
+
+    assert [code(each) for each in (failed, first, second, found)] == [
+        NOT_FOUND,
+        None,
+        NOT_FOUND,
+        None,
+    ]
+
+
+async def test_without_redis_sessions_that_are_not_known_here_are_refused(nodes, redis):
+    async with nodes.two() as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        session = await new(ann)
+        own = await new(bob)
+        redis.end()
+        others = [await name(bob, method, session) for method in METHODS]
+        listed = await ask(bob, request(3, "session/list"))
+        known = await name(bob, "session/load", own)
+        another = await ask(bob, new_session(4))
+
+    assert [code(each) for each in others] == [CANNOT_TELL] * 4 + [NOT_FOUND]
+    assert [each["sessionId"] for each in listed["result"]["sessions"]] == [own]
+    assert code(known) is None
+    assert "result" in another
+
+
+async def test_a_redis_that_came_back_empty_opens_no_session_to_others(nodes, redis):
+    async with nodes.two(1.5) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        session = await new(ann)
+        redis.end()
+        meanwhile = code(await name(bob, "session/load", session))
+        redis.start()
+        codes = set()
+
+        async def is_found_to_be_anns() -> bool:
+            codes.add(answer := code(await name(bob, "session/load", session)))
+            return answer == NOT_FOUND
+
+        await until(is_found_to_be_anns)
+
+    assert meanwhile == CANNOT_TELL
+    assert codes <= {CANNOT_TELL, NOT_FOUND}
+
+
+async def test_a_session_made_while_redis_hangs_is_claimed_when_it_is_back(nodes, redis):
+    async with nodes.two(1.5) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        redis.send_signal(signal.SIGSTOP)
+        session = await new(ann)
+        redis.send_signal(signal.SIGCONT)
+
+        directory, record = _directory(b), (_digest(session), "bob")
+
+        async def is_claimed() -> bool:
+            with suppress(Away):
+                (verdict,) = await directory.ask(lambda r: directory.claims.look_up(r, [record]))
+                return verdict == "theirs"
+            return False
+
+        await until(is_claimed)
+        answer = await name(bob, "session/load", session)
+
+    assert code(answer) == NOT_FOUND
+
+
+async def test_until_every_node_has_written_its_claims_again_nobody_can_tell(redis):
+    """A node that had claims before finds an empty Redis; one that starts finds it complete."""
+    record = (b"digest", "ann")
+    old, fresh = (SharedClaims(settling=60.0) for _ in range(2))
+    directory = directory_at(redis, "http://a.example")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(directory.run)
+        await directory.ask(fresh.meet)
+        assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["free"]
+
+        await directory.ask(old.meet)
+        await directory.ask(lambda redis: redis.flushdb())
+        assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["unknown"]
+
+        await directory.ask(SharedClaims().meet)  # of a node that has just started
+        await directory.ask(old.meet)
+        assert old.is_stale
+        assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["unknown"]
+        assert await directory.ask(lambda redis: fresh.claim(redis, record)) == "unknown"
+
+        await directory.ask(lambda redis: old.write(redis, [record]))
+        eve = (b"digest", "eve")
+        both = await directory.ask(lambda redis: fresh.look_up(redis, [record, eve]))
+        assert both == ["ours", "theirs"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_two_who_claim_a_session_at_once_one_gets_it(redis):
+    directory = directory_at(redis, "http://a.example")
+    verdicts = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(directory.run)
+
+        async def claim(who: str) -> None:
+            claims = directory.claims
+            verdicts.append(await directory.ask(lambda r: claims.claim(r, (b"digest", who))))
+
+        async with trio.open_nursery() as claiming:
+            for number in range(20):
+                claiming.start_soon(claim, str(number))
+        nursery.cancel_scope.cancel()
+
+    assert sorted(verdicts) == ["free"] + ["theirs"] * 19
+
+
+async def test_principals_and_sessions_are_not_in_redis(nodes, redis):
+    async with nodes.serve("a") as a, client(a, ANN) as ann:
+        session = await new(ann)
+        found = await _everything(_directory(a))
+
+    assert "acp-conductor:owners:" in found
+    assert "ann" not in found
+    assert session not in found
+
+
+async def _everything(directory: Directory) -> str:
+    async def dump(redis: Any) -> str:
+        said = []
+        for key in await redis.keys("*"):
+            kind = str(await redis.type(key))
+            value = await redis.smembers(key) if "set" in kind else ""
+            said.append(f"{key} {value}")
+        return "\n".join(said)
+
+    return await directory.ask(dump)
+
+
+def _directory(server: Server) -> Directory:
+    directory = server.clients.directory
+    assert directory is not None
+    return directory

@@ -20,7 +20,7 @@ import trio
 from conductor.components.base import Component, Host
 from conductor.connection.connection import Connection
 from conductor.connection.pump import HIGH_WATER, Flusher, Gate, pump, write_backlog
-from conductor.errors import ChainFileError, ComponentError, ConductorError, StartError
+from conductor.errors import ComponentError, ConductorError, StartError
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.masking import masked
@@ -74,7 +74,7 @@ class Chain(Host):
     """Serves one client.
 
     `make` builds the components, first the one nearest the client; it is called for every attempt
-    to initialize, and may raise `ComponentError`. In "proxy" mode the client is a conductor above
+    to initialize, and may raise `ConductorError`. In "proxy" mode the client is a conductor above
     us, which is also the successor of the last component.
     """
 
@@ -275,7 +275,7 @@ class Chain(Host):
             for component in components:
                 component.prepare(self)
                 started.append(component)
-        except (ComponentError, ChainFileError) as exc:
+        except ConductorError as exc:
             for component in started:
                 component.kill()
                 self._nursery.start_soon(component.run)

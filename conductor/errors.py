@@ -31,6 +31,7 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "StartError",
+    "UsageMistake",
     "describe",
     "details_are_withheld",
     "withhold_details",
@@ -69,6 +70,20 @@ class ChainFileError(ConductorError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+class UsageMistake(ConductorError):
+    """The command line has a mistake; `usage` is the line that says what it should look like."""
+
+    def __init__(self, reason: str, usage: str | None = None) -> None:
+        text = f"acp-conductor was started with wrong arguments: {reason}"
+        super().__init__(f"{text}\n{usage}" if usage else text)
+        self.reason = reason
+        self.usage = usage
+
+    def data(self) -> dict[str, Any]:
+        """What the `data` member of a JSON-RPC error says about it."""
+        return {"reason": self.reason, "usage": self.usage}
 
 
 class ComponentError(ConductorError):

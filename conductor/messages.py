@@ -18,6 +18,7 @@ from conductor.errors import (
     ComponentError,
     RequestCancelled,
     RequestError,
+    UsageMistake,
     describe,
     details_are_withheld,
 )
@@ -187,6 +188,8 @@ def error_of(exc: BaseException) -> bytes:
         problems = [masked(str(problem)) for problem in exc.problems]
         message = "\n\n".join(["the chain cannot start because of its chain file:", *problems])
         return told_error(message, {"problems": problems})
+    if isinstance(exc, UsageMistake):
+        return told_error(masked(str(exc)), masked_value(exc.data()))
     text = type(exc).__name__ if details_are_withheld() else masked(describe(exc))
     return told_error("Internal error", text)
 

@@ -17,6 +17,6 @@ def main() -> None:
         from conductor.cli.early import serve_plainly
 
         serve_plainly(sys.argv[1:])
-    from conductor.cli.commands import acp_conductor
+    from conductor.cli.commands import run_command
 
-    acp_conductor(prog_name="acp-conductor")
+    run_command(sys.argv[1:])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
 
 import click
 
 from conductor import __version__
 from conductor.log import LEVELS, configure
 
-__all__ = ["acp_conductor"]
+__all__ = ["acp_conductor", "run_command"]
 
 _COMMANDS: Final = {
     "run": "Serve the chain of a chain file to the editor that started this.",
@@ -80,3 +82,21 @@ def acp_conductor(level: str, log_json: bool, **_: Any) -> None:
       acp-conductor agent "uvx my-proxy" "claude-agent-acp"
     """
     configure(level, as_json=log_json)
+
+
+def run_command(arguments: Sequence[str]) -> NoReturn:
+    """Run a command line, and exit."""
+    try:
+        code = acp_conductor.main(list(arguments), prog_name="acp-conductor", standalone_mode=False)
+    except click.UsageError as exc:
+        from conductor.cli.usage import fail_usage
+
+        fail_usage(exc, arguments, list(_COMMANDS))
+        sys.exit(exc.exit_code)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except click.Abort:
+        click.echo("Aborted!", file=sys.stderr)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

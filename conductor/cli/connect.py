@@ -132,4 +132,4 @@ def _lines(path: str) -> list[str]:
         with open(path, encoding="utf-8") as file:
             return [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as exc:
-        raise click.ClickException(f"{path} cannot be read: {exc}") from exc
+        raise click.UsageError(f"{path} cannot be read: {exc}") from exc

@@ -16,10 +16,10 @@ from conductor.chainfile.model import ChainFile, Component, OnStartFailure
 from conductor.cli.reading import load_chain, report
 from conductor.components.base import Component as Built
 from conductor.components.build import build
-from conductor.errors import ChainFileError
+from conductor.errors import ChainFileError, UsageMistake
 from conductor.serving import serve_stdio
 
-__all__ = ["serve", "serve_file", "serve_path", "serve_unusable"]
+__all__ = ["serve", "serve_file", "serve_path", "serve_unusable", "serve_unusable_arguments"]
 
 Mode: TypeAlias = Literal["agent", "proxy"]
 
@@ -82,6 +82,16 @@ def serve_unusable(
         explained=_explained(path) if explains else None,
         unusable=True,
     )
+
+
+def serve_unusable_arguments(mistake: UsageMistake, *, mode: Mode, explains: bool) -> NoReturn:
+    """Serve a command line with a mistake, which is the answer to `initialize`, or explained."""
+
+    def make() -> NoReturn:
+        raise mistake
+
+    explained = _explained(None) if explains else None
+    serve_stdio(make, mode=mode, bridged=False, explained=explained, unusable=True)
 
 
 @attrs.define

@@ -56,7 +56,7 @@ def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
 
     try:
         spec = json.loads(word)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise ValueError(f"{word!r} is no JSON ({exc}); expected {_FORM}") from exc
     command, args, env = spec.get("command"), spec.get("args", []), spec.get("env", {})
     unknown = sorted(spec.keys() - {"command", "args", "env"})

@@ -63,7 +63,10 @@ _REMEDIES: Final = {
 }
 """What to try, by a part of the error's text."""
 
-
+_NEW_ARGUMENTS: Final = (
+    "- Correct the arguments of `acp-conductor` in your editor's settings, then restart the agent.",
+)
+"""The arguments of a process stay what they are: to try again is of no use."""
 _MAX_CHARS: Final = 50_000
 """Of the error's text that is shown: an exception may have said anything."""
 _NO_ABILITIES: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
@@ -175,7 +178,9 @@ def explanation(
             *_quoted(shortened(told, _MAX_CHARS)),
             *_facts(data),
             "",
-            *_advice(f"{exc.message} {data.get('reason', '')}", file, log, client),
+            *_remedies(f"{exc.message} {data.get('reason', '')}"),
+            *(_NEW_ARGUMENTS if "usage" in data else _next_try(file)),
+            _where_the_log_is(log, client),
         ]
     )
 
@@ -215,14 +220,20 @@ def _facts(data: Mapping[str, Any]) -> Iterator[str]:
         yield from _quoted("\n".join(map(str, stderr)))
 
 
-def _advice(said: str, file: str | None, log: str | None, client: str) -> Iterator[str]:
+def _remedies(said: str) -> Iterator[str]:
     yield from (f"- {remedy}" for part, remedy in _REMEDIES.items() if part in said)
+
+
+def _next_try(file: str | None) -> Iterator[str]:
     yield "- When it is mended, open a new session (thread): the chain is tried again then."
     if file is not None:
         yield f"- In a terminal, `acp-conductor check --start {file}` shows more."
+
+
+def _where_the_log_is(log: str | None, client: str) -> str:
     views = [view for part, view in _LOG_VIEWS.items() if part in client.lower()]
     where = f"the file {log}" if log else next(iter(views), "see your editor's log of agents")
-    yield f"- The log is what acp-conductor writes to stderr: {where}."
+    return f"- The log is what acp-conductor writes to stderr: {where}."
 
 
 def _abilities(value: Any, path: str = "") -> Iterator[str]:

@@ -1,0 +1,136 @@
+"""Mistakes on the command line, as a client on stdio is told them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from cli.conftest import COMMAND, PATIENCE
+from conductor.cli.usage import served_command
+
+COMMANDS = ["run", "agent", "proxy", "serve", "connect", "check", "prompt"]
+WRONG = "acp-conductor was started with wrong arguments: "
+
+
+def lines(*messages):
+    return "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
+
+
+def initialize(method="initialize"):
+    return {"id": 1, "method": method, "params": {"protocolVersion": 1}}
+
+
+def answers(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["agent", "say 'x"], 'cannot split "say \'x" into words: No closing quotation'),
+        (["agent", ""], "'' names no program"),
+        (["agent"], "Missing argument '[PROXY]... AGENT'."),
+        (["agent", '{"command": 1}'], "does not fit"),
+        (["agent", '{"a":' * 5000], "is no JSON"),
+        (["agent", "--bogus", "x"], "No such option '--bogus'."),
+        (["--lgo", "debug", "agent", "x"], "No such option '--lgo'."),
+        (["--log", "loud", "agent", "x"], "'loud' is not one of"),
+        (["agent", "--on-start-failure", "nothing", "x"], "'nothing' is not one of"),
+        (["agnet", "x"], "Did you mean 'agent'?"),
+        (["claude-agent-acp"], "No such command 'claude-agent-acp'."),
+        ([], "Missing command."),
+        (["proxy", "say 'x"], "No closing quotation"),
+        (["proxy", "--bogus"], "No such option '--bogus'."),
+        (["connect"], "Missing argument 'URL'."),
+        (["connect", "ftp://x"], "expected a URL such as"),
+        (["connect", "ws://x", "--token-file", "."], "is a directory"),
+        (["run", "--on-start-failure=error"], "Missing argument 'FILE'."),
+        (["run", "--on-start-failure", "error", "a.yaml", "b.yaml"], "unexpected extra argument"),
+    ],
+)
+def test_a_mistake_is_the_answer_to_initialize(run, arguments, reason):
+    method = "proxy/initialize" if "proxy" in arguments else "initialize"
+
+    done = run(*arguments, input=lines(initialize(method)))
+
+    (answer,) = answers(done)
+    assert answer["id"] == 1
+    assert answer["error"]["message"].startswith(WRONG)
+    assert reason in answer["error"]["message"]
+    assert "Usage: acp-conductor" in answer["error"]["data"]["usage"]
+    assert reason.splitlines()[0] in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["run"], "Missing argument 'FILE'."),
+        (["run", "--bogus", "chain.yaml"], "No such option '--bogus'."),
+        (["rnu", "chain.yaml"], "Did you mean 'run'?"),
+        (["agent", "--on-start-failure", "explain", "say 'x"], "No closing quotation"),
+    ],
+)
+def test_run_explains_a_mistake_in_the_chat(run, arguments, reason):
+    session = {"sessionId": "acp-conductor-1"}
+    prompt = {**session, "prompt": [{"type": "text", "text": "hi"}]}
+    done = run(
+        *arguments,
+        input=lines(
+            initialize(),
+            {"id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+            {"id": 3, "method": "session/prompt", "params": prompt},
+        ),
+    )
+
+    assert [answer.get("id") for answer in answers(done)] == [1, 2, None, 3]
+    text = answers(done)[2]["params"]["update"]["content"]["text"]
+    assert WRONG in text
+    assert reason in text
+    assert "Correct the arguments of `acp-conductor` in your editor's settings" in text
+    assert "open a new session" not in text
+    assert done.returncode == 2
+
+
+def test_secrets_among_the_arguments_are_masked(run):
+    mistaken = "API_TOKEN=hunter2-of-mine say 'x"
+
+    done = run("agent", mistaken, input=lines(initialize()))
+
+    assert "API_TOKEN=***" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_command_without_a_client_ends_at_once():
+    """Its stdin is open, and says nothing."""
+    with subprocess.Popen(
+        [*COMMAND, "check", "--bogus"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.wait(PATIENCE) == 2
+        assert process.stdout.read() == b""
+
+
+def test_at_a_terminal_the_command_ends_at_once(terminal):
+    assert terminal("agent", "say 'x").exit_code() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["run", "a", "b"], "run"),
+        (["--log", "loud", "agent", "x"], "agent"),
+        (["agnet", "x"], "agent"),
+        (["check", "--agent"], None),
+        (["chek", "x"], None),
+        (["claude"], None),
+        ([], None),
+    ],
+)
+def test_the_command_that_was_meant(arguments, command):
+    assert served_command(arguments, COMMANDS) == command

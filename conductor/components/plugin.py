@@ -17,6 +17,7 @@ import trio
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, EndChain
 from conductor.components.plugin_errors import contain, first_leaf, split
+from conductor.components.plugin_nurseries import accept_exceptions_without_repr
 from conductor.components.plugin_side import PluginSide
 from conductor.components.turns import current_turn
 from conductor.components.workers import Workers
@@ -79,6 +80,7 @@ class PluginComponent(Component):
 
     def prepare(self, host: Host) -> None:
         self._host = host
+        accept_exceptions_without_repr()
         self.plugin._acp_runtime = self
 
     async def run(self) -> None:

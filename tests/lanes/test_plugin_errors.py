@@ -12,6 +12,7 @@ from support.hop import hop
 
 from conductor import log as logging
 from conductor.components.plugin_errors import first_leaf, split
+from conductor.components.plugin_nurseries import accept_exceptions_without_repr
 from conductor.errors import ComponentExited, RequestError, StartError, describe
 from conductor.proxy import Proxy, RawMessage, on
 
@@ -267,3 +268,59 @@ async def test_a_group_may_be_nested_as_deep_as_a_plugin_likes():
     assert split(exc) == (exc, None)
     while isinstance(exc, BaseExceptionGroup):  # freed one by one: Python recurses
         exc = exc.exceptions[0]
+
+
+@attrs.define(eq=False)
+class Nurseries(Proxy):
+    """Raises within nurseries of its own: in a task, or in the block."""
+
+    make: object
+
+    @on("_x", source="client")
+    async def handle(self, params: dict, forward):
+        if params.get("background"):
+            self.start_soon(self.strike, params["where"])
+            return await forward()
+        return await self.strike(params["where"])
+
+    async def strike(self, where):
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            outer.start_soon(trio.sleep_forever)
+            if where == "block":
+                raise self.make()
+            nursery.start_soon(self.die)
+            nursery.start_soon(self.die)
+            await trio.sleep_forever()
+
+    async def die(self):
+        raise self.make()
+
+
+@pytest.mark.parametrize("where", ["task", "block"])
+@pytest.mark.parametrize("make", [NothingToShow, lambda: OwnError(NoRepr())])
+async def test_a_nursery_of_a_plugin_may_raise_what_has_no_repr(make, where, logged):
+    async with hop(Nurseries(make)) as on_hop:
+        on_hop.client.ask("_x", {"where": where})
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("answer", "_x", -32603)]
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["handler failed"]
+
+
+async def test_a_task_of_a_plugin_may_raise_what_has_no_repr_in_its_nursery(logged):
+    async with hop(Nurseries(NothingToShow)) as on_hop:
+        on_hop.client.ask("_x", {"where": "task", "background": True})
+        await on_hop.settle()
+        on_hop.agent.answer("real")
+
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["task failed"]
+
+
+async def test_what_has_no_repr_is_raised_by_its_nursery_as_it_is():
+    accept_exceptions_without_repr()
+    accept_exceptions_without_repr()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await Nurseries(NothingToShow).strike("task")
+    assert type(first_leaf(caught.value)) is NothingToShow

@@ -32,7 +32,9 @@ Role = Literal["proxy", "agent"]
 
 
 class _FirstLine(msgspec.Struct):
-    """JSON objects have no keys but strings: mappings with paths as keys are lists of pairs."""
+    """The keys of a component that a plugin's process has to know, and how it is started.
+
+    JSON objects have no keys but strings: mappings with paths as keys are lists of pairs."""
 
     name: str
     use: str
@@ -50,6 +52,11 @@ class _FirstLine(msgspec.Struct):
     withheld: bool
     """Whether its errors go to a remote client, and tell nothing of this machine."""
 
+
+_BY_PATH = ("places", "key_places", "written")
+_OF_START = ("role", "withheld")
+_VALUES = [key for key in _FirstLine.__struct_fields__ if key not in (*_BY_PATH, *_OF_START)]
+"""The keys of a component that are sent as they are."""
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _decoder = msgspec.json.Decoder(_FirstLine)
@@ -70,22 +77,9 @@ def as_process(spec: Spec, role: Role) -> Spec:
 def first_line(spec: Spec, role: Role) -> bytes:
     """What a process has to know to import and make the plugin of a component, as a line."""
     assert spec.use is not None
-    line = _FirstLine(
-        name=spec.name,
-        use=spec.use,
-        role=role,
-        options=dict(spec.options),
-        env=dict(spec.env),
-        secrets=tuple(spec.secrets),
-        directory=spec.directory,
-        start_timeout=spec.start_timeout,
-        stop_timeout=spec.stop_timeout,
-        place=spec.place,
-        places=_pairs(spec.places),
-        key_places=_pairs(spec.key_places),
-        written=_pairs(spec.written),
-        withheld=details_are_withheld(),
-    )
+    values: dict[str, Any] = {key: getattr(spec, key) for key in _VALUES}
+    by_path: dict[str, Any] = {key: _pairs(getattr(spec, key)) for key in _BY_PATH}
+    line = _FirstLine(role=role, withheld=details_are_withheld(), **values, **by_path)
     return _encoder.encode(line) + b"\n"
 
 
@@ -93,21 +87,12 @@ def read_spec(line: bytes) -> tuple[Spec, Role, bool]:
     """The component that the first line describes, for the plugin's own process; its role, and
     whether details of errors are withheld."""
     said = _decoder.decode(line)
-    spec = Spec(
-        name=said.name,
-        use=said.use,
-        options=said.options,
-        env=said.env,
-        secrets=said.secrets,
-        directory=said.directory,
-        start_timeout=said.start_timeout,
-        stop_timeout=said.stop_timeout,
-        on_failure="end_chain",  # and with it the process; what follows is decided outside
-        place=said.place,
-        places={tuple(path): place for path, place in said.places},
-        key_places={tuple(path): place for path, place in said.key_places},
-        written={tuple(path): written for path, written in said.written},
-    )
+    values: dict[str, Any] = {key: getattr(said, key) for key in _VALUES}
+    by_path: dict[str, Any] = {
+        key: {tuple(path): of for path, of in getattr(said, key)} for key in _BY_PATH
+    }
+    # The end of the process, too; what follows is decided outside.
+    spec = Spec(on_failure="end_chain", **values, **by_path)
     return spec, said.role, said.withheld
 
 

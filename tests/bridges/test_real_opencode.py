@@ -7,11 +7,7 @@ OpenAI-compatible server on loopback: it calls the tool that the prompt names.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,32 +16,19 @@ import attrs
 import pytest
 import trio
 from bridges_providers import declaration
-from hypercorn.config import Config
-from hypercorn.trio import serve
+from bridges_real_agents import Model, conversation, from_npm
 
 from conductor.client import Client
-from conductor.transport.process import spawn
-
-PACKAGE = "opencode-ai"
-PLACE = Path(__file__).parent.parent.parent / ".cache" / "npm"
 
 
 @pytest.fixture(scope="module")
 def opencode():
-    """Its command line; it is installed where it is not."""
-    if not os.environ.get("ACP_TEST_OPENCODE"):
-        pytest.skip("ACP_TEST_OPENCODE is not set: it would fetch opencode from npm")
-    if not shutil.which("npm"):
-        pytest.skip("npm is not there")
-    program = PLACE / "node_modules" / ".bin" / "opencode"
-    if not program.exists():
-        argv = ["npm", "install", "--prefix", str(PLACE), "--no-audit", "--no-fund", PACKAGE]
-        subprocess.run(argv, check=True, timeout=300, stdout=subprocess.DEVNULL)
-    return f"{program} acp"
+    """Its command line."""
+    return f"{from_npm('opencode-ai', 'opencode', variable='ACP_TEST_OPENCODE')} acp"
 
 
 @attrs.define(eq=False)
-class Model:
+class ObedientModel(Model):
     """Calls the tool after `CALL` in the last prompt, once, and then says what it answered."""
 
     together: int = 1
@@ -55,33 +38,6 @@ class Model:
     heard: dict[str, str] = attrs.field(factory=dict)
     """What tools answered."""
     _all_here: trio.Event = attrs.field(factory=trio.Event)
-
-    async def __call__(self, scope, receive, send):
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        body = b""
-        while True:
-            event = await receive()
-            body += event.get("body", b"")
-            if not event.get("more_body"):
-                break
-        message, reason = await self.answer(json.loads(body or b"{}"))
-        head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "test"}
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        parts = [
-            {**head, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
-            {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
-        ]
-        parts[-1]["usage"] = usage
-        lines = [b"data: " + json.dumps(part).encode() for part in parts]
-        headers = [(b"content-type", b"text/event-stream")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send(
-            {"type": "http.response.body", "body": b"\n\n".join([*lines, b"data: [DONE]", b""])}
-        )
 
     async def answer(self, asked):
         tools = [one["function"]["name"] for one in asked.get("tools", ())]
@@ -131,54 +87,40 @@ class Notes:
 
 
 @asynccontextmanager
-async def chatting(opencode: str, model: Model, home: Path) -> AsyncIterator[tuple[Client, Notes]]:
-    async with trio.open_nursery() as nursery:
-        config = Config()
-        config.bind = ["127.0.0.1:0"]
-        config.accesslog = config.errorlog = None
-        config.graceful_timeout = 0.1
-        [origin] = await nursery.start(serve, model, config)
-        settings = {
-            "autoupdate": False,
-            "share": "disabled",
-            "model": "local/test",
-            "small_model": "local/test",
-            "provider": {
-                "local": {
-                    "npm": "@ai-sdk/openai-compatible",
-                    "options": {"baseURL": f"{origin}/v1", "apiKey": "none"},
-                    "models": {"test": {"tool_call": True}},
-                }
-            },
-        }
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        }
-        argv = [sys.executable, "-m", "conductor", "agent", opencode]
-        child = spawn(argv, env=env, cwd=None)
-        notes = Notes()
-        handlers = {
-            "mcp/connect": notes.connect,
-            "mcp/message": notes.message,
-            "mcp/disconnect": lambda params: {},
-            "session/update": lambda params: None,
-        }
-        client = Client(child.transport, handlers)
-        try:
-            with trio.fail_after(90):
-                async with client.open():
-                    await client.initialize()
-                    yield client, notes
-                    client.close()
-                    await child.wait()
-        finally:
-            child.signal(9)
-            child.close()
-            nursery.cancel_scope.cancel()
+async def chatting(
+    opencode: str, model: ObedientModel, home: Path
+) -> AsyncIterator[tuple[Client, Notes]]:
+    notes = Notes()
+    handlers = {
+        "mcp/connect": notes.connect,
+        "mcp/message": notes.message,
+        "mcp/disconnect": lambda params: {},
+        "session/update": lambda params: None,
+    }
+    async with conversation(opencode, model, home, at, handlers) as client:
+        await client.initialize()
+        yield client, notes
+
+
+def at(url):
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "local/test",
+        "small_model": "local/test",
+        "provider": {
+            "local": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": url, "apiKey": "none"},
+                "models": {"test": {"tool_call": True}},
+            }
+        },
+    }
+    return {
+        "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+    }
 
 
 async def two_sessions(client: Client, work: Path) -> tuple[str, str]:
@@ -189,7 +131,7 @@ async def two_sessions(client: Client, work: Path) -> tuple[str, str]:
 
 
 async def test_a_model_sees_the_server_of_its_own_session(opencode, tmp_path):
-    model = Model()
+    model = ObedientModel()
     async with chatting(opencode, model, tmp_path) as (client, notes):
         first, second = await two_sessions(client, tmp_path / "work")
         for session, tool in [(first, "notes_add"), (second, "notes-2_add"), (first, "notes_add")]:
@@ -202,7 +144,7 @@ async def test_a_model_sees_the_server_of_its_own_session(opencode, tmp_path):
 
 async def test_sessions_that_work_at_the_same_time_reach_their_own_servers(opencode, tmp_path):
     """Each model is made to call the tool of its own session."""
-    model = Model(together=2)
+    model = ObedientModel(together=2)
     async with chatting(opencode, model, tmp_path) as (client, notes):
         first, second = await two_sessions(client, tmp_path / "work")
         async with trio.open_nursery() as nursery:
@@ -215,7 +157,7 @@ async def test_sessions_that_work_at_the_same_time_reach_their_own_servers(openc
 
 async def test_a_call_to_the_other_sessions_server_is_refused(opencode, tmp_path):
     """Both models are active, and each calls the tool of the other session."""
-    model = Model(together=2)
+    model = ObedientModel(together=2)
     async with chatting(opencode, model, tmp_path) as (client, notes):
         first, second = await two_sessions(client, tmp_path / "work")
         async with trio.open_nursery() as nursery:

@@ -10,7 +10,6 @@ import pytest
 import trio
 from support.hop import hop
 
-from conductor import log as logging
 from conductor.components.plugin_errors import first_leaf, split
 from conductor.components.plugin_nurseries import accept_exceptions_without_repr
 from conductor.errors import ComponentExited, RequestError, StartError, describe
@@ -60,15 +59,6 @@ RAISED = {
     "refusal that is no JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
 }
 every_exception = pytest.mark.parametrize("make", RAISED.values(), ids=RAISED)
-
-
-@pytest.fixture
-def logged(monkeypatch):
-    """What is logged: (event, fields)."""
-    found = []
-    monkeypatch.setattr(logging, "_level", 0)
-    monkeypatch.setattr(logging, "_emit", lambda _, *what: found.append(what))
-    return found
 
 
 @attrs.define(eq=False)

@@ -12,22 +12,12 @@ import trio.lowlevel
 import trio.testing
 from support.hop import hop
 
-from conductor import log as logging
 from conductor.components.plugin import PluginComponent
 from conductor.connection.lanes import Lane, Notification
 from conductor.connection.runs import Run
 from conductor.errors import ConnectionClosed, LocalProtocolError
 from conductor.proxy import Agent, Proxy, RequestCancelled, RequestError, on
 from conductor.testing import FakeAgent, open_chain
-
-
-@pytest.fixture
-def logged(monkeypatch):
-    """What is logged: (event, fields)."""
-    found = []
-    monkeypatch.setattr(logging, "_level", 0)
-    monkeypatch.setattr(logging, "_emit", lambda _, *what: found.append(what))
-    return found
 
 
 @attrs.define(eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -44,21 +43,36 @@ def start(tmp_path):
     """Run a program in a directory that holds `mark.py`, with these messages on its stdin."""
     (tmp_path / "mark.py").write_text(PROXY)
 
-    def start(*command, files=None, messages=(), env=None):
+    def start(*command, files=None, messages=()):
         for name, content in (files or {}).items():
             (tmp_path / name).write_text(content)
-        lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
-        return subprocess.run(
+        with subprocess.Popen(
             [PYTHON, *command],
             cwd=tmp_path,
-            input=lines,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            env={**os.environ, **(env or {})},
-        )
+        ) as program:
+            lines = [line for message in messages for line in exchange(program, message)]
+            stdout, stderr = program.communicate(timeout=60)
+            return subprocess.CompletedProcess(
+                command, program.returncode, "".join(lines) + stdout, stderr
+            )
 
     return start
+
+
+def exchange(program, message):
+    """Send a request; the lines up to its answer. stdin stays open, as an editor leaves it: after
+    its end, a chain that starts slowly has `stop_timeout` and no more."""
+    program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    program.stdin.flush()
+    lines = []
+    while not lines or json.loads(lines[-1]).get("id") != message["id"]:
+        lines.append(program.stdout.readline())
+        assert lines[-1], program.stderr.read()
+    return lines
 
 
 def sent(result):

@@ -26,16 +26,13 @@ _T = TypeVar("_T")
 
 def build_chain(
     file: File,
+    items: Sequence[tuple[ValuePath, Item]],
     document: Document,
     nested: Mapping[ValuePath, ChainFile],
     path: str,
     directory: str,
 ) -> ChainFile:
-    items: list[tuple[ValuePath, Item]] = [
-        (("proxies", index), item) for index, item in enumerate(file.proxies)
-    ]
-    if file.agent:
-        items.append((("agent",), file.agent))
+    """`items`: the components of the file, and where they stand; the agent is the last."""
     names = _unique_names(
         [
             (
@@ -50,11 +47,12 @@ def build_chain(
         _component(item, name, where, nested.get(where), document, directory)
         for (where, item), name in zip(items, names, strict=True)
     ]
+    has_agent = bool(items) and items[-1][0] == ("agent",)
     return ChainFile(
         path=path,
         name=file.name or _file_name(path),
-        proxies=tuple(components[: len(file.proxies)]),
-        agent=components[-1] if file.agent else None,
+        proxies=tuple(components[:-1] if has_agent else components),
+        agent=components[-1] if has_agent else None,
         mcp_bridge=file.mcp_bridge,
         limits=Limits(**attrs.asdict(file.limits)),
         on_start_failure=file.on_start_failure,

@@ -11,13 +11,15 @@ import codecs
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
+import cattrs
 
 from conductor.chainfile.build import build_chain
 from conductor.chainfile.document import Document, read_document
-from conductor.chainfile.grammar import File, file_converter
+from conductor.chainfile.grammar import AgentItem, File, Item, file_converter
 from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
 from conductor.chainfile.paths import absolute, from_working_directory
@@ -77,6 +79,8 @@ class _Loading:
     environ: Mapping[str, str]
     any_kind: bool = False
     loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
+    mistaken: set[str] = attrs.field(factory=set)
+    """Those of which only some components could be understood."""
     problems: list[Problem] = attrs.field(factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
@@ -100,7 +104,8 @@ class _Loading:
         source = _decode(path, data)
         document = read_document(source, self.environ)
         problems = document.problems
-        file = _structure(document, directory)
+        converter = file_converter(directory)
+        file = _structure(document, converter)
         nested = {}
         for where, component in _components(document):
             text = component.get("chain")
@@ -112,8 +117,13 @@ class _Loading:
         problems += _too_many(document, nested)
         self.problems[before:before] = in_file_order(problems)
         if file is None:
-            return None
-        return build_chain(file, document, nested, path, directory)
+            self.mistaken.add(opened[-1][0])
+            file, items = File(), list(_understood(document, converter))
+        else:
+            items = [(("proxies", index), item) for index, item in enumerate(file.proxies)]
+            if file.agent is not None:
+                items.append((("agent",), file.agent))
+        return build_chain(file, items, document, nested, path, directory)
 
     def nested(
         self,
@@ -142,8 +152,8 @@ class _Loading:
         except _Unreadable as error:
             document.problems.append(Problem(place, str(error), help=_RELATIVE))
             return None
-        if chain is None:
-            return None
+        if chain is None or real in self.mistaken:
+            return chain  # whether it has an agent is not known for sure
         is_agent = where == ("agent",)
         if is_agent and chain.agent is None:
             message = "this chain has no agent, so it cannot be one"
@@ -194,7 +204,7 @@ def _decode(path: str, data: bytes) -> Source:
         raise ChainFileError([problem]) from error
 
 
-def _structure(document: Document, directory: str) -> File | None:
+def _structure(document: Document, converter: cattrs.Converter) -> File | None:
     """The file with typed values, or None after its mistakes were added to the problems."""
     root = document.places[()]
     if not isinstance(document.data, dict):
@@ -215,7 +225,7 @@ def _structure(document: Document, directory: str) -> File | None:
         message = "agent: expected a component, found nothing"
         document.problems.append(Problem(document.places["agent",], message, help=help))
     try:
-        file: File = file_converter(directory).structure(document.data, File)
+        file: File = converter.structure(document.data, File)
     except Mistakes as mistakes:
         values = Values(document.data, document.places, document.keys, document.written, root)
         for found in mistakes.found:
@@ -224,6 +234,15 @@ def _structure(document: Document, directory: str) -> File | None:
                 document.problems.append(problem)
         return None
     return file
+
+
+def _understood(
+    document: Document, converter: cattrs.Converter
+) -> Iterator[tuple[ValuePath, Item]]:
+    """The components without a mistake, in a file with some."""
+    for where, component in _components(document):
+        with suppress(Mistakes):
+            yield where, converter.structure(component, AgentItem if where == ("agent",) else Item)
 
 
 def _within_component(path: ValuePath) -> ValuePath:

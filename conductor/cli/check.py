@@ -65,11 +65,10 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
             chains.append(chain)
             components += chain.flat()
     warnings = check_commands(components)
-    plugins = [spec for spec in components if spec.use is not None]
-    if plugins:
+    if any(spec.use is not None for spec in components):
         from conductor.cli.plugin_check import check_plugins
 
-        for problem in check_plugins(plugins):
+        for problem in check_plugins(chains):
             (problems if problem.severity == "error" else warnings).append(problem)
     warnings = list(dict.fromkeys(warnings))
     if problems:

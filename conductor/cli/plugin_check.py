@@ -15,15 +15,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
 
 from conductor.chainfile import Place, Problem
+from conductor.chainfile.model import ChainFile
 from conductor.chainfile.model import Component as Spec
-from conductor.components.isolation import first_line, read_spec
-from conductor.components.loading import WrongOptions, make_plugin
+from conductor.components.isolation import Role, first_line, read_spec
+from conductor.components.loading import WrongOptions, class_for, instance_of
 from conductor.errors import StartError, describe
 from conductor.transport.process import adopt_orphans, describe_status, kill_descendants
 
@@ -32,8 +33,9 @@ __all__ = ["check_plugins"]
 _TOO_LONG = "it was not imported and made within {:g} s (start_timeout); `check` has given it up"
 
 
-def check_plugins(specs: Iterable[Spec]) -> list[Problem]:
-    """Everything that is wrong with what `use:` names, and what is probably a mistake (warnings).
+def check_plugins(chains: Iterable[ChainFile]) -> list[Problem]:
+    """Everything that is wrong with what `use:` names in chain files, and what is probably a
+    mistake (warnings).
 
     Waits, also for the user's Ctrl-C. To be called before anything else was started: all
     descendants of this process are killed at the end.
@@ -42,18 +44,28 @@ def check_plugins(specs: Iterable[Spec]) -> list[Problem]:
     adopt_orphans()
     checker: _Checker | None = None
     try:
-        for spec in specs:
-            if spec.use is not None:
-                checker = checker or _Checker()
-                found = checker.check(spec)
-                problems += found
-                if checker.process.poll() is not None:
-                    checker = None
+        for spec, role in (plugin for chain in chains for plugin in _plugins(chain)):
+            checker = checker or _Checker()
+            problems += checker.check(spec, role)
+            if checker.process.poll() is not None:
+                checker = None
     finally:
         if checker is not None:
             checker.kill()
         kill_descendants()
     return problems
+
+
+def _plugins(chain: ChainFile) -> Iterator[tuple[Spec, Role]]:
+    """What `use:` names, nested chains included, and its place in the chain."""
+    agent = chain.agent
+    while agent is not None and agent.chain is not None:
+        agent = agent.chain.agent
+    components = chain.flat()
+    count = len(components) - (agent is not None)
+    for index, spec in enumerate(components):
+        if spec.use is not None:
+            yield spec, "agent" if index == count else "proxy"
 
 
 class _Checker:
@@ -68,11 +80,11 @@ class _Checker:
             process_group=0,
         )
 
-    def check(self, spec: Spec) -> list[Problem]:
+    def check(self, spec: Spec, role: Role) -> list[Problem]:
         """What it says of one plugin; it has ended if it can say nothing any more."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write(first_line(spec, "proxy"))
+            self.process.stdin.write(first_line(spec, role))
         answer = self._answer(time.monotonic() + spec.start_timeout)
         if answer is not None and answer.endswith(b"\n"):
             try:
@@ -117,9 +129,9 @@ def _problem(spec: Spec, message: str) -> Problem:
     return Problem(place, message)
 
 
-def _look(spec: Spec) -> list[Problem]:
+def _look(spec: Spec, role: Role) -> list[Problem]:
     try:
-        plugin = make_plugin(spec)
+        plugin = instance_of(spec, class_for(spec, role))
     except WrongOptions as exc:
         return list(exc.problems)
     except StartError as exc:
@@ -142,8 +154,8 @@ def _main() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for line in lines:
-        spec, _, _ = read_spec(line)
-        found = msgspec.json.encode(_look(spec)) + b"\n"
+        spec, role, _ = read_spec(line)
+        found = msgspec.json.encode(_look(spec, role)) + b"\n"
         sys.stdout.flush()
         while found:
             found = found[os.write(answers, found) :]

@@ -43,11 +43,10 @@ def check_options(chain: ChainFile) -> None:
 
     For what is to run for long; a chain that a client waits for says so when it starts.
     """
-    specs = [spec for spec in chain.flat() if spec.use is not None]
-    if specs:
+    if any(spec.use is not None for spec in chain.flat()):
         from conductor.cli.plugin_check import check_plugins
 
-        problems = [found for found in check_plugins(specs) if found.severity == "error"]
+        problems = [found for found in check_plugins([chain]) if found.severity == "error"]
         if problems:
             report(ChainFileError(problems))
             sys.exit(2)

@@ -24,7 +24,6 @@ from conductor.routing.capabilities import bridged
 
 if TYPE_CHECKING:
     from conductor.components.plugin import PluginComponent
-    from conductor.proxy.base import Plugin
 
 __all__ = ["build"]
 
@@ -105,30 +104,20 @@ def _component(
     if spec.use is not None and spec.isolate:
         return _isolated(spec, role, amend)
     if spec.use is not None and spec.on_failure == "restart":
-        required = spec.required or _class(spec, role).required
+        from conductor.components.loading import class_for
+
+        required = spec.required or class_for(spec, role).required
         spec = msgspec.structs.replace(spec, required=required)
     elif spec.use is not None:
         return _plugin(spec, role)
     return CommandComponent(spec, role, amend)
 
 
-def _class(spec: Spec, role: Literal["proxy", "agent"]) -> type[Plugin]:
-    from conductor.components.loading import load_class
-    from conductor.proxy.base import Agent
-
-    cls = load_class(spec)
-    if issubclass(cls, Agent) != (role == "agent"):
-        kind = "an agent" if issubclass(cls, Agent) else "a proxy"
-        place = str(spec.place) if spec.place is not None else None
-        raise StartError(spec.name, f"{spec.use} is {kind} and cannot be the {role}", place=place)
-    return cls
-
-
 def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
-    from conductor.components.loading import instance_of
+    from conductor.components.loading import class_for, instance_of
     from conductor.components.plugin import PluginComponent
 
-    plugin = instance_of(spec, _class(spec, role))
+    plugin = instance_of(spec, class_for(spec, role))
     place = str(spec.place) if spec.place is not None else None
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
     seconds = (spec.start_timeout, spec.stop_timeout)

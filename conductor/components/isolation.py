@@ -25,7 +25,7 @@ from conductor.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.special import ABOUT_PLUGIN
 
-__all__ = ["about", "as_process", "first_line", "is_required", "read_spec"]
+__all__ = ["Role", "about", "as_process", "first_line", "is_required", "read_spec"]
 
 T = TypeVar("T")
 Role = Literal["proxy", "agent"]

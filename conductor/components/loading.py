@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from functools import reduce
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -15,7 +15,7 @@ from conductor.chainfile import structure_options
 from conductor.chainfile.model import Component as Spec
 from conductor.components.announced import GROUP, announced
 from conductor.errors import ChainFileError, StartError, describe
-from conductor.proxy.base import Plugin
+from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.importing import importing_plugin
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WrongOptions",
+    "class_for",
     "entry_points",
     "instance_of",
     "load_class",
@@ -73,12 +74,23 @@ def load_class(spec: Spec) -> type[Plugin]:
         raise _error(spec, f"{spec.use} cannot be loaded: {describe(exc)}") from exc
 
 
+def class_for(spec: Spec, role: Literal["proxy", "agent"]) -> type[Plugin]:
+    """The class of a component that has this place in the chain. Raises as `load_class`."""
+    cls = load_class(spec)
+    if issubclass(cls, Agent) != (role == "agent"):
+        kind, key = ("an agent", "agent") if issubclass(cls, Agent) else ("a proxy", "proxies")
+        wanted = "the agent" if role == "agent" else "a proxy"
+        raise _error(spec, f"{spec.use} is {kind} and cannot be {wanted}: write it below `{key}:`")
+    return cls
+
+
 def _load_class(spec: Spec) -> type[Plugin]:
     assert spec.use is not None
     path, colon, class_name = spec.use.rpartition(":")
     found = _from_file(spec, path, class_name) if colon else _from_entry_point(spec, spec.use)
     if not (isinstance(found, type) and issubclass(found, Plugin)):
-        raise _error(spec, f"{spec.use} is no Proxy or Agent class, but {found!r}")
+        name = spec.use.rpartition(":")[2]
+        raise _error(spec, f"{spec.use} is no plugin: its class begins with `class {name}(Proxy):`")
     return found
 
 

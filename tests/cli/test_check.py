@@ -220,6 +220,41 @@ def test_a_missing_nested_chain_hides_no_other_mistake(run, chain_file):
     assert result.stderr.endswith("3 problems\n")
 
 
+def test_a_mistake_in_one_component_hides_none_in_others(run, chain_file, tmp_path):
+    """Neither in the same file nor in one that nests it."""
+    inner = chain_file("proxies:\n  - use: usge\nagent:\n  run: [x]\n  colour: red\n", "inner.yaml")
+    path = chain_file(
+        "proxies:\n  - use: contxt\n  - use: context\n    with: {fils: [a]}\n"
+        "  - rnu: [x]\n  - run: [not-there-at-all]\n  - use: ./none.py:None\n"
+        "agent: {chain: ./inner.yaml}\n"
+    )
+
+    result = run("check", path)
+
+    shown = re.findall(r"(\w+)\.yaml:(\d+):\d+: (\w+)", result.stderr)
+    assert sorted(shown) == [
+        *[("chain", str(line), "error") for line in (3, 5, 6)],
+        ("chain", "7", "warning"),
+        ("chain", "8", "error"),
+        ("inner", "3", "error"),
+        ("inner", "6", "error"),
+    ], result.stderr
+    assert str(inner) in result.stderr
+
+
+@pytest.mark.parametrize("more", ["", ", isolate: true"])
+def test_a_plugin_in_the_place_of_another_kind(run, chain_file, more):
+    chain_file(f"agent: {{use: usage{more}}}\n", "inner.yaml")
+    path = chain_file(f"proxies:\n  - {{use: test-agent{more}}}\nagent: {{chain: ./inner.yaml}}\n")
+
+    result = run("check", path)
+
+    assert result.returncode == 2
+    assert "chain.yaml:3:11: error: test-agent is an agent and cannot be a proxy" in result.stderr
+    assert "inner.yaml:2:14: error: usage is a proxy and cannot be the agent" in result.stderr
+    assert "write it below `proxies:`" in result.stderr
+
+
 def test_a_program_that_is_not_there_is_a_warning(run, chain_file, tmp_path):
     (tmp_path / "bin").mkdir()
     there = tmp_path / "bin" / "there"

@@ -35,12 +35,13 @@ from conductor.proxy.codec import decode_answer, encode, invalid_params
 from conductor.proxy.peers import Answered
 from conductor.proxy.raw import RawMessage
 from conductor.proxy.restarts import see_restart
-from conductor.proxy.sessions import ENDS, forget
+from conductor.proxy.sessions import ENDS, OPENS, forget, opened
 from conductor.session_ids import session_of
 
 __all__ = ["CANCELLED", "Handling"]
 
 CANCELLED: Final = error_of(RequestCancelled())
+_SESSIONS: Final = frozenset({*OPENS, *ENDS})
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
 
@@ -114,8 +115,8 @@ class Handling:
         finally:
             del self.running[call]
             if reply is not None:
+                self._see_session(item, reply)
                 side.neighbour.respond(call, *reply)
-                self._see_end(item, reply)
 
     def start_clock(self, turn: Turn) -> None:
         """A plugin has so long for `initialize`, not counting what its successor takes."""
@@ -238,12 +239,16 @@ class Handling:
             data["reason"] = masked(describe(exc))
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
-    def _see_end(self, item: Request, reply: _Reply) -> None:
-        """A session that was ended is forgotten (`per_session`)."""
-        if item.method in ENDS and reply[0] is not None:
-            session = session_of(item.params)
-            if session is not None:
-                forget(self.plugin, session)
+    def _see_session(self, item: Request, reply: _Reply) -> None:
+        """Keep the `per_session` state of an opened session, drop that of an ended one."""
+        if reply[0] is None or item.method not in _SESSIONS:
+            return
+        session = session_of(item.params)
+        if item.method in OPENS:
+            session = session_of(reply[0]) or session
+            opened(self.plugin, () if session is None else (session,))
+        elif session is not None:
+            forget(self.plugin, session)
 
     def _cancel_failed(self, call: Call, exc: BaseException) -> None:
         self.log.error("callback of defer() failed", method=call.method, exc_info=exc)

@@ -81,7 +81,7 @@ class Plugin:
     __slots__ = ("__weakref__", "_acp_runtime", "_acp_sessions", "_acp_toolbox")
 
     _acp_runtime: Runtime
-    _acp_sessions: dict[str, Any]
+    _acp_sessions: Any
     _acp_toolbox: Toolbox
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"

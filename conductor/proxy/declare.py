@@ -12,7 +12,7 @@ import attrs
 
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.codec import reader
-from conductor.proxy.sessions import ENDS, per_session
+from conductor.proxy.sessions import ENDS, OPENS, per_session
 from conductor.schema import METHODS, similar_methods
 
 __all__ = ["EVERYTHING", "Handler", "annotations_of", "check_fields", "collect", "on"]
@@ -109,9 +109,9 @@ def collect(cls: type) -> tuple[Handler, ...]:
                         f"({handler.place}) handle {method!r}; merge them into one"
                     )
     if any(isinstance(value, per_session) for value in members.values()):
-        for method in ENDS:
-            watcher = Handler(method, _see_end, ("client",), bytes, bytes, takes_forward=True)
-            found.setdefault((method, "client"), (_see_end.__name__, watcher))
+        for method in (*OPENS, *ENDS):
+            watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
+            found.setdefault((method, "client"), (_see.__name__, watcher))
     return tuple(dict.fromkeys(handler for _, handler in found.values()))
 
 
@@ -124,8 +124,9 @@ def _members(cls: type) -> dict[str, Any]:
     return dict(sorted(members.items()))
 
 
-async def _see_end(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
-    """So that a session's end is seen (`conductor.components.handling` forgets its state)."""
+async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
+    """So that a session's begin and end are seen (`conductor.components.handling` keeps and
+    forgets its state)."""
     return await forward()
 
 

@@ -5,21 +5,27 @@
 
 `self.notes[session_id]` makes the state when it is first asked for. It is dropped when a
 `session/close` or `session/delete` of that session has succeeded on its way through the proxy, and
-when the chain ends.
+when the chain ends. Of session ids that no successful `session/new`, `load`, `resume` or `fork` has
+opened (a client or an agent can make them up), the state of the newest 1000 is kept.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar, overload
 
-__all__ = ["ENDS", "forget", "forget_all", "per_session"]
+import attrs
+
+__all__ = ["ENDS", "OPENS", "forget", "forget_all", "opened", "per_session"]
 
 T = TypeVar("T")
 
+OPENS: Final = ("session/new", "session/load", "session/resume", "session/fork")
+"""The requests that, once they have succeeded, open a session."""
 ENDS: Final = ("session/close", "session/delete")
 """The requests that, once they have succeeded, end a session."""
+_MOST_UNKNOWN: Final = 1000
 
 
 class per_session(Generic[T]):
@@ -42,28 +48,67 @@ class per_session(Generic[T]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        states = _states(instance)
-        found = states.get(self._name)
+        kept = _kept(instance)
+        found = kept.states.get(self._name)
         if found is None:
-            found = states[self._name] = defaultdict(self._factory)
+            found = kept.states[self._name] = _States(self._factory, kept.open)
         return found
+
+
+class _States(defaultdict[str, T]):
+    """The states of one attribute, by session id; bounded for sessions that are not open."""
+
+    def __init__(self, factory: Callable[[], T], open: set[str]) -> None:
+        super().__init__(factory)
+        self._open = open
+        self._unknown: dict[str, None] = {}
+        """Ids that were not open when their state was made, the oldest first."""
+
+    def __missing__(self, id: str) -> T:
+        if id not in self._open:
+            self._unknown[id] = None
+            while len(self._unknown) > _MOST_UNKNOWN:
+                oldest = next(iter(self._unknown))
+                del self._unknown[oldest]
+                if oldest not in self._open:
+                    self.pop(oldest, None)
+        return super().__missing__(id)
+
+
+@attrs.define
+class _Kept:
+    """What a plugin keeps for sessions."""
+
+    open: set[str] = attrs.field(factory=set)
+    """Sessions that were opened and not ended; `max_sessions` limits them."""
+    states: dict[str, _States[Any]] = attrs.field(factory=dict)
+    """By the attributes' names."""
+
+
+def opened(plugin: Any, session_ids: Iterable[str]) -> None:
+    """Keep what a plugin has for these sessions until they end."""
+    _kept(plugin).open.update(session_ids)
 
 
 def forget(plugin: Any, session_id: str) -> None:
     """Drop what a plugin keeps for a session."""
-    for sessions in _states(plugin).values():
+    kept = _kept(plugin)
+    kept.open.discard(session_id)
+    for sessions in kept.states.values():
         sessions.pop(session_id, None)
 
 
 def forget_all(plugin: Any) -> None:
     """Drop what a plugin keeps for any session."""
-    _states(plugin).clear()
+    kept = _kept(plugin)
+    kept.open.clear()
+    kept.states.clear()
 
 
-def _states(plugin: Any) -> dict[str, defaultdict[str, Any]]:
-    """By the attributes' names; kept in a slot of `Plugin`, which no author's `__init__` fills."""
+def _kept(plugin: Any) -> _Kept:
+    """Kept in a slot of `Plugin`, which no author's `__init__` fills."""
     try:
-        states: dict[str, defaultdict[str, Any]] = plugin._acp_sessions
+        kept: _Kept = plugin._acp_sessions
     except AttributeError:
-        states = plugin._acp_sessions = {}
-    return states
+        kept = plugin._acp_sessions = _Kept()
+    return kept

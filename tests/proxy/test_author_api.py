@@ -443,3 +443,35 @@ async def test_outside_of_a_chain_there_is_nobody_to_talk_to():
     with pytest.raises(LocalProtocolError) as caught:
         await AddContext("x").client.say("s", "hello")
     assert str(caught.value) == "AddContext.client works only while the plugin runs in a chain"
+
+
+async def test_invented_sessions_do_not_grow_the_state_nor_displace_that_of_a_real_one(chain):
+    proxy = Counts()
+    async with chain(proxy, FakeAgent()) as client:
+        await client.initialize()
+        real = await client.new_session("/a")
+        await client.prompt(real, "hi")
+        for number in range(1500):
+            await client.prompt(f"invented-{number}", "hi")
+
+        assert len(proxy.prompts) == 1001
+        assert proxy.prompts[real] == [1]
+        assert "invented-1499" in proxy.prompts
+        assert "invented-499" not in proxy.prompts
+
+
+async def test_a_session_that_could_not_be_opened_is_not_kept_for_good(chain):
+    def refuse(params):
+        raise RequestError(-32002, "no such session")
+
+    proxy = Counts()
+    async with chain(proxy, FakeAgent(handlers={"session/load": refuse})) as client:
+        await client.initialize()
+        for number in range(1500):
+            id = f"invented-{number}"
+            await client.prompt(id, "hi")
+            params = {"sessionId": id, "cwd": "/", "mcpServers": []}
+            with pytest.raises(RequestError):
+                await client.request("session/load", params)
+
+        assert len(proxy.prompts) == 1000

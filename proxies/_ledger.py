@@ -67,6 +67,11 @@ class Ledger:
         self._unwritten = _sum(self._unwritten, amounts)
         self._transact(lambda sums: sums)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether all that was spent today is in the file."""
+        return not self._unwritten
+
     def give_back(self, amounts: Mapping[str, float], day: str) -> None:
         """Take back what was reserved on a day, if that is still today. Raises as `reserve`."""
         if day == self.today():

@@ -45,7 +45,9 @@ async def run(
             argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, start_new_session=True
         )
     except (OSError, ValueError) as exc:
-        return Finished(None, problem=f"{argv[0]} cannot be run: {_reason(exc)}")
+        # A missing directory is reported as a missing file, under the directory's name.
+        where = f" in {cwd}" if cwd is not None and getattr(exc, "filename", None) == cwd else ""
+        return Finished(None, problem=f"{argv[0]} cannot be run{where}: {_reason(exc)}")
     out, err = bytearray(), bytearray()
     assert process.stdin is not None
     assert process.stdout is not None

@@ -77,6 +77,6 @@ def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) ->
 def permission_tool_call(params: dict[str, Any]) -> dict[str, Any]:
     """What a permission request says about its tool call; empty if it is about something else."""
     call = params.get("toolCall")
-    if call is None and (subject := params.get("subject")) is not None:
+    if call is None and isinstance(subject := params.get("subject"), dict):
         call = subject.get("toolCall")
     return call if isinstance(call, dict) else {}

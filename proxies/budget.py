@@ -17,7 +17,8 @@ Options:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +96,8 @@ class Budget(Proxy):
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
     _closed: dict[str, _Session] = attrs.field(factory=dict, init=False)
     """Sessions that were closed: one that is opened again goes on with what it has spent."""
+    _is_writing: bool = attrs.field(default=False, init=False)
+    """Whether a task tries to write what could not be written at once."""
 
     sessions = per_session(_Session)
 
@@ -102,6 +105,12 @@ class Budget(Proxy):
         if Limits() == self.session == self.day:
             raise ValueError("there are no limits: give `session` or `day`")
         self._ledger = Ledger(self.file)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """What was spent is written before the chain ends, also while the file is locked."""
+        yield
+        await self._write()
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -248,14 +257,34 @@ class Budget(Proxy):
             self._keep(lambda: self._ledger.add(amounts))
 
     def _keep(self, change: Callable[[], None]) -> None:
-        """Change the ledger; what cannot be written now is written at the next prompt, or that
-        prompt is refused."""
+        """Change the ledger; a file that is locked is tried again. What cannot be written at all
+        is written at the next prompt, or that prompt is refused."""
         try:
             change()
         except BlockingIOError:
-            pass
+            if not self._is_writing:
+                self._is_writing = True
+                self.start_soon(self._write)
         except LedgerError as exc:
             log.warning("budget not written", reason=str(exc))
+
+    async def _write(self) -> None:
+        """Write what was spent, as soon as the file is not locked any more."""
+        try:
+            for _ in range(_TRIES):
+                if self._ledger.is_written:
+                    return
+                try:
+                    self._ledger.add({})
+                except BlockingIOError:
+                    await trio.sleep(_BETWEEN_TRIES)
+                except LedgerError as exc:
+                    log.warning("budget not written", reason=str(exc))
+                    return
+            reason = f"{self.file} is locked by another program"
+            log.warning("budget not written", reason=reason)
+        finally:
+            self._is_writing = False
 
     def _reached(self, session: _Session, part: float, names: Sequence[str]) -> str | None:
         of_session = self.session.reached(session.sums, part, names)

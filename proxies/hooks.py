@@ -10,12 +10,16 @@ is only logged. What blocking means:
     tool_start  the turn is cancelled, and the user is told why; the tool may have run already
     tool_end, error  the user is told the reason
 
+A permission hook that gives no answer (it cannot be started, takes too long, is killed by a signal,
+the URL is not reached) blocks, too.
+
 Options:
     hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
                    (default 30s), and `kinds` of tool calls, if it is not for all
     max_continues  default 3
 
-Hooks for turn_end and permission are waited for, one after the other; the rest runs beside.
+Hooks for turn_end and permission are waited for, one after the other; the rest runs beside, with at
+most 8 hooks at once. While 200 events wait for their hooks, the agent's next updates wait.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ Event: TypeAlias = Literal["turn_end", "permission", "tool_start", "tool_end", "
 
 _BLOCKS = {"run": 2, "url": 403}
 _AT_ONCE = 8
+_MOST_WAITING = 200
+"""Events whose hooks run or wait to run."""
 
 log = get_logger(component="hooks")
 
@@ -87,6 +93,8 @@ class Hook:
             return reason.strip() or "blocked by a hook"
         if not fine:
             log.warning("hook failed", hook_event=event["event"], status=status, problem=problem)
+        if event["event"] == "permission" and (status is None or status < 0):
+            return f"a hook gave no answer ({problem or f'ended by signal {-(status or 0)}'})"
         return None
 
 
@@ -104,17 +112,17 @@ class _Session:
 class Hooks(Proxy):
     """Run commands and call URLs on events."""
 
-    on_error = "pass"
-
     hooks: list[Hook]
     max_continues: int = attrs.field(default=3, validator=ge(0))
     _version: int = attrs.field(default=1, init=False)
     _slots: trio.CapacityLimiter = attrs.field(init=False)
+    _room: trio.Semaphore = attrs.field(init=False)
 
     sessions = per_session(_Session)
 
     def __attrs_post_init__(self) -> None:
         self._slots = trio.CapacityLimiter(_AT_ONCE)
+        self._room = trio.Semaphore(_MOST_WAITING)
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -128,7 +136,8 @@ class Hooks(Proxy):
     @on("session/fork")
     async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
-        self.sessions[opened_session(params, result)].cwd = params.get("cwd", "")
+        cwd = params.get("cwd")
+        self.sessions[opened_session(params, result)].cwd = cwd if isinstance(cwd, str) else ""
         return result
 
     @on("session/prompt")
@@ -149,7 +158,7 @@ class Hooks(Proxy):
             return result  # of version 2, or what a proxy has answered: no turn of the agent's
         except RequestError as exc:
             error = {"code": exc.code, "message": exc.message}
-            self.start_soon(self._tell, id, "error", {"error": error})
+            await self._beside("error", self._tell, id, "error", {"error": error})
             raise
 
     @on("session/cancel")
@@ -166,7 +175,7 @@ class Hooks(Proxy):
         id, update = params["sessionId"], params["update"]
         if update["sessionUpdate"] == "state_update":
             if turn_end(update):
-                self.start_soon(self._go_on, id, update["stopReason"])
+                await self._beside("turn_end", self._go_on, id, update["stopReason"])
             return
         session, call_id = self.sessions[id], str(update.get("toolCallId"))
         first = call_id not in session.calls
@@ -176,10 +185,10 @@ class Hooks(Proxy):
             session.ended.remove(call_id)  # an id may be used again
         call = merge_tool_call(session.calls, update)
         if first:
-            self.start_soon(self._tool_started, id, call)
+            await self._beside("tool_start", self._tool_started, id, call)
         if call_id not in session.calls:
             session.ended.append(call_id)
-            self.start_soon(self._tell, id, "tool_end", {"tool_call": call})
+            await self._beside("tool_end", self._tell, id, "tool_end", {"tool_call": call})
 
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -194,6 +203,20 @@ class Hooks(Proxy):
         return {"outcome": choose_option("deny", params.get("options") or ())}
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _beside(self, event: Event, function: Any, *args: Any) -> None:
+        """Run `function`, which fires the hooks of an event, beside the lanes; wait while too many
+        events wait. Does nothing if no hook is for the event."""
+
+        async def run_and_make_room() -> None:
+            try:
+                await function(*args)
+            finally:
+                self._room.release()
+
+        if any(event in hook.events for hook in self.hooks):
+            await self._room.acquire()
+            self.start_soon(run_and_make_room)
 
     async def _turn_ended(self, id: str, stop_reason: Any) -> str | None:
         """Fire; return what the agent is to go on with."""
@@ -211,7 +234,8 @@ class Hooks(Proxy):
         """Version 2: the turn has ended; a prompt begins another."""
         reason = await self._turn_ended(id, stop_reason)
         if reason is not None:
-            await self.agent.request("session/prompt", _prompt(id, reason))
+            # Beside: its answer may come behind updates that wait for this to end.
+            self.start_soon(self.agent.request, "session/prompt", _prompt(id, reason))
 
     async def _tool_started(self, id: str, call: dict[str, Any]) -> None:
         if await self._tell(id, "tool_start", {"tool_call": call}):

@@ -83,17 +83,29 @@ class Permissions(Proxy):
         return self._commands.initialized(result)
 
     @on("session/new")
-    @on("session/load")
-    @on("session/resume")
     @on("session/fork")
     async def open_session(self, params: dict[str, Any], forward: Any) -> Any:
-        if "sessionId" in params:  # the updates of what is loaded come before the answer
-            self._learn(params["sessionId"], params)
         result = await forward()
-        session = self._learn(opened_session(params, result), params)
-        if self._version > 1 and result is not None:
-            return self._commands.announced(result, session.announced)
-        return result
+        return self._opened(self._learn(opened_session(params, result), params), result)
+
+    @on("session/load")
+    @on("session/resume")
+    async def reopen_session(self, params: dict[str, Any], forward: Any) -> Any:
+        """What is loaded may ask for permission before the answer. A session whose request fails
+        is as it was before."""
+        id = params["sessionId"]
+        before = self.sessions.get(id)
+        kept = (before.cwd, before.servers) if before is not None else None
+        session = self._learn(id, params)
+        try:
+            result = await forward()
+        except BaseException:
+            if kept is not None:
+                session.cwd, session.servers = kept
+            else:
+                self.sessions.pop(id, None)
+            raise
+        return self._opened(session, result)
 
     @on("session/update")
     async def remember(self, raw: bytes, forward: Any) -> None:
@@ -143,6 +155,11 @@ class Permissions(Proxy):
             return await forward()
         text = "\n".join(session.decisions) or "No permission was asked for yet."
         return await answer(self.client, params, text, version=self._version)
+
+    def _opened(self, session: _Session, result: Any) -> Any:
+        if self._version > 1 and result is not None:
+            return self._commands.announced(result, session.announced)
+        return result
 
     def _learn(self, id: str, params: dict[str, Any]) -> _Session:
         session = self.sessions[id]

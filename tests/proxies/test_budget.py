@@ -248,6 +248,35 @@ async def test_a_ledger_that_stays_locked_refuses_and_one_that_is_unlocked_does_
         assert json.loads(file.read_text())["sums"] == {"turns": 1}
 
 
+@pytest.mark.parametrize("chain_ends", [False, True])
+async def test_a_ledger_that_is_locked_for_a_moment_gets_what_the_turn_used(
+    chain, tmp_path, virtual_clock, chain_ends
+):
+    """Also if the chain ends meanwhile."""
+    file = tmp_path / "day.json"
+    other = (tmp_path / "day.json").open("a")
+
+    async def lock(session):
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+    async def unlock():
+        await trio.sleep(0.45)
+        fcntl.flock(other, fcntl.LOCK_UN)
+
+    agent = FakeAgent(turns=[[lock, tokens(90)]])
+    proxy = Budget(day=Limits(tokens=100), file=file)
+    async with trio.open_nursery() as nursery, chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        assert await client.prompt(session, "hi") == tokens(90)
+        nursery.start_soon(unlock)
+        if not chain_ends:
+            await trio.sleep(1)
+            assert json.loads(file.read_text())["sums"] == {"turns": 1, "tokens": 90}
+    other.close()
+    assert json.loads(file.read_text())["sums"] == {"turns": 1, "tokens": 90}
+
+
 async def test_what_cannot_be_written_at_the_end_of_a_turn_is_not_forgotten(chain, tmp_path):
     file = tmp_path / "day.json"
 

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 import trio
+import trio.testing
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
@@ -143,6 +145,77 @@ async def test_a_hook_may_deny_permission(chain, script, kinds, option, said):
         assert client.transcript.text() == said
 
     assert answers == [{"outcome": {"outcome": "selected", "optionId": option}}]
+
+
+@pytest.mark.parametrize(
+    ("run", "cwd", "said"),
+    [
+        (["true"], "missing", "true cannot be run in {cwd}: No such file or directory"),
+        (["true"], "nul\0", "true cannot be run"),
+        (["no-such-program"], "", "no-such-program cannot be run: No such file or directory"),
+        (["sh", "-c", "kill -9 $$"], "", "ended by signal 9"),
+        (["sleep", "1000"], "", "sleep took over 0.1 s"),
+    ],
+)
+async def test_a_permission_hook_that_gives_no_answer_denies(chain, tmp_path, run, cwd, said):
+    cwd = f"{tmp_path}/{cwd}"
+    answers, agent = [], FakeAgent()
+    agent.turns.append([TOOL, asking(agent, answers)])
+    seconds = 0.1 if "sleep" in run else 30
+    proxy = Hooks([Hook(["permission"], run=run, timeout=timedelta(seconds=seconds))])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session(cwd), "go")
+        assert said.format(cwd=cwd) in client.transcript.text()
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
+
+
+@pytest.mark.parametrize(
+    "members", [{"options": 5}, {"toolCall": None, "subject": "x"}, {"toolCall": [1]}]
+)
+async def test_a_malformed_question_does_not_get_past_a_hook_that_blocks(chain, members):
+    asked, agent = [], FakeAgent()
+
+    async def ask(session):
+        params = {"sessionId": session, "toolCall": {"toolCallId": "c1"}, "options": OPTIONS}
+        with suppress(RequestError):
+            await agent.endpoint.request("session/request_permission", {**params, **members})
+
+    async def by_the_user(params):
+        asked.append(params)
+        return {"outcome": {"outcome": "selected", "optionId": "yes"}}
+
+    agent.turns.append([TOOL, ask])
+    async with chain(Hooks([hook("permission", script="exit 2")]), agent) as client:
+        client.handlers["session/request_permission"] = by_the_user
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+
+    assert asked == []
+
+
+async def test_updates_wait_while_too_many_events_wait_for_their_hooks(chain, tmp_path):
+    """What waits is bounded, and every event is told of."""
+    fifo, count = tmp_path / "go", 300
+    os.mkfifo(fifo)
+    calls = [{**TOOL, "toolCallId": f"c{number}"} for number in range(count)]
+    agent = FakeAgent(turns=[calls])
+    script = f"test -e {tmp_path}/open || read word < {fifo}; echo x >> {tmp_path}/told"
+    proxy = Hooks([Hook(["tool_start"], run=["sh", "-c", script])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session(str(tmp_path))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.prompt, session, "go")
+            await client.transcript.wait("session/update tool_call", count=201)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert len(client.transcript.updates()) == 201
+            (tmp_path / "open").touch()
+            writer = os.open(fifo, os.O_RDWR)
+            os.write(writer, b"go\n" * 8)
+            await client.transcript.wait("session/update tool_call", count=count)
+    os.close(writer)
 
 
 async def test_the_first_hook_that_blocks_decides(chain, tmp_path):

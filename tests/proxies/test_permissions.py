@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 import trio
 
 from conductor import log
+from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
 from proxies._commands import HANDLED
 from proxies._rules import Rule
@@ -246,3 +248,72 @@ async def test_the_user_is_told_why_a_rule_did_not_decide(chain):
     assert told == (
         "- Read notes: default → deny, no\n  - sources: the path `/work/notes.txt` is not covered"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "fails", "allowed"),
+    [
+        ("session/load", True, "/work"),
+        ("session/resume", True, "/work"),
+        ("session/fork", False, "/work"),
+        ("session/load", False, "/other"),
+    ],
+)
+async def test_only_a_request_that_opened_the_session_sets_its_directory(
+    chain, method, fails, allowed
+):
+    """A fork has its own directory; the session that it was made of keeps its."""
+    answers = []
+    agent = FakeAgent()
+
+    def reopen(params):
+        if fails:
+            raise RequestError(-32002, "no such session")
+        return {"sessionId": "forked"} if method == "session/fork" else {}
+
+    agent.handlers[method] = reopen
+    call = {"toolCallId": "c1", "kind": "read", "rawInput": {"path": "a.txt"}}
+    agent.turns.append([asking(agent, call, answers)])
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=[f"{allowed}/**"])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        params = {"sessionId": session, "cwd": "/other", "mcpServers": []}
+        with suppress(RequestError):
+            await client.request(method, params)
+        await client.prompt(session, "go")
+        asked = client.transcript.of("session/request_permission", "request")
+
+    assert (answers, asked) == ([selected("once")], [])
+
+
+async def test_a_failed_load_of_an_unknown_session_leaves_nothing(chain):
+    def refuse(params):
+        raise RequestError(-32002, "no such session")
+
+    proxy = Permissions([])
+    async with chain(proxy, FakeAgent(handlers={"session/load": refuse})) as client:
+        await client.initialize()
+        params = {"sessionId": "x", "cwd": "/", "mcpServers": []}
+        with pytest.raises(RequestError):
+            await client.request("session/load", params)
+        assert dict(proxy.sessions) == {}
+
+
+async def test_what_is_loaded_may_ask_for_permission_before_the_answer(chain):
+    answers = []
+    agent = FakeAgent()
+    call = {"toolCallId": "c1", "kind": "read", "rawInput": {"path": "a.txt"}}
+
+    async def load(params):
+        await asking(agent, call, answers)("old")
+        return {}
+
+    agent.handlers["session/load"] = load
+    proxy = Permissions([Rule("allow_once", kind=["read"], path=["/work/**"])])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        params = {"sessionId": "old", "cwd": "/work", "mcpServers": []}
+        await client.request("session/load", params)
+
+    assert answers == [selected("once")]

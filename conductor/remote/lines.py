@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 import attrs
 import trio
@@ -19,6 +20,8 @@ from conductor.transport.lines import LineSplitter
 from conductor.transport.memory import MemoryTransport
 
 __all__ = ["Lines"]
+
+_SPACES: Final = bytes.maketrans(b"\n", b" ")
 
 
 @attrs.define(eq=False)
@@ -53,7 +56,7 @@ class Lines:
         What the caller had given when it was cancelled is sent before what comes next, so that no
         line is lost, or ever arrives in part.
         """
-        data = b"".join([line.replace(b"\n", b" ") + b"\n" for line in lines])
+        data = b"".join([(_on_one_line(line) if b"\n" in line else line) + b"\n" for line in lines])
         if data:
             self._unsent.append(memoryview(data))
         async with self._sending:
@@ -81,3 +84,7 @@ class Lines:
             left -= first.nbytes
             self._unsent.popleft()
         return written
+
+
+def _on_one_line(line: bytes) -> bytes:
+    return line.translate(_SPACES)  # replace() takes three seconds for 100 MB of newlines

@@ -231,7 +231,7 @@ class Chain(Host):
             return  # of an attempt that was given up
         if self._door.state != "open":
             self._start_error = error
-            log.error("the chain did not start", error=str(error), **error.untold())
+            log.told_error("the chain did not start", error=str(error), **error.untold())
             self._door.fail(error)
             return
         log.error("a component was lost", error=str(error), **error.untold())
@@ -280,7 +280,7 @@ class Chain(Host):
                 component.kill()
                 self._nursery.start_soon(component.run)
             self._start_error = exc
-            log.error("the chain did not start", error=masked(str(exc)), **exc.untold())
+            log.told_error("the chain did not start", error=masked(str(exc)), **exc.untold())
             raise
         finally:
             end_early()

@@ -20,18 +20,19 @@ _PATIENCE_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
 _as_json = False
-_component_stderr = True
+_brief = False
 
 
-def configure(level: str, *, as_json: bool = False, component_stderr: bool = True) -> None:
+def configure(level: str, *, as_json: bool = False, brief: bool = False) -> None:
     """Choose what is logged, by name (`LEVELS`), and whether as JSON lines. Imports nothing.
 
-    `component_stderr`: whether what components write to stderr is logged, too, as info.
+    `brief`: leave out what components write to stderr (otherwise info), and errors that the client
+    is told as well.
     """
-    global _level, _as_json, _component_stderr, _structlog
+    global _level, _as_json, _brief, _structlog
     _level = LEVELS[level]
     _as_json = as_json
-    _component_stderr = component_stderr
+    _brief = brief
     _structlog = None
 
 
@@ -55,8 +56,13 @@ class Logger:
             _emit("info", event, {**self.fields, **fields})
 
     def component_stderr(self, event: str, **fields: object) -> None:
-        if _component_stderr:
+        if not _brief:
             self.info(event, **fields)
+
+    def told_error(self, event: str, **fields: object) -> None:
+        """An error that the client is told as well."""
+        if not _brief:
+            self.error(event, **fields)
 
     def warning(self, event: str, **fields: object) -> None:
         if _level <= 30:

@@ -15,10 +15,12 @@ import attrs
 import msgspec
 
 from conductor.errors import RequestError
+from conductor.routing.explaining import remedies
 
 __all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line"]
 
 _WIDEST: Final = 300
+_LONGEST_ERROR: Final = 5000
 _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 
@@ -107,9 +109,15 @@ class TextDisplay:
             self.note(f"stopped: {reason}")
 
     def failed(self, step: str, error: RequestError) -> None:
-        self.note(f"error: {step}: {error.message} ({error.code})")
-        for line in _details(error):
-            print(f"  {one_line(line)}", file=sys.stderr, flush=True)
+        first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
+        self._end_line()
+        told = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
+        told += [f"  {line}" for line in _details(error)]
+        if step == "initialize":
+            told += [f"  try: {remedy}" for remedy in remedies(error.message)]
+        for line in told:
+            print(_printable(line), file=sys.stderr, flush=True)
+        self._last = ""
 
     def note(self, text: str) -> None:
         """A line on stderr, once; it ends the line of the answer."""
@@ -184,8 +192,13 @@ class JsonDisplay:
 
 def one_line(text: str) -> str:
     """Text of a stranger as a short line that a terminal shows as it is."""
-    line = "".join(char if char.isprintable() else " " for char in text).strip()
+    line = _printable(text).strip()
     return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
+
+
+def _printable(text: str) -> str:
+    """Without what moves the cursor."""
+    return "".join(char if char.isprintable() else " " for char in text).rstrip()
 
 
 def _content(content: Any) -> str:

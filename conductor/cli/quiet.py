@@ -1,4 +1,5 @@
-"""For commands whose stderr is for people: what components write there is not logged unasked."""
+"""For commands whose stderr is for people: what components write there, and errors that are shown
+anyway, are not logged unasked."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ __all__ = ["log_less"]
 
 
 def log_less(ctx: click.Context) -> None:
-    """Leave the stderr of components out of the log, unless the user chose a level."""
+    """Log briefly, unless the user chose a level."""
     group = ctx.parent
     if group is None:
         return
@@ -17,4 +18,4 @@ def log_less(ctx: click.Context) -> None:
         from conductor.log import configure
 
         level, as_json = group.params["level"], group.params["log_json"]
-        configure(level, as_json=as_json, component_stderr=False)
+        configure(level, as_json=as_json, brief=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+import traceback
 from collections.abc import Iterable
 from functools import reduce
 from types import ModuleType
@@ -48,7 +50,9 @@ def instance_of(spec: Spec, cls: type[Plugin]) -> Plugin:
     except ChainFileError as exc:
         raise WrongOptions(spec, exc) from None
     except BaseException as exc:
-        raise _error(spec, f"{cls.__name__} cannot be made: {describe(exc)}") from exc
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        why = f"{describe(exc)}{_line_of(exc, file)}"
+        raise _error(spec, f"{cls.__name__} cannot be made: {why}") from exc
     raise _error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
 
 
@@ -142,7 +146,21 @@ def _module(spec: Spec, path: str) -> ModuleType:
     try:
         return import_file(path)
     except BaseException as exc:
-        raise _error(spec, f"{path} cannot be imported: {describe(exc)}") from exc
+        why = f"{describe(exc)}{_line_of(exc, path)}"
+        raise _error(spec, f"{path} cannot be imported: {why}") from exc
+
+
+def _line_of(exc: BaseException, file: str | None) -> str:
+    """The line of a plugin's file that an exception came from, for people."""
+    if file is None or isinstance(exc, SyntaxError):  # which tells it
+        return ""
+    real = os.path.realpath(file)
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+        if os.path.realpath(frame.f_code.co_filename) == real
+    ]
+    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ promises the baseline of each and no more.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ __all__ = [
     "ExplainingAgent",
     "client_name",
     "explanation",
+    "remedies",
     "restart_needed",
     "unknown_abilities",
 ]
@@ -53,10 +55,17 @@ _REMEDIES: Final = {
     "no such file": "Correct the path; a relative one begins at the chain file. That of the chain "
     "file itself begins where the editor starts the agent: make it absolute in the editor's "
     "settings.",
+    "ModuleNotFoundError": "Install the module where acp-conductor is installed, whose interpreter "
+    f"plugins run with: `{sys.executable} -m pip install …`.",
+    "no installed package has": "`acp-conductor components` lists what is installed. A package of "
+    f"yours goes where acp-conductor is: `{sys.executable} -m pip install …`. A class in a file "
+    "needs no package: `use: ./file.py:Class`.",
     "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
     "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
     "`start_timeout`.",
     "is it an agent rather than a proxy": "Write it below `agent:`, or name the proxy's command.",
+    "is it an agent, and": "Write a proxy below `proxies:`. Some agents need an argument to speak "
+    "ACP, such as `--acp`.",
     "is it a program that speaks ACP": "Name a command that speaks ACP on stdin and stdout; some "
     "programs need an argument for it, such as `--acp`.",
     "Authentication required": "Log in with the agent's own program, in a terminal.",
@@ -185,6 +194,11 @@ def explanation(
     )
 
 
+def remedies(said: str) -> list[str]:
+    """What to try, by the text of the error of a failed start."""
+    return [remedy for part, remedy in _REMEDIES.items() if part in said]
+
+
 def restart_needed(reason: str) -> str:
     """What is said to prompts when the chain starts by now, but not for this client."""
     return f"**acp-conductor: the chain starts now, but {reason}.**\n\n{RESTART}."
@@ -221,7 +235,7 @@ def _facts(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remedies(said: str) -> Iterator[str]:
-    yield from (f"- {remedy}" for part, remedy in _REMEDIES.items() if part in said)
+    yield from (f"- {remedy}" for remedy in remedies(said))
 
 
 def _next_try(file: str | None) -> Iterator[str]:

@@ -254,6 +254,38 @@ def test_a_component_that_does_not_start(run, chain_file):
     ]
 
 
+def test_a_failed_start_is_told_once_in_lines_and_with_what_to_try(run, chain_file, tmp_path):
+    (tmp_path / "mine.py").write_text("import attrs\nimport not_there_at_all\n")
+    path = chain_file(
+        "proxies:\n  - use: context\n    with: {fils: [a]}\n  - use: ./mine.py:Mine\n"
+        "agent: {use: test-agent}\n"
+    )
+
+    result = run("prompt", path, "hello")
+
+    assert result.returncode == 3
+    shown = result.stderr.splitlines()
+    assert shown[:6] == [
+        "error: initialize: component 'context' did not start: its options are wrong (-32603)",
+        f"  {path}:4:12: error: unknown option `fils`",
+        "     |     with: {fils: [a]}",
+        "     |            ^^^^",
+        "  help: did you mean `files`?",
+        f"  component 'Mine' did not start: {tmp_path}/mine.py cannot be imported: "
+        "ModuleNotFoundError: No module named 'not_there_at_all' (mine.py, line 2)",
+    ]
+    assert shown[-1].startswith("  try: Install the module where acp-conductor is installed")
+    assert "the chain did not start" not in result.stderr
+
+
+def test_a_failed_start_is_in_the_log_that_is_asked_for(run, chain_file):
+    path = chain_file("agent: {run: [sh, -c, 'exit 7']}\n")
+
+    result = run("--log", "error", "prompt", path, "hello")
+
+    assert "the chain did not start" in result.stderr
+
+
 def test_an_agent_that_crashes(run):
     result = run("--log", "off", "prompt", "--", AGENT, "say bye\nlog a hint\nexit 4")
 

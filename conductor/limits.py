@@ -20,8 +20,7 @@ class Limits(msgspec.Struct, frozen=True):
     max_buffered_bytes: int = 48 * 1024 * 1024
     """What may wait for peers that do not read, in bytes, all together: each has an equal share,
     and whoever writes to one whose share is full is not read, not even a proxy. With what it takes
-    to hold that, the conductor stays under 64 MiB, and 6 MiB more for each proxy that is a program
-    and gets large messages that it does not send on (`connection.echoes`)."""
+    to hold that, the conductor stays under 64 MiB."""
     max_sessions: int = 10_000
     """Open sessions of one connection; one more is refused."""
     max_mcp_connections: int = 64

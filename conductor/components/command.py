@@ -180,7 +180,6 @@ class CommandComponent(Component):
             far_end.transport,
             self.wire,
             self.host.flusher,
-            sends_on=self.role == "proxy",
             limits=limits,
         )
         self._life = Life(

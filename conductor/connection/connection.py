@@ -15,7 +15,6 @@ import attrs
 from msgspec import UNSET
 
 from conductor.connection.calls import BatchAnswer, Call
-from conductor.connection.echoes import LARGE, Echoes
 from conductor.connection.outbox import Outbox
 from conductor.connection.runs import Run, cut
 from conductor.errors import ConnectionClosed
@@ -84,14 +83,12 @@ class Connection:
     """The state of one peer.
 
     `answers_malformed`: a client is told what it did wrong, a component's noise is not answered.
-    `sends_on`: most of what the peer gets comes back from it, for it is a proxy.
     """
 
     transport: Transport
     receiver: Receiver
     flusher: Flusher
     answers_malformed: bool = False
-    sends_on: bool = False
     limits: Limits = attrs.field(factory=Limits)
 
     outbox: Outbox = attrs.field(factory=Outbox, init=False)
@@ -118,8 +115,6 @@ class Connection:
 
     def __attrs_post_init__(self) -> None:
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
-        if self.sends_on:
-            self.outbox.echoes = Echoes()
 
     # -- what the peer sends ------------------------------------------------------------------
 
@@ -137,8 +132,7 @@ class Connection:
             return False
         block = blocks[0]
         if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
-            echoes = self.outbox.echoes if len(block) > LARGE else None
-            self._take(decode(block) if echoes is None else echoes.decode(block), block)
+            self._take(decode(block), block)
             return self._batch is not None and self.route_step()
         self._unrouted = _parts(blocks)
         return self.route_step()

@@ -13,7 +13,6 @@ from typing import Final
 
 import attrs
 
-from conductor.connection.echoes import Echoes
 from conductor.messages import Payload
 
 __all__ = ["Outbox"]
@@ -28,13 +27,11 @@ WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 class Outbox:
     """`size` is the number of bytes that the peer has not taken, as of the last `flush`.
 
-    `fresh` are the pieces of lines that were added since; nothing of them is written yet. `echoes`
-    is told of large ones.
+    `fresh` are the pieces of lines that were added since; nothing of them is written yet.
     """
 
     size: int = 0
     fresh: list[bytes | Payload] = attrs.field(factory=list)
-    echoes: Echoes | None = None
     _backlog: deque[memoryview] = attrs.field(factory=deque)
 
     def flush(self, write_now: WriteNow) -> bool:
@@ -42,8 +39,6 @@ class Outbox:
         if self.fresh:
             fresh, self.fresh = self.fresh, []
             if len(fresh) <= _MAX_PIECES and sum(map(len, fresh)) > _LARGE * len(fresh):
-                if self.echoes is not None:
-                    self.echoes.sent(fresh)
                 self._queue(fresh)
             else:
                 joined = b"".join(fresh)
@@ -67,7 +62,6 @@ class Outbox:
         self.fresh.clear()
         self._backlog.clear()
         self.size = 0
-        self.echoes = None
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self._backlog)

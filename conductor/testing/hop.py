@@ -138,7 +138,6 @@ class MemoryHop(Component):
             ours,
             self.wire,
             self._host.flusher,
-            sends_on=self.role == "proxy",
             limits=self._host.limits,
         )
         self.initialization.connected()

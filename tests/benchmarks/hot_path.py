@@ -66,8 +66,7 @@ class Chain:
         for proxy in self.proxies:
             proxy.speak("proxy")
         for wire in self.wires:
-            sends_on = wire.role == "proxy"
-            wire.connection = Connection(Pipe(), wire, self.flusher, sends_on=sends_on)
+            wire.connection = Connection(Pipe(), wire, self.flusher)
         for here, there in zip(self.wires, self.wires[1:], strict=False):
             link(here.wrapped or here.plain, there.plain)
 

@@ -31,6 +31,7 @@ _OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Which options carry an action out, the best first: never more is allowed than the rule says."""
 _CHANGES_FILES: Final = ("edit", "delete", "move")
+_BUILT_IN: Final = ("diff", "terminal")
 _LONGEST: Final = 65_536
 """Characters of a command or title that a rule may allow."""
 
@@ -53,6 +54,8 @@ class Call:
     commands: Commands
     paths: NamedPaths
     tool: Identity
+    may_be_mcp: bool
+    """Whether it may be a call of an MCP tool, if the tool is not sure."""
     cwd: str
     session: str
     agent: str
@@ -83,6 +86,7 @@ class Call:
             commands=run,
             paths=named_paths(call, cwd, run.file_words()),
             tool=identify(table, said, declared),
+            may_be_mcp=_may_be_mcp(table, kind, run, call.get("content")),
             cwd=cwd,
             session=session,
             agent=agent,
@@ -195,11 +199,9 @@ class Rule:
             certainty = call.tool.matches(self.mcp_tool, allows=self.allows)
             told = "" if certainty == "no" else f"the tool may be {call.tool}"
             return Verdict(certainty, told)
-        if not self.allows and not call.tool.hints_at(self.mcp_tool):
-            # MCP tools are of kind `other` for most agents, and `execute` for some.
-            runs_a_command = call.kind == "execute" and call.commands.texts
-            if call.kind not in ("other", "execute") or runs_a_command:
-                return _NO
+        is_other = not call.may_be_mcp or call.tool.excludes(self.mcp_tool)
+        if not self.allows and is_other and not call.tool.hints_at(self.mcp_tool):
+            return _NO
         return Verdict("maybe", "the agent does not say for certain which tool it is")
 
     def _path(self, call: Call) -> Verdict:
@@ -263,6 +265,8 @@ class Rule:
     def _covers_the_rest(self, call: Call) -> Verdict:
         """What the call does besides what the rule names."""
         runs = self.command is not None or bool(self.argv)
+        if call.tool.is_mcp and not self.mcp_tool and (runs or self.path):
+            return Verdict("no", f"it is the MCP tool {call.tool}, and the rule does not name it")
         if self.kind or self.path or self.title is not None:
             more = call.kinds - {call.kind, *self.kind} - ({"execute"} if runs else set())
             if call.kind == "execute" and not self.kind and not runs:
@@ -373,6 +377,20 @@ def _evident_kinds(kind: str, run: Commands, content: Any) -> Iterator[str]:
     is_diff = any(isinstance(part, Mapping) and part.get("type") == "diff" for part in parts)
     if is_diff and kind not in _CHANGES_FILES:
         yield "edit"
+
+
+def _may_be_mcp(table: ToolTable, kind: str, run: Commands, content: Any) -> bool:
+    """Whether a call may be one of an MCP tool, if nothing names the tool for sure.
+
+    Agents make diffs and terminals for built-in tools only. For the rest it is known of some
+    agents which kinds MCP tools have; a call of any other agent may be one.
+    """
+    parts = content if isinstance(content, list) else []
+    if any(isinstance(part, Mapping) and part.get("type") in _BUILT_IN for part in parts):
+        return False
+    if table.mcp_kinds is None:
+        return True
+    return kind in table.mcp_kinds and not (kind == "execute" and run.texts)
 
 
 def _options_and_operands(words: Sequence[str]) -> tuple[list[str], list[str]]:

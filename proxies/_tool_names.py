@@ -35,6 +35,8 @@ Certainty: TypeAlias = Literal["no", "maybe", "yes"]
 
 _LONGEST: Final = 300
 """Characters of a name that is still taken apart."""
+_CUT: Final = 40
+"""Characters of a name that an agent may have cut."""
 _NUMBERED: Final = re.compile(r"(.+)-[0-9]{1,6}")
 
 
@@ -154,6 +156,13 @@ class Identity:
 
     tools: tuple[Tool, ...] = ()
     sure: bool = False
+    name: str | None = None
+    """What the protocol's member `name` says, if the tool is not sure: the agent's name for it."""
+
+    @property
+    def is_mcp(self) -> bool:
+        """Whether it is known to be a tool of an MCP server."""
+        return self.sure and any(each.is_mcp for each in self.tools)
 
     def matches(self, globs: Sequence[str], *, allows: bool) -> Certainty:
         """Whether a tool that is sure is of these globs; no glob allows a built-in tool."""
@@ -163,6 +172,15 @@ class Identity:
     def hints_at(self, globs: Sequence[str]) -> bool:
         """Whether anything that was said of the tool, sure or not, matches a glob."""
         return any(each.matches(globs) != "no" for each in self.tools)
+
+    def excludes(self, globs: Sequence[str]) -> bool:
+        """Whether the agent's name for the tool contains no tool's name of these globs, however it
+        is put together with the server's."""
+        if not self.name or len(self.name) > _CUT:
+            return False
+        names = (glob.rpartition("/")[2] for glob in globs)
+        plain = _plain(self.name).lower()
+        return not any(fnmatch.fnmatchcase(plain, f"*{_plain_glob(name)}*") for name in names)
 
     def __str__(self) -> str:
         names = {each.texts[0] if each.texts else "/".join(each.servers) for each in self.tools}
@@ -175,16 +193,22 @@ class ToolTable:
 
     tools: Sequence[Naming] = ()
     questions: Sequence[Question] = ()
+    mcp_kinds: frozenset[str] | None = None
+    """Kinds of calls that may be MCP tools although nothing names the tool for sure; None for any,
+    also for one with a command."""
 
     @classmethod
     def of(cls, entries: Iterable[Mapping[str, Any]], agent: str) -> ToolTable:
         tools: list[Naming] = []
         questions: list[Question] = []
+        mcp_kinds: frozenset[str] | None = None
         for entry in entries:
             if fnmatch.fnmatchcase(agent.lower(), entry["agent"]):
                 tools += [_naming(one) for one in entry.get("tools") or ()]
                 questions += [Question(**one) for one in entry.get("questions") or ()]
-        return cls(tools, questions)
+                if "mcp_kinds" in entry:
+                    mcp_kinds = (mcp_kinds or frozenset()) | {*entry["mcp_kinds"]}
+        return cls(tools, questions, mcp_kinds)
 
     def about(self, said: Evidence) -> tuple[About, ...]:
         """What a request can be about: one thing, or several if the model may have written it."""
@@ -207,7 +231,8 @@ def identify(table: ToolTable, said: Evidence, declared: Sequence[str]) -> Ident
         if found and naming.sure and (not naming.declared or _one_declared(found)):
             return Identity(tuple(found), sure=True)
         hints += found
-    return Identity(tuple(dict.fromkeys(hints)))
+    name = said.at("asked.name") or said.at("announced.name")
+    return Identity(tuple(dict.fromkeys(hints)), name=name if isinstance(name, str) else None)
 
 
 def _one_declared(tools: Sequence[Tool]) -> bool:
@@ -273,6 +298,11 @@ def _of_server(
 
 def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "_", name)
+
+
+def _plain_glob(glob: str) -> str:
+    """A glob for names as `_plain` makes them; one with a set of characters is for any."""
+    return "*" if "[" in glob else re.sub(r"[^A-Za-z0-9*?]", "_", glob).lower()
 
 
 def _of_any(globs: Sequence[str], server: str) -> Certainty:

@@ -96,6 +96,8 @@ class ComponentError(ConductorError):
         """What happens next, where it is known."""
         self.is_last = False
         """Whether the chain ends with it."""
+        self.loses_sessions = False
+        """Whether it is an agent that is restarted and cannot take up sessions again."""
 
     def data(self) -> dict[str, Any]:
         """What the `data` member of a JSON-RPC error says about this failure."""

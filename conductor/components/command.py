@@ -34,6 +34,7 @@ from conductor.components.restoring import (
     initialize_again,
     restore_agent,
     restore_proxy,
+    ways_back,
 )
 from conductor.components.stderr import Allowance
 from conductor.connection.calls import Call
@@ -186,7 +187,7 @@ class CommandComponent(Component):
             far_end, connection, self.host.flusher, self._stop, self._finished, self._log
         )
         self.wire.connection = connection
-        self.wire.succeeded = self._life.stderr.forget
+        self.wire.succeeded = self._life.succeeded
         if self.spec.stdin_head:
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()
@@ -293,6 +294,9 @@ class CommandComponent(Component):
             return
         decision: Decision = self.contract.after_failure(trio.current_time(), random.random())
         error.next, error.is_last = str(decision), isinstance(decision, EndChain)
+        if self.role == "agent" and isinstance(decision, Restart):
+            answer = self.initialization.result
+            error.loses_sessions = answer is not None and not ways_back(answer)
         told = {"error": str(error), "next": str(decision)}
         self._log.error("component failed", **{**error.untold(), **told})
         if self._cancels is not None:

@@ -47,6 +47,9 @@ class FarEnd(Protocol):
     async def read_stderr(self) -> bytes:
         """The next bytes of its stderr; `b""` at the end."""
 
+    def stderr_waiting(self) -> int:
+        """Bytes of its stderr that are written and not read yet."""
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all of a process; SIGTERM and SIGKILL cut a connection."""
 

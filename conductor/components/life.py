@@ -47,6 +47,11 @@ class Life:
         """For people, as one says it of a component."""
         return self.cause or self.far_end.status or "ended"
 
+    def succeeded(self) -> None:
+        """What it wrote to stderr until now explains no later failure, also where it is not read
+        yet: stdout may be read first."""
+        self.stderr.forget(self.far_end.stderr_waiting())
+
     def end(self, cause: str) -> None:
         """It has failed: kill it. The first cause is the one that is told."""
         self.cause = self.cause or cause

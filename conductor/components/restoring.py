@@ -26,7 +26,7 @@ from conductor.routing.recollection import Recollection, SetUp
 from conductor.routing.restarting import from_members, marked, members_of
 from conductor.routing.wire import Wire
 
-__all__ = ["NotRestored", "initialize_again", "restore_agent", "restore_proxy"]
+__all__ = ["NotRestored", "initialize_again", "restore_agent", "restore_proxy", "ways_back"]
 
 _NOT_KEPT: Final = "its set-up is not kept any more (max_session_log_bytes)"
 
@@ -118,7 +118,7 @@ async def restore_agent(
     Raises `ConnectionClosed` and `NotRestored`.
     """
     asking = Asking(wire)
-    methods = _ways_back(answer)
+    methods = ways_back(answer)
     lost = []
     for session, set_up in list(recollection.sessions.items()):
         if set_up.params is None:
@@ -145,7 +145,7 @@ async def _ask(asking: Asking, method: str, params: bytes, seconds: float) -> No
     raise NotRestored(f"did not answer {method} within {seconds:g} s (start_timeout)")
 
 
-def _ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
+def ways_back(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """How an agent takes up a session that it does not hold, by its answer to `initialize`."""
     if answer.get("protocolVersion") == 2:
         return ("session/resume",)  # every agent of version 2 has it (RFD v2 required methods)

@@ -65,6 +65,8 @@ class StderrTail:
 
     _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
+    _passed_over: int = attrs.field(default=0, init=False)
+    """Bytes of what comes next that are not kept."""
     _partial: bytes = attrs.field(default=b"", init=False)
     _allowance: Allowance = attrs.field(factory=lambda: Allowance(_LOG_RATE), init=False)
 
@@ -85,10 +87,11 @@ class StderrTail:
             del lines[_LINES:]
         return [text for line in lines if (text := _readable(line))]
 
-    def forget(self) -> None:
-        """What was kept belongs to something that went well, and explains no later failure."""
+    def forget(self, coming: int = 0) -> None:
+        """What was kept, and so many bytes of what comes next, are of something that went well."""
         self._chunks.clear()
         self._size = 0
+        self._passed_over = coming
 
     def end(self) -> list[str]:
         """The last line, where it had no newline."""
@@ -106,6 +109,11 @@ class StderrTail:
         return tuple(line for line in lines if line)[-_SHOWN_LINES:]
 
     def _keep(self, chunk: bytes) -> None:
+        over = min(self._passed_over, len(chunk))
+        self._passed_over -= over
+        chunk = chunk[over:]
+        if not chunk:
+            return
         self._chunks.append(chunk)
         self._size += len(chunk)
         while self._size - len(self._chunks[0]) >= _KEPT_BYTES:

@@ -79,6 +79,9 @@ class RemoteLink:
         """There is none."""
         return b""
 
+    def stderr_waiting(self) -> int:
+        return 0
+
     def signal(self, number: signal.Signals) -> None:
         """What would end a process cuts the connection."""
         if number in (signal.SIGTERM, signal.SIGKILL):

@@ -49,6 +49,8 @@ class Failure(msgspec.Struct, frozen=True):
 def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
     """Whether a prompt is lost by a failure, and what to do."""
     todo = "look at what was done, then send it again" if delivered else "send it again"
+    if error.loses_sessions:
+        todo += ", in a new session: the agent cannot take this one up again"
     if error.is_last:
         todo = f"start the agent again; {todo}"
     follows = f" What happens now: {error.next}." if error.next else ""

@@ -8,9 +8,12 @@ elsewhere the end of its stdin and the `guard` have to do.
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import signal
+import sys
+import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -58,6 +61,15 @@ class Child:
                     return os.read(self._stderr_fd, CHUNK)
         except (OSError, trio.ClosedResourceError):
             return b""
+
+    def stderr_waiting(self) -> int:
+        """Bytes of its stderr that are written and not read yet."""
+        waiting = bytearray(4)
+        try:
+            fcntl.ioctl(self._stderr_fd, termios.FIONREAD, waiting)
+        except (OSError, ValueError):  # closed
+            return 0
+        return int.from_bytes(waiting, sys.byteorder)
 
     async def wait(self) -> str:
         """Wait for its end, end what it started too, and return how it ended, for people."""

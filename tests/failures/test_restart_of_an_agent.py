@@ -90,6 +90,19 @@ def test_a_resume_that_is_refused_is_followed_by_a_load(run_chain):
     assert editor.leave() == 0
 
 
+def test_the_error_says_so_where_the_agent_cannot_take_up_the_session(run_chain):
+    editor = run_chain(agent("--stderr-bytes", 0))
+    editor.open()
+
+    error = error_of(editor.answer(editor.prompt("die 3")))
+
+    assert error["message"].endswith(
+        "What to do: look at what was done, then send it again, in a new session: the agent cannot "
+        "take this one up again."
+    )
+    assert editor.leave() == 0
+
+
 @pytest.mark.parametrize("flags", [[], ["--back", "load", "--refuse-back"]])
 def test_a_lost_session_is_answered_honestly_once_and_can_be_made_anew(run_chain, flags):
     editor = run_chain(agent(*flags, "--stderr-bytes", 0), proxy("p"))

@@ -45,6 +45,16 @@ def test_only_lines_since_the_last_success_are_shown():
     assert tail.last_lines() == ("after",)
 
 
+def test_what_was_written_before_the_success_and_is_read_after_it_is_not_shown():
+    tail = StderrTail()
+    tail.forget(len(b"before\nbefore, too\n"))
+
+    assert tail.feed(b"before\n", 0.0) == ["before"]
+    tail.feed(b"before, too\nafter\n", 0.0)
+
+    assert tail.last_lines() == ("after",)
+
+
 def test_a_very_long_line_is_cut():
     tail = StderrTail()
 

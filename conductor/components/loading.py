@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
-from functools import reduce
+from collections.abc import Iterable, Mapping
+from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
 from conductor.chainfile import structure_options
 from conductor.chainfile.model import Component as Spec
-from conductor.components.announced import GROUP, announced
 from conductor.errors import ChainFileError, StartError, describe
 from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.importing import importing_plugin
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 __all__ = [
+    "GROUP",
     "WrongOptions",
     "class_for",
     "entry_points",
@@ -31,6 +30,10 @@ __all__ = [
     "load_class",
     "make_plugin",
 ]
+
+
+GROUP: Final = "conductor.components"
+"""The entry-point group in which packages announce their components."""
 
 
 def make_plugin(spec: Spec) -> Plugin:
@@ -98,28 +101,29 @@ def _load_class(spec: Spec) -> type[Plugin]:
     return found
 
 
-def entry_points() -> dict[str, EntryPoint]:
-    """Everything that installed packages announce, by name, wherever they are."""
+@cache
+def entry_points() -> Mapping[str, EntryPoint]:
+    """The components of installed packages, by name. Of two with one name, the one whose package
+    is earlier on `sys.path`. Read once: a server would do it for every client."""
     from importlib import metadata
 
-    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+    found: dict[str, EntryPoint] = {}
+    for point in metadata.entry_points(group=GROUP):
+        found.setdefault(point.name, point)
+    return found
 
 
 def _from_entry_point(spec: Spec, name: str) -> object:
-    value = announced().get(name)
-    if value is None:
-        points = entry_points()
-        if name not in points:
-            raise _error(
-                spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
-            )
-        value = points[name].value
-    module, _, attributes = value.partition(":")
+    points = entry_points()
+    if name not in points:
+        raise _error(
+            spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
+        )
     try:
         with importing_plugin():
-            return reduce(getattr, attributes.split("."), importlib.import_module(module))
+            return points[name].load()
     except BaseException as exc:
-        raise _error(spec, f"{value} cannot be imported: {describe(exc)}") from exc
+        raise _error(spec, f"{points[name].value} cannot be imported: {describe(exc)}") from exc
 
 
 def _from_file(spec: Spec, path: str, class_name: str) -> object:

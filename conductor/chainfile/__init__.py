@@ -2,33 +2,29 @@
 
     bytes ─document─▶ data + places ─structure─▶ typed values ─loader─▶ ChainFile
 
-Importing this package imports nothing else: what of a file is started at once (`glance`) is to be
-known before msgspec is there. PyYAML and cattrs are imported when a file is loaded.
+PyYAML and cattrs are imported when a file is loaded.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
-TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that a program can start in
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import Any, TypeVar
+from conductor.chainfile.model import (
+    ChainFile,
+    Component,
+    Limits,
+    Restarts,
+    Tls,
+    ValuePath,
+    Written,
+)
+from conductor.chainfile.places import Place
+from conductor.chainfile.problems import Problem
 
-    from conductor.chainfile.model import (
-        ChainFile,
-        Component,
-        Limits,
-        Restarts,
-        Tls,
-        ValuePath,
-        Written,
-    )
-    from conductor.chainfile.places import Place
-    from conductor.chainfile.problems import Problem
-
-    _T = TypeVar("_T")
+_T = TypeVar("_T")
 
 __all__ = [
     "ChainFile",
@@ -43,21 +39,6 @@ __all__ = [
     "load",
     "structure_options",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The classes, imported when somebody wants one (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from conductor.chainfile import model, places, problems
-
-    module = {"Place": places, "Problem": problems}.get(name, model)
-    globals()[name] = found = getattr(module, name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
 
 
 def load(

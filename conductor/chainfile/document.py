@@ -17,19 +17,14 @@ from itertools import chain
 from typing import Any
 
 import attrs
+from yaml import MarkedYAMLError, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
 from conductor.chainfile.interpolation import expand, find_references
 from conductor.chainfile.model import ValuePath, Written
 from conductor.chainfile.nodes import MAX_DEPTH, NULL, TOO_DEEP, NodeLoader
 from conductor.chainfile.places import Place
 from conductor.chainfile.problems import Problem
-from conductor.chainfile.pyyaml import (
-    MarkedYAMLError,
-    Node,
-    ReaderError,
-    ScalarNode,
-    SequenceNode,
-)
 from conductor.chainfile.source import Source
 from conductor.errors import ChainFileError
 

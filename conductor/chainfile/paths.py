@@ -1,7 +1,4 @@
-"""Paths in chain files: relative to the file's directory, `~` is a home directory.
-
-Imports next to nothing: programs start before the rest of us is imported (`glance`).
-"""
+"""Paths in chain files: relative to the file's directory, `~` is a home directory."""
 
 from __future__ import annotations
 

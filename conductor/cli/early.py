@@ -1,28 +1,29 @@
-"""What happens before anything heavy is imported: wait for `initialize`, start the components.
+"""Start the components before what only the conductor needs is imported.
 
-Nothing is started before the client asks for it, and trio is not needed to wait: so the first bytes
-are read here, plainly. With `initialize` among them, the components are started at once, and start
-while the rest of us is imported. Whatever is unusual is left to the ordinary way, through click.
+The first bytes of the client are read with a plain `os.read`: no component is started before the
+client asks for it. With `initialize` among them, the programs of the chain are started at once, and
+start while trio and the rest are imported. Options, mistakes and other commands are left to click.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from conductor.log import LEVELS, configure
 from conductor.transport.inherited import first_bytes, open_missing_stdio
 
-TYPE_CHECKING = False  # as `typing` has it, which takes 3 ms that an agent can start in
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
-    from conductor.chainfile.glance import Program
-    from conductor.errors import ChainFileError
 
 __all__ = ["serve_plainly"]
+
+_Program = tuple[tuple[str, ...], dict[str, str], str | None]
+"""The argv, the whole environment and the working directory."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -42,79 +43,27 @@ def serve_plainly(arguments: list[str]) -> None:
         elif command == "agent":
             _serve_commands(words)
     finally:
-        _end_what_started()
+        _end_unclaimed()
 
 
 def _serve_file(path: str) -> None:
-    from conductor.cli.lean import import_composer, import_msgspec_and_trio
+    from conductor.chainfile import load
+    from conductor.errors import ChainFileError
 
-    import_composer()
     try:
-        if os.path.isfile(path) and _client_has_spoken():
-            chain = _read_while_programs_start(path)
-        else:
-            chain = _read_before_programs_start(path)
-    except _chain_file_error() as exc:
-        _end_what_started()
-        import_msgspec_and_trio()
+        chain = load(path, any_kind=True)
+    except ChainFileError as exc:
         from conductor.cli.serve_chain import serve_unusable
 
         serve_unusable(path, exc)
-    import_msgspec_and_trio()
+    if chain.agent is not None and _client_wants_to_start():
+        _start(_programs(chain))
     from conductor.cli.serve_chain import serve_file
 
     serve_file(chain)
 
 
-def _chain_file_error() -> type[ChainFileError]:
-    """Called when an exception is raised: to import the class takes the time of `typing`."""
-    from conductor.errors import ChainFileError
-
-    return ChainFileError
-
-
-def _read_before_programs_start(path: str) -> ChainFile:
-    """Somebody who tries out a file is told what is wrong with it before anything else."""
-    chain = _read(path)
-    if chain.agent is not None and _client_wants_to_start():
-        _start(_programs(chain))
-    return chain
-
-
-def _read_while_programs_start(path: str) -> ChainFile:
-    """To read a file with care takes 50 ms, which the start of programs hides."""
-    from conductor.chainfile.glance import programs
-
-    wanted = _client_wants_to_start()
-    if wanted:
-        _stand_guard()  # it changes the environment, with which programs are compared
-    glanced = programs(path, os.environ) if wanted else []
-    _start(glanced)
-    chain = _read(path)
-    _start_others(glanced, list(_programs(chain)) if wanted and chain.agent is not None else [])
-    return chain
-
-
-def _read(path: str) -> ChainFile:
-    from conductor.cli.lean import lean_imports
-
-    with lean_imports():
-        from conductor.chainfile import load
-
-        return load(path, any_kind=True)
-
-
-def _start_others(started: list[Program], programs: list[Program]) -> None:
-    """Start what is not started yet; if something was that should not have been, begin again."""
-    if all(started.count(program) <= programs.count(program) for program in started):
-        for program in started:
-            programs.remove(program)
-    else:
-        _end_what_started()
-    _start(programs)
-
-
-def _programs(chain: ChainFile) -> Iterator[Program]:
+def _programs(chain: ChainFile) -> Iterator[_Program]:
     for spec in chain.flat():
         if spec.run is not None and spec.ssh is None:
             yield spec.run, spec.environment(os.environ), spec.cwd
@@ -129,19 +78,10 @@ def _serve_commands(words: list[str]) -> None:
         return
     if _client_wants_to_start():
         _start((tuple(argv), {**os.environ, **env}, None) for argv, env in commands)
-    from conductor.cli.lean import import_msgspec_and_trio
-
-    import_msgspec_and_trio()
     from conductor.cli.arguments import parse_components
     from conductor.cli.serve_chain import serve
 
     serve(parse_components(words), mode="agent")
-
-
-def _client_has_spoken() -> bool:
-    import select
-
-    return bool(select.select([0], [], [], 0)[0])
 
 
 def _client_wants_to_start() -> bool:
@@ -155,32 +95,25 @@ def _client_wants_to_start() -> bool:
     return b'"initialize"' in first_bytes[0]
 
 
-def _start(programs: Iterable[Program]) -> None:
-    from conductor.transport.spawning import start_early
+def _start(programs: Iterable[_Program]) -> None:
+    from conductor.transport.guard import start_guard
+    from conductor.transport.spawning import adopt_orphans, start_early
 
-    _stand_guard()
+    adopt_orphans()
+    start_guard()
     for argv, env, cwd in programs:
         start_early(argv, env=env, cwd=cwd)
 
 
-def _stand_guard() -> None:
-    """Before the first program is started, so that nothing is left whenever we are killed."""
-    from conductor.transport.guard import start_guard
-    from conductor.transport.spawning import adopt_orphans
-
-    adopt_orphans()
-    start_guard()
-
-
 def _leave(number: int, frame: FrameType | None) -> None:
     """A signal before there is anything to stop in order."""
-    _end_what_started()
+    _end_unclaimed()
     sys.stderr.flush()
     os._exit(128 + number)
 
 
-def _end_what_started() -> None:
-    """Unless the chain has it, which ends it in its own way; and what that has started."""
+def _end_unclaimed() -> None:
+    """End what was started early and was not asked for by the chain, with its descendants."""
     spawning = sys.modules.get("conductor.transport.spawning")
     if hasattr(spawning, "end_early"):
         spawning.end_early()  # type: ignore[union-attr]

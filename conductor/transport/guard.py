@@ -1,6 +1,5 @@
 """A small process that ends what we started, should we be killed without a chance to do it.
 
-A component dies with us (PR_SET_PDEATHSIG), but not what it started in turn (`npx` starts `node`).
 The guard, a shell, reads the process groups of our children from a pipe whose other end only we
 hold. The end of the pipe is our end: then it kills these groups, and becomes `guard_process`, which
 kills whatever has our mark in its environment. A shell, because it takes 1 ms and 2 MB, where a
@@ -11,11 +10,11 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
 import os
+import subprocess
 import sys
 from contextlib import suppress
 
 from conductor.transport.descendants import forget_readers, has_reader, own_mark, report_to
-from conductor.transport.forking import fork_and_exec
 
 __all__ = ["start_guard"]
 
@@ -50,21 +49,28 @@ def start_guard() -> None:
 
 
 def _start() -> None:
-    null = os.open(os.devnull, os.O_RDWR)
     read, write = os.pipe()
     os.set_blocking(write, False)
     # The mark is an argument: in its environment, an outer conductor would take it for a leftover.
     argv = [_SHELL, "-c", _SCRIPT, "guard", sys.executable, "-I", "-S", _PROGRAM, own_mark()]
     env = {name: os.environ[name] for name in _FOR_THE_LOADER if name in os.environ}
-    stdio = [os.dup(fd) for fd in (read, null, null)]
     try:
-        pid = fork_and_exec(argv, env, "/", stdio, outlives_us=True)
+        guard = subprocess.Popen(
+            argv,
+            env=env,
+            cwd="/",
+            stdin=read,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
     except BaseException:
         os.close(write)
         raise
     finally:
-        for fd in (null, read, *stdio):
-            os.close(fd)
+        os.close(read)
+    guard.returncode = 0  # it is reaped with our descendants, not by `subprocess`
+    pid = guard.pid
 
     us = os.getpid()
 

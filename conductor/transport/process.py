@@ -1,9 +1,8 @@
 """A child process: its pipes as a transport, its end, and the end of everything it started.
 
 Every child leads a process group of its own, so that what it started in turn can be ended with it;
-on Linux, what left the group is found by a mark in its environment (`descendants`). There a child
-is told to die with us (PR_SET_PDEATHSIG), should we be killed without a chance to stop it;
-elsewhere the end of its stdin and the `guard` have to do.
+on Linux, what left the group is found by a mark in its environment (`descendants`). Should we be
+killed without a chance to stop it, the `guard` ends it.
 """
 
 from __future__ import annotations

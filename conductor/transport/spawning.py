@@ -1,4 +1,4 @@
-"""Starting a program: its process group, its pipes, its end when we are killed.
+"""Starting a program: its process group and its pipes.
 
 Apart from `process`, which waits for children, because this is wanted before trio is imported: at
 the first sign of `initialize` the components start, and while they do, we import the rest
@@ -7,18 +7,21 @@ the first sign of `initialize` the components start, and while they do, we impor
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from conductor.transport.descendants import (
     MARK,
     adopt_orphans,
+    child_reaped,
     child_started,
     kill_descendants,
     new_mark,
 )
-from conductor.transport.forking import fork_and_exec, kill_group
 
 __all__ = [
     "SpawnError",
@@ -85,7 +88,7 @@ def end_early() -> None:
     """End what was started early and nobody has asked for, with its process group."""
     while _early:
         spawned = _early.pop().spawned
-        kill_group(spawned.pid)
+        _kill_group(spawned.pid)
         for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
             os.close(fd)
 
@@ -111,7 +114,7 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
             ours.append(write if is_input else read)
             theirs.append(read if is_input else write)
             os.set_blocking(ours[-1], False)
-        pid = fork_and_exec(argv, {**env, MARK: mark}, cwd, theirs)
+        pid = _start(argv, {**env, MARK: mark}, cwd, theirs)
     except (OSError, ValueError) as exc:
         for fd in ours:
             os.close(fd)
@@ -121,6 +124,41 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
             os.close(fd)
     child_started(pid)
     return Spawned(pid, mark, *ours)
+
+
+def _start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdio: Sequence[int]
+) -> int:
+    """Start a program in a process group of its own, and return its process id.
+
+    `subprocess` looks for it on the PATH of `env` and gives it no other descriptors than `stdio`.
+    Raises `OSError`, or `ValueError` for what cannot be passed to a program.
+    """
+    if not argv[0]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    # A variable without a name may be in our own environment; a program cannot be given one.
+    variables = {name: value for name, value in env.items() if name}
+    stdin, stdout, stderr = stdio
+    child = subprocess.Popen(
+        argv,
+        env=variables,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        process_group=0,
+    )
+    child.returncode = 0  # its end is waited for in `process`: `subprocess` is not to reap it
+    return child.pid
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a child with its whole process group, and reap it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    child_reaped(pid)  # before its number is free
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def _take_stdio_numbers(taken: list[int]) -> None:

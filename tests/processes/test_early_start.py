@@ -43,17 +43,13 @@ def test_who_has_said_nothing_is_told_and_nothing_starts(chain):
     assert not (chain.parent / "started").exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is told by the end of its stdin")
-def test_who_has_asked_already_is_told_and_nothing_stays(chain):
+def test_a_client_that_has_asked_already_is_answered_and_nothing_starts(chain):
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
 
     assert done.returncode == 2
     assert json.loads(done.stdout)["result"]["agentInfo"]["name"] == "acp-conductor"
     assert "found `nonsense`" in done.stderr
-    started = chain.parent / "started"
-    if started.exists():
-        alive = [p for p in psutil.process_iter() if p.pid == int(started.read_text() or 0)]
-        assert psutil.wait_procs(alive, 30)[1] == []
+    assert not (chain.parent / "started").exists()
 
 
 @pytest.fixture
@@ -157,23 +153,6 @@ def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugi
     wait_gone(started_by(chain))
 
 
-def test_what_a_wrong_file_started_at_a_glance_ends_with_what_it_has_started(tmp_path):
-    chain = tmp_path / "chain.yaml"
-    away = f"setsid sh -c 'echo $$$$ >> {tmp_path}/pids; exec sleep 3600' &"
-    script = f"cd {tmp_path}; {away} sleep 3600 & echo $$! >> pids; echo $$$$ >> pids; wait"
-    chain.write_text(f"""version: 1
-agent:
-  run: [/bin/sh, -c, "{script}"]
-  start_timeout: nonsense
-""")
-    done = run(chain, input=json.dumps(INITIALIZE) + "\n")
-
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["result"]["agentInfo"]["name"] == "acp-conductor"
-    assert "nonsense" in done.stderr
-    wait_gone(started_by(chain))
-
-
 def test_a_chain_file_that_can_be_read_once_is_read_once(with_plugin, tmp_path):
     """As with `run <(make-a-chain)`."""
     text = with_plugin("").read_text()
@@ -204,7 +183,7 @@ agent:
     assert (tmp_path / "seen").read_text() == "none\n"
 
 
-def test_what_is_not_started_at_a_glance_is_started_once_all_the_same(with_plugin, tmp_path):
+def test_the_agent_of_a_nested_chain_starts_once(with_plugin, tmp_path):
     inner = with_plugin("").rename(tmp_path / "inner.yaml")
     chain = tmp_path / "chain.yaml"
     chain.write_text(f"""version: 1
@@ -218,26 +197,3 @@ agent:
     assert answer["id"] == 1
     assert "result" in answer
     assert (tmp_path / "starts").read_text() == "started\n"
-
-
-def test_what_was_started_and_is_not_in_the_chain_ends_before_what_is_starts(tmp_path):
-    program = """
-import os, sys
-from conductor.cli import early
-from conductor.transport import spawning
-glanced, wanted = [((sys.argv[1], "3600"), dict(os.environ), where) for where in (None, "/")]
-early._start([glanced])
-print(spawning._early[0].spawned.pid)
-early._start_others([glanced], [wanted])
-print([each.cwd for each in spawning._early])
-early._start_others([wanted], [wanted, wanted])
-print([each.cwd for each in spawning._early])
-early._end_what_started()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, "/bin/sleep"], capture_output=True, text=True, timeout=60
-    )
-    pid, *left = done.stdout.splitlines()
-
-    assert left == ["['/']", "['/', '/']"]
-    wait_gone([int(pid)])

@@ -21,6 +21,8 @@ import json
 import os
 import time
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ import trio
 from attrs.validators import gt, optional
 
 from conductor.log import get_logger
-from conductor.proxy import Proxy, on, per_session
+from conductor.proxy import Proxy, RequestError, on, per_session
 from proxies._commands import Announced, SlashCommand, SlashCommands, answer
 from proxies._rules import Action, Call, Decision, Rule, choose_option, decide
 from proxies._shapes import merge_tool_call, opened_session, permission_tool_call, update_of_kind
@@ -73,6 +75,12 @@ class Permissions(Proxy):
     _table: ToolTable = attrs.field(factory=lambda: tool_table(""), init=False)
 
     sessions = per_session(_Session)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """An audit file that cannot be written is found at the start, not at the first decision."""
+        self._write("")
+        yield
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Any) -> Any:
@@ -194,10 +202,20 @@ class Permissions(Proxy):
         }
         fields |= {"outcome": became, "dry_run": self.dry_run}
         log.info("permission decided", **fields)
-        if self.audit is not None:
-            line = json.dumps({"time": time.time(), **fields, **_details(call, decision)})
+        line = json.dumps({"time": time.time(), **fields, **_details(call, decision)})
+        self._write(line + "\n")
+
+    def _write(self, line: str) -> None:
+        """Append to the audit file. What is not written down is not decided: a request is refused,
+        and the agent told why."""
+        if self.audit is None:
+            return
+        try:
             with open(self.audit, "a", opener=_private, encoding="utf-8") as file:
-                file.write(line + "\n")
+                file.write(line)
+        except OSError as exc:
+            reason = f"permissions: the audit file {self.audit} cannot be written: {exc.strerror}"
+            raise RequestError(-32603, reason) from exc
 
 
 def _one_line(text: str) -> str:

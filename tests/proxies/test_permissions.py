@@ -139,6 +139,36 @@ async def test_a_person_who_answers_in_time_is_heard(chain, virtual_clock):
     assert answer == selected("once")
 
 
+async def test_an_audit_file_that_cannot_be_written_is_found_at_the_start(chain, tmp_path):
+    file = tmp_path / "none" / "audit.jsonl"
+
+    async with chain(Permissions([Rule("deny")], audit=file), FakeAgent()) as client:
+        with pytest.raises(RequestError, match=r"audit file .*none/audit.jsonl cannot be written"):
+            await client.initialize()
+
+
+async def test_a_decision_that_cannot_be_written_down_is_refused_with_the_reason(chain, tmp_path):
+    file = tmp_path / "there" / "audit.jsonl"
+    file.parent.mkdir()
+    refused = []
+
+    async def ask(session):
+        file.unlink()
+        file.mkdir()
+        params = {"sessionId": session, "options": OPTIONS, "toolCall": {"toolCallId": "c1"}}
+        with pytest.raises(RequestError) as error:
+            await agent.endpoint.request("session/request_permission", params)
+        refused.append(error.value.message)
+
+    agent = FakeAgent(turns=[[ask]])
+    async with chain(Permissions([Rule("allow_once")], audit=file), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    (message,) = refused
+    assert message == f"permissions: the audit file {file} cannot be written: Is a directory"
+
+
 async def test_every_decision_is_a_line_in_the_audit_file(chain, tmp_path):
     file = tmp_path / "audit.jsonl"
     await decide(chain, Permissions([Rule("deny")], audit=file), READ)

@@ -72,6 +72,8 @@ class Answering(Exchange):
             await self.refuse(principal)
             return
         self.principal = principal
+        self.app.charge(self.headers, self.peer)
+        await self.app.turn()
         handler = {"POST": self._post, "GET": self._get, "DELETE": self._delete}.get(method)
         if handler is None:
             await self.refuse(Refusal(405, "Method Not Allowed", (("allow", _METHODS),)))

@@ -24,6 +24,7 @@ from conductor.server.forwarding import COOKIE, Forwarding, cookie_of
 from conductor.server.peeking import Peeked, headers_of
 from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
 from conductor.server.returning import Arrival, arrive
+from conductor.server.shares import PAYER
 from conductor.server.sockets import AsgiSocket, carry
 from conductor.server.streamable import Streamable
 from conductor.server.unfinished import Unfinished
@@ -55,6 +56,21 @@ class App:
             ).answer()
         elif scope["type"] == "websocket":
             await self._websocket(peer, scope, receive, send)
+
+    # -- shares of the loop ------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Wait until the connection of this task may use the loop (`shares`)."""
+        payer = PAYER.get()
+        if payer is not None:
+            await self.clients.shares.turn(payer.account)
+
+    def charge(self, headers: Mapping[str, str], peer: Peer) -> None:
+        """From now on the connection of this task is its principal's."""
+        principal, payer = self.access.principal(headers, peer), PAYER.get()
+        if payer is not None and not isinstance(principal, Refusal):
+            owner = Owner(principal, peer.address)
+            payer.account = self.clients.shares.account(owner.counted_as)
 
     # -- WebSocket ---------------------------------------------------------------------------------
 

@@ -38,7 +38,8 @@ from conductor.server.bounds import Bounds, Patience
 from conductor.server.certificates import NoName, name_in
 from conductor.server.exchange import encoded
 from conductor.server.failures import place_of
-from conductor.server.peeking import Peeked, asks_for_websocket
+from conductor.server.peeking import Peeked, asks_for_websocket, headers_of
+from conductor.server.shares import PAYER, Payer
 from conductor.server.sockets import TrioSocket, carry
 from conductor.server.unfinished import Unfinished
 
@@ -100,8 +101,11 @@ class Doorman:
     async def _take_in(self, stream: trio.SocketStream, address: str) -> None:
         self._open[stream] = address
         self._counts[address] += 1
+        payer = Payer(self.app.clients.shares.account(address))
+        PAYER.set(payer)
         try:
             _watch_by_tcp(stream.socket, self.patience)
+            await self.app.turn()
             await self._speak(stream, address)
         except Exception as exc:
             # h2 and hypercorn have more ways to say that a peer is gone than they document.
@@ -115,12 +119,12 @@ class Doorman:
                 del self._counts[address]
 
     async def _speak(self, stream: trio.SocketStream, address: str) -> None:
-        peeked = Peeked(stream)
+        peeked = Peeked(stream, self.app.turn)
         certificate = None
         with trio.move_on_after(self.patience.headers) as patience:
             if self.tls is not None:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
-                peeked = Peeked(secured)
+                peeked = Peeked(secured, self.app.turn)
                 await self._shake_hands(secured, address)
                 certificate = self._name_in_certificate(secured, address)
             if self.tls is None or secured.selected_alpn_protocol() != "h2":
@@ -134,6 +138,8 @@ class Doorman:
             secure=self.tls is not None,
         )
         if asks_for_websocket(peeked.head):
+            self.app.charge(join_headers(headers_of(peeked.head)), peer)
+            await self.app.turn()
             if not await self.app.forwards(peeked, peer):
                 await self._websocket(peeked, peer, stream)
         else:

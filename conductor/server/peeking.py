@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
+
+from conductor.server.shares import at_once
 
 __all__ = ["Peeked", "asks_for_websocket", "headers_of"]
 
@@ -14,10 +17,16 @@ _PIECE: Final = 65536
 
 
 class Peeked(trio.abc.HalfCloseableStream):
-    """`stream`, with what was peeked still to come. `moved` is when bytes last passed."""
+    """`stream`, with what was peeked still to come. `moved` is when bytes last passed; `turn` is
+    awaited before more is read."""
 
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
+        turn: Callable[[], Awaitable[None]] = at_once,
+    ) -> None:
         self._stream = stream
+        self._turn = turn
         self._pending = b""
         self.head = b""
         self.moved = trio.current_time()
@@ -42,6 +51,7 @@ class Peeked(trio.abc.HalfCloseableStream):
             most = max_bytes or len(self._pending)
             data, self._pending = self._pending[:most], self._pending[most:]
             return data
+        await self._turn()
         data = bytes(await self._stream.receive_some(max_bytes or _PIECE))
         self.moved = trio.current_time()
         return data

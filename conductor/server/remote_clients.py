@@ -12,6 +12,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from typing import Final, Literal
 
 import attrs
@@ -27,6 +28,7 @@ from conductor.server.bounds import Bounds, Patience
 from conductor.server.directory import Directory
 from conductor.server.failures import place_of
 from conductor.server.owning import Owners, guard
+from conductor.server.shares import PAYER, Payer, Shares
 from conductor.server.turns import WatchedLines
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
@@ -126,7 +128,9 @@ class RemoteClient:
     def come_back(self) -> None:
         """It is there again: its chain goes on with it."""
         theirs, ours = memory_pair()
-        self.lines, self.parked = WatchedLines(ours, running=self.lines.running), False
+        lines = self.lines
+        self.lines = WatchedLines(ours, running=lines.running, turn=lines.turn)
+        self.parked = False
         self.chain.take_back(theirs)
 
     def heard(self) -> None:
@@ -147,6 +151,7 @@ class RemoteClients:
     make_chain: Callable[[Transport], Chain]
     bounds: Bounds = attrs.field(factory=Bounds)
     patience: Patience = attrs.field(factory=Patience)
+    shares: Shares = attrs.field(factory=Shares)
     directory: Directory | None = None
     """Where the other nodes look up what is here."""
     draining: bool = attrs.field(default=False, init=False)
@@ -189,6 +194,7 @@ class RemoteClients:
             return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
         if len(self.by_id) >= self.bounds.clients and not self._end_longest_cut():
             return Refusal(503, "too many clients", (("retry-after", "5"),))
+        account = self.shares.account(owner.counted_as)
         theirs, ours = memory_pair()
         self._last_number += 1
         client = RemoteClient(
@@ -196,7 +202,7 @@ class RemoteClients:
             id=secrets.token_urlsafe(24),
             owner=owner,
             profile=profile,
-            lines=WatchedLines(ours),
+            lines=WatchedLines(ours, turn=partial(self.shares.turn, account)),
             chain=self.make_chain(theirs),
         )
         if self.directory is not None:
@@ -244,6 +250,7 @@ class RemoteClients:
             client.lines.close()
 
     async def _run(self, client: RemoteClient) -> None:
+        PAYER.set(Payer(self.shares.account(client.owner.counted_as)))
         try:
             async with background() as nursery:
                 if client.carrier is not None:

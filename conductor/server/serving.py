@@ -142,8 +142,8 @@ async def open_server(
 ) -> AsyncIterator[Server]:
     """Serve for as long as the block lasts. Raises `OSError` where it cannot listen."""
     directory = settings.directory
-    clients = RemoteClients(make_chain, settings.bounds, settings.patience, directory)
-    with ExitStack() as stack:
+    clients = RemoteClients(make_chain, settings.bounds, settings.patience, directory=directory)
+    with ExitStack() as stack, clients.shares.measured():
         opened = await _listen(settings, stack)
         async with _joined(directory) as forwarding, background() as nursery:
             app = App(clients, settings.access, nursery, forwarding)

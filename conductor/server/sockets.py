@@ -197,6 +197,7 @@ async def _inward(socket: ServedSocket, client: RemoteClient, scope: trio.Cancel
         while (text := await socket.receive()) is not None:
             client.heard()
             await client.lines.send([text.encode()])
+            await client.lines.turn()
     except ConnectionClosed:
         return  # the chain has ended: what it said last is on its way
     scope.cancel()

@@ -6,6 +6,7 @@ the agent says when a turn begins and ends.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -13,6 +14,7 @@ from msgspec import UNSET
 
 from conductor.frames import members_of, read_message
 from conductor.remote.lines import Lines
+from conductor.server.shares import at_once
 from conductor.session_ids import session_of
 
 __all__ = ["WatchedLines"]
@@ -27,8 +29,11 @@ class WatchedLines(Lines):
     """`running` are the sessions that have a turn, as far as the agent was heard (version 2)."""
 
     running: set[str] = attrs.field(factory=set)
+    turn: Callable[[], Awaitable[None]] = at_once
+    """Waits until the client may use the loop for more lines (`shares`)."""
 
     async def receive(self) -> list[bytes]:
+        await self.turn()
         lines = await Lines.receive(self)
         for line in lines:
             if _MARK in line:

@@ -1,22 +1,30 @@
 """The growth test: clients come and go at one `serve` for as long as one likes; nothing grows.
 
-    python tests/chaos/growth.py [--minutes 60] [--attacks] [--at-once 8]
+    python tests/chaos/growth.py [--minutes 60] [--attacks] [--at-once 8] [--agents program|plugin]
 
-A server with a chain of a plugin and an agent that is a process; ordinary clients over WebSocket
-and HTTP connect, open and close sessions, are cut off, abandon connections, kill their agent. With
-`--attacks` another principal attacks meanwhile, and a third one, the quiet tenant, has the time of
-its prompts measured before and during that. The census (processes, zombies, descriptors, threads,
-resident memory) is taken whenever all clients have left. Prints a table; exits with 1 if something
-grew, a client failed, or the quiet tenant's 99th percentile is over three times that of the quiet
-minute.
+A server with a chain of a plugin and an agent, which is a program, and a second one whose agent is
+a plugin. Ordinary clients over WebSocket and HTTP connect, open and close sessions, are cut off,
+abandon connections, kill their agent. With `--attacks`, windows of three kinds alternate in each
+round: a quiet tenant, which sends a prompt every 50 ms, is *alone*; with *ordinary* clients, two at
+a time, of another principal; *attacked*: with these, and hostile clients of a third principal,
+eight at a time, one attack of `tenants.ATTACKS` after the other without a pause, as fast as one
+process of theirs can. Each of the three principals is a process of its own, the hostile one with
+a lower priority (`nice 5`): its computer would not be ours. How many connections, writes and bytes
+per second the attackers sent is counted, and how long the server waited for a CPU.
+
+The census (processes, zombies, descriptors, threads, resident memory) is taken after each round.
+Prints a table; exits with 1 if something grew, an ordinary client failed, or the quiet tenant's
+99th percentile under attack is over three times that alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,11 +32,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import attrs
 import psutil
@@ -49,8 +58,9 @@ agent:
   # Leaves a grandchild without a parent at each start: the server must reap it.
   run: [sh, -c, '(sleep 0.05 &) ; exec "$0" "$@"', {python}, -S, {agent}]
 """
-PRINCIPALS = ("busy", "quiet", "hostile")
 PLUGIN_CHAIN = "version: 1\nproxies:\n  - use: usage\nagent:\n  use: test-agent\n"
+CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
+"""By what the agent is."""
 
 
 @attrs.frozen
@@ -69,9 +79,16 @@ class Server:
     url: str
     process: psutil.Process
     tokens: dict[str, str]
+    own: int
+    """Processes that it has without any client: its guard."""
 
     def tenant(self, name: str) -> Tenant:
         return Tenant(self.url, self.tokens[name], random.Random(name))
+
+    def schedule(self) -> tuple[float, float]:
+        """Seconds of CPU of the server's process so far, and of waiting for a CPU (Linux)."""
+        used, delayed, _ = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
+        return int(used) / 1e9, int(delayed) / 1e9
 
     def census(self) -> Census:
         children = self.process.children(recursive=True)
@@ -88,7 +105,7 @@ class Server:
     async def at_rest(self, *, patience: float = 30.0) -> Census:
         """The census once no component is left, or after `patience` seconds."""
         with trio.move_on_after(patience):
-            while self.census().processes or self.census().zombies:  # noqa: ASYNC110
+            while self.census().processes > self.own or self.census().zombies:  # noqa: ASYNC110
                 await trio.sleep(0.2)
         await trio.sleep(2 * KEEP + 1)
         return self.census()
@@ -125,7 +142,8 @@ def open_server(chain: str) -> Iterator[Server]:
                 assert popen.poll() is None, line
                 time.sleep(0.05)
             url = line.split()[-1]
-            yield Server(url, psutil.Process(popen.pid), secrets)
+            process = psutil.Process(popen.pid)
+            yield Server(url, process, secrets, len(process.children(recursive=True)))
         finally:
             popen.terminate()
             try:
@@ -168,29 +186,91 @@ class Crowd:
 
 
 async def prompt_until_told(url: str, token: str) -> None:
-    """The quiet tenant, in a process of its own: prints the seconds that each prompt took."""
+    """The quiet tenant, in a process of its own: prints when each prompt was sent, and the seconds
+    that it took."""
     async with Tenant(url, token, random.Random()).websocket() as socket:
         session = await open_session(socket)
         for number in count(100):
             began = time.monotonic()
             await prompt_over(socket, session, number, "echo hello")
-            print(time.monotonic() - began, flush=True)
+            print(began, time.monotonic() - began, flush=True)
             await trio.sleep(0.05)
 
 
+async def load_until_told(kind: str, url: str, token: str, at_once: int) -> None:
+    """Clients of one principal, in a process of their own, until SIGTERM; then a report as JSON."""
+    sent = _count_sent()
+    tenant = Tenant(url, token, random.Random(kind))
+    crowd = Crowd(tenant, ATTACKS if kind == "hostile" else KINDS)
+    if kind == "hostile":
+        os.nice(5)
+    with trio.open_signal_receiver(signal.SIGTERM) as received:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crowd.run, 10**9, at_once)
+            await anext(received)
+            nursery.cancel_scope.cancel()
+    print(json.dumps({"served": crowd.served, "failed": crowd.failed, "sent": sent}), flush=True)
+
+
+def _count_sent() -> Counter[str]:
+    """Connections, writes and bytes of this process from now on."""
+    sent: Counter[str] = Counter()
+    opened, written = trio.SocketStream.__init__, trio.SocketStream.send_all
+
+    def __init__(self: trio.SocketStream, *args: Any) -> None:
+        sent["connections"] += 1
+        opened(self, *args)
+
+    async def send_all(self: trio.SocketStream, data: bytes) -> None:
+        sent["writes"] += 1
+        sent["bytes"] += len(data)
+        await written(self, data)
+
+    trio.SocketStream.__init__ = __init__  # type: ignore[method-assign, assignment]
+    trio.SocketStream.send_all = send_all  # type: ignore[method-assign, assignment]
+    return sent
+
+
+def _program(*arguments: str, stdout: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, __file__, *arguments], stdout=stdout, text=True)
+
+
 @contextmanager
-def quiet_tenant(server: Server, times: list[float]) -> Iterator[None]:
-    """Prompts of the quiet tenant for as long as the block lasts; their times go to `times`."""
-    command = [sys.executable, __file__, "--quiet", server.url, server.tokens["quiet"]]
+def quiet_tenant(server: Server, prompts: list[tuple[float, float]]) -> Iterator[None]:
+    """Prompts of the quiet tenant for as long as the block lasts; when they were sent, and the
+    seconds that they took, go to `prompts`."""
     with tempfile.TemporaryFile("w+") as printed:
-        tenant = subprocess.Popen(command, stdout=printed)
+        tenant = _program("--quiet", server.url, server.tokens["quiet"], stdout=printed)
         try:
             yield
         finally:
             tenant.terminate()
             tenant.wait()
             printed.seek(0)
-            times += [float(line) for line in printed if line.endswith("\n")]
+            lines = [line.split() for line in printed if line.endswith("\n")]
+            prompts += [(float(sent), float(took)) for sent, took in lines]
+
+
+@contextmanager
+def load(server: Server, kind: str, at_once: int, report: Load) -> Iterator[None]:
+    """Clients of a principal for as long as the block lasts, in a process of their own."""
+    began = time.monotonic()
+    arguments = ("--load", kind, server.url, server.tokens[kind], str(at_once))
+    with _program(*arguments, stdout=subprocess.PIPE) as clients:
+        try:
+            yield
+        finally:
+            clients.terminate()
+            told = json.loads(clients.communicate()[0])
+            report.seconds += time.monotonic() - began
+            report.served.update(told["served"])
+            report.failed.update(told["failed"])
+            report.sent.update(told["sent"])
+
+
+def p50(times: list[float]) -> float:
+    """In milliseconds."""
+    return statistics.median(times) * 1e3
 
 
 def p99(times: list[float]) -> float:
@@ -229,35 +309,117 @@ async def cohorts(server: Server, *, warm: int, clients: int, at_once: int) -> l
     return [*growth(before, after, clients), *crowd.failed]
 
 
-async def under_attack(server: Server, minutes: float, at_once: int) -> bool:
-    """Ordinary and hostile clients, in rounds of five minutes; in the first of them the quiet
-    tenant is alone. True if nothing grew, no ordinary client failed, and the quiet tenant's 99th
-    percentile stayed below three times that of its time alone."""
-    busy, hostile = Crowd(server.tenant("busy"), KINDS), Crowd(server.tenant("hostile"), ATTACKS)
-    await busy.run(20, 2)
-    await hostile.run(5 * len(ATTACKS), at_once)
-    alone: list[float] = []
-    attacked: list[float] = []
-    first, clients = await server.at_rest(), 0
-    show("at first", first)
-    latest, end = first, trio.current_time() + minutes * 60
-    while (left := end - trio.current_time()) > 0:
-        with quiet_tenant(server, alone):
-            await trio.sleep(min(left / 5, 60))
-        with quiet_tenant(server, attacked), trio.move_on_after(min(left * 4 / 5, 240)):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(busy.run, 10**9, 2)
-                nursery.start_soon(hostile.run, 10**9, at_once)
-        latest = await server.at_rest()
-        clients = sum(busy.served.values()) + sum(hostile.served.values())
-        show(f"{clients:,} clients", latest)
-        print(f"  99th percentile of the quiet tenant: {p99(alone):.1f} ms alone, "
-              f"{p99(attacked):.1f} ms under attack", flush=True)  # fmt: skip
-    grown = growth(first, latest, clients)
-    print("ordinary clients that failed:", dict(busy.failed) or "none")
-    print("hostile clients that were cut or refused:", dict(hostile.failed) or "none")
-    print("grown:", grown or "nothing")
-    return not grown and not busy.failed and p99(attacked) < 3 * p99(alone)
+@attrs.define
+class Load:
+    """What the clients of one principal did."""
+
+    seconds: float = 0.0
+    served: Counter[str] = attrs.field(factory=Counter)
+    failed: Counter[str] = attrs.field(factory=Counter)
+    sent: Counter[str] = attrs.field(factory=Counter)
+
+    def rates(self) -> str:
+        return ", ".join(f"{n / self.seconds:,.0f} {what}/s" for what, n in self.sent.items())
+
+
+WINDOWS = ("alone", "ordinary", "attacked")
+"""The quiet tenant alone; with ordinary clients of another; with these and hostile ones."""
+SETTLE = 3.0
+"""Seconds before and after a load is started that belong to no window."""
+
+
+@attrs.define
+class Trial:
+    """One server, and what was measured at it, by kind of window."""
+
+    name: str
+    server: Server
+    busy: Load = attrs.field(factory=Load)
+    hostile: Load = attrs.field(factory=Load)
+    times: dict[str, list[float]] = attrs.field(factory=lambda: {kind: [] for kind in WINDOWS})
+    used: Counter[str] = attrs.field(factory=Counter)
+    """Seconds of CPU of the server's process, by kind of window."""
+    delayed: Counter[str] = attrs.field(factory=Counter)
+    """Seconds for which it was ready to run, and no CPU was free."""
+    measured: Counter[str] = attrs.field(factory=Counter)
+    """Seconds of such windows."""
+    first: Census = attrs.field(init=False)
+    latest: Census = attrs.field(init=False)
+
+    @property
+    def clients(self) -> int:
+        return sum(self.busy.served.values()) + sum(self.hostile.served.values())
+
+    async def round(self, seconds: float, at_once: int) -> None:
+        """One window of each kind, of so many seconds; their order changes."""
+        kinds, windows = list(WINDOWS), []
+        prompts: list[tuple[float, float]] = []
+        random.shuffle(kinds)
+        with quiet_tenant(self.server, prompts):
+            for kind in kinds:
+                await trio.sleep(SETTLE)
+                with ExitStack() as loads:
+                    if kind != "alone":
+                        loads.enter_context(load(self.server, "busy", 2, self.busy))
+                    if kind == "attacked":
+                        loads.enter_context(load(self.server, "hostile", at_once, self.hostile))
+                    await trio.sleep(SETTLE)
+                    windows.append((kind, time.monotonic()))
+                    before = self.server.schedule()
+                    await trio.sleep(seconds)
+                    after = self.server.schedule()
+                self.measured[kind] += seconds
+                self.used[kind] += after[0] - before[0]
+                self.delayed[kind] += after[1] - before[1]
+        for kind, began in windows:
+            inside = [took for sent, took in prompts if began <= sent < began + seconds]
+            self.times[kind] += inside
+        self.latest = await self.server.at_rest()
+
+    def show(self) -> None:
+        show(f"{self.name}, {self.clients:,} clients", self.latest)
+        told = ", ".join(f"{p50(times):.1f} / {p99(times):.1f} ms {kind}"
+                         for kind, times in self.times.items())  # fmt: skip
+        print(f"  the quiet tenant's prompts, median / 99th percentile: {told}", flush=True)
+
+    def conclude(self) -> bool:
+        """Print what was found; whether all is well."""
+        for kind, seconds in self.measured.items():
+            used, delayed = self.used[kind] / seconds, self.delayed[kind] / seconds
+            print(f"  {kind}: the server ran {used:.0%} of the time, and waited {delayed:.0%} "
+                  "of it for a CPU")  # fmt: skip
+        grown = growth(self.first, self.latest, self.clients)
+        times = self.times
+        print(f"\n{self.name}:")
+        print("ordinary clients:", self.busy.rates())
+        print("hostile clients:", self.hostile.rates())
+        print("ordinary clients that failed:", dict(self.busy.failed) or "none")
+        print("hostile clients that were cut or refused:", dict(self.hostile.failed) or "none")
+        print("grown:", grown or "nothing")
+        ratio = p99(times["attacked"]) / p99(times["alone"])
+        print(f"99th percentile under attack: {ratio:.1f} times that alone")
+        return not grown and not self.busy.failed and ratio < 3
+
+
+async def under_attack(
+    servers: dict[str, Server], minutes: float, at_once: int, *, window: float = 20.0
+) -> bool:
+    """Ordinary and hostile clients at each server in turn. True if nothing grew, no ordinary client
+    failed, and the quiet tenant's 99th percentile stayed below three times that of its time
+    alone."""
+    trials = [Trial(name, server) for name, server in servers.items()]
+    for trial in trials:
+        await Crowd(trial.server.tenant("busy"), KINDS).run(20, 2)
+        await Crowd(trial.server.tenant("hostile"), ATTACKS).run(5 * len(ATTACKS), at_once)
+        trial.first = await trial.server.at_rest()
+        show(f"{trial.name} at first", trial.first)
+    end = trio.current_time() + minutes * 60
+    while trio.current_time() < end:
+        for trial in trials:
+            await trial.round(window, at_once)
+            trial.show()
+    verdicts = [trial.conclude() for trial in trials]
+    return all(verdicts)
 
 
 def show(label: str, census: Census) -> None:
@@ -272,23 +434,32 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--attacks", action="store_true")
     parser.add_argument("--at-once", type=int, default=8)
-    parser.add_argument("--plugin", action="store_true", help="the agent is a plugin")
+    parser.add_argument("--agents", choices=[*CHAINS, "both"], default="both")
     parser.add_argument("--quiet", nargs=2, metavar=("URL", "TOKEN"), help=argparse.SUPPRESS)
+    parser.add_argument("--load", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quiet:
         trio.run(prompt_until_told, *options.quiet)
+    if options.load:
+        kind, url, token, at_once = options.load
+        trio.run(load_until_told, kind, url, token, int(at_once))
+        return
     print(f"{date.today()}  {platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
           f"Python {platform.python_version()}")  # fmt: skip
-    with open_server(PLUGIN_CHAIN if options.plugin else CHAIN) as server:
+    chains = CHAINS if options.agents == "both" else {options.agents: CHAINS[options.agents]}
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(open_server(c)) for name, c in chains.items()}
         if options.attacks:
-            fine = trio.run(under_attack, server, options.minutes, options.at_once)
+            fine = trio.run(under_attack, servers, options.minutes, options.at_once)
         else:
-            clients = int(options.minutes * 60)
-            found = trio.run(
-                partial(cohorts, server, warm=60, clients=clients, at_once=options.at_once)
-            )
-            print("\n".join(found) or f"{clients} clients: nothing grew")
-            fine = not found
+            fine = True
+            for name, server in servers.items():
+                clients = int(options.minutes * 60)
+                found = trio.run(
+                    partial(cohorts, server, warm=60, clients=clients, at_once=options.at_once)
+                )
+                print(name, "\n".join(found) or f"{clients} clients: nothing grew", sep=": ")
+                fine = fine and not found
     sys.exit(0 if fine else 1)
 
 

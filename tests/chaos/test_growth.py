@@ -20,4 +20,4 @@ async def test_nothing_grows_with_thousands_of_clients():
 @pytest.mark.long
 async def test_nothing_grows_under_attack():
     with open_server(PLUGIN_CHAIN) as server:
-        assert await under_attack(server, 10, 4)
+        assert await under_attack({"plugin": server}, 10, 4)

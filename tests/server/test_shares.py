@@ -1,0 +1,176 @@
+"""One principal's use of the loop does not make the others wait: accounts, turns and the server."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+import trio
+import trio.testing
+from server.peers import ask, initialize, new_session, prompt, request, serving, websocket
+
+from conductor.server.access import Access, read_tokens
+from conductor.server.shares import PAYER, SLICE, Payer, Shares
+
+ANN, BOB = "a" * 32, "b" * 32
+TOKENS = Access(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, shares: Shares, name: str, seconds: float) -> None:
+        """A step of an account."""
+        account, began = shares.account(name), self.now
+        self.now += seconds
+        shares.add(account, began, self.now)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_alone_an_account_is_never_ahead(clock):
+    shares = Shares(clock)
+    for _ in range(100):
+        clock.spend(shares, "ann", 0.05)
+
+        assert shares.ahead(shares.account("ann")) == pytest.approx(0)
+
+
+def test_while_another_is_active_an_account_has_half_of_the_time(clock):
+    shares = Shares(clock)
+    clock.spend(shares, "bob", 0.001)
+    shares.ahead(shares.account("ann"))
+    clock.spend(shares, "ann", 0.04)
+
+    assert shares.ahead(shares.account("ann")) == pytest.approx(0.02)
+    clock.now += 0.04
+    assert shares.ahead(shares.account("ann")) == pytest.approx(0)
+
+
+def test_an_account_is_not_ahead_without_bounds(clock):
+    shares = Shares(clock)
+    clock.spend(shares, "ann", 100)
+    clock.spend(shares, "bob", 0.001)
+
+    assert shares.ahead(shares.account("ann")) <= 0.5
+
+
+def test_accounts_that_owe_nothing_are_dropped(clock):
+    shares = Shares(clock)
+    for number in range(5000):
+        clock.spend(shares, str(number), 0.01)
+
+    assert len(shares._accounts) <= 1000
+
+
+async def test_who_is_over_the_share_waits_and_others_do_not(autojump_clock):
+    shares = Shares(trio.current_time)
+    ann, bob = shares.account("ann"), shares.account("bob")
+    now = trio.current_time()
+    shares.add(bob, now, now)
+    ann.ahead = 0.010
+    began = trio.current_time()
+
+    await shares.turn(bob)
+    assert trio.current_time() == began
+    await shares.turn(ann)
+    assert trio.current_time() == pytest.approx(began + 2 * (0.010 - SLICE / 2))
+
+
+async def test_turns_of_one_account_come_in_order_one_slice_at_a_time(autojump_clock):
+    shares = Shares(trio.current_time)
+    ann, bob = shares.account("ann"), shares.account("bob")
+    ended: list[tuple[int, float]] = []
+
+    async def step(number: int) -> None:
+        await shares.turn(ann)
+        now = trio.current_time()
+        shares.add(bob, now, now)
+        shares.add(ann, now, now + SLICE)  # as if it had taken so long
+        ended.append((number, now))
+
+    now = trio.current_time()
+    shares.add(bob, now, now)
+    ann.ahead = 2 * SLICE
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(step, number)
+            await trio.testing.wait_all_tasks_blocked()
+
+    times = [at for _, at in ended]
+    assert [number for number, _ in ended] == list(range(10))
+    assert all(later - earlier >= SLICE for earlier, later in pairwise(times))
+    assert ann.waiting == 0
+
+
+async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
+    shares = Shares()
+
+    async def child() -> None:
+        end = shares.clock() + 0.01
+        while shares.clock() < end:
+            pass
+
+    async def parent() -> None:
+        PAYER.set(Payer(shares.account("ann")))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+
+    with shares.measured():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(parent)
+
+    assert shares.account("ann").ahead >= 0.01
+    assert shares.account("bob").ahead == 0
+
+
+async def test_who_floods_waits_for_its_turn_and_others_are_answered(tmp_path):
+    member = request("", "_x/y")
+    del member["id"]
+    flood = json.dumps([member] * 5000)
+
+    async def flooding(opened: trio.Event) -> None:
+        async with websocket(server, ("authorization", f"Bearer {ANN}")) as socket:
+            await ask(socket, initialize())
+            opened.set()
+            while True:
+                await socket.send_message(flood)
+
+    async with (
+        serving(tmp_path, access=TOKENS) as server,
+        websocket(server, ("authorization", f"Bearer {BOB}")) as socket,
+    ):
+        ann = server.clients.shares.account("token ann")
+        await ask(socket, initialize())
+        session = (await ask(socket, new_session(1)))["result"]["sessionId"]
+        async with trio.open_nursery() as nursery:
+            opened = trio.Event()
+            nursery.start_soon(flooding, opened)
+            await opened.wait()
+            number = 10
+            while not ann.waiting:
+                number += 1
+                await ask(socket, prompt(number, session, "say hello"))
+            nursery.cancel_scope.cancel()
+
+    assert ann.ahead > 0
+
+
+async def test_what_a_connection_did_before_it_was_authenticated_is_its_addresses(tmp_path):
+    async with (
+        serving(tmp_path, access=TOKENS) as server,
+        websocket(server, ("authorization", f"Bearer {ANN}")) as socket,
+    ):
+        await ask(socket, initialize())
+        used = [server.clients.shares.account(name).last > 0 for name in ("127.0.0.1", "token ann")]
+        never = server.clients.shares.account("token bob").last
+
+    assert (used, never) == ([True, True], -1)

@@ -103,7 +103,8 @@ def serve(file: ChainFile, settings: Settings) -> NoReturn:
     try:
         trio.run(_serve, file, settings, signals)
     except OSError as exc:
-        print(f"acp-conductor serve: {_why(exc)}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"acp-conductor serve: {_why(exc)}", file=sys.stderr)
         exit_now(3)
     finally:
         kill_descendants()
@@ -196,7 +197,8 @@ async def _kill_at_next(signals: AsyncIterator[int], clients: RemoteClients, dog
 
 def _say(address: str) -> None:
     """For people, and for programs that asked for port 0."""
-    print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # stderr may be a file on a full disk
+        print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
 
 
 def _why(exc: OSError) -> str:

@@ -87,6 +87,36 @@ def client(process: Process) -> Iterator[Any]:
         yield client
 
 
+def test_it_serves_although_its_stderr_is_on_a_full_disk(tmp_path):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    address = tmp_path / "acp.sock"
+    argv = [sys.executable, "-m", "conductor", "serve", str(tmp_path / "chain.yaml")]
+    with (
+        open("/dev/full", "w") as full,
+        subprocess.Popen([*argv, "--listen", f"unix:{address}"], stderr=full) as process,
+        stdlib_socket.socket(stdlib_socket.AF_UNIX) as client,
+    ):
+        try:
+            client.settimeout(PATIENCE)
+            while not _connects(client, str(address)):
+                assert process.poll() is None
+            client.sendall(json.dumps(initialize()).encode() + b"\n")
+            answer = json.loads(client.makefile().readline())
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+    assert "result" in answer
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def _connects(client: stdlib_socket.socket, address: str) -> bool:
+    try:
+        client.connect(address)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
 def test_it_says_where_it_listens_and_is_healthy_and_ready(serve):
     process = serve("--listen", "127.0.0.1:0", "--listen", "[::1]:0")
 

@@ -58,7 +58,10 @@ log = get_logger(component="mcp-bridge")
 
 @attrs.define(eq=False)
 class McpBridge(Proxy):
-    """`mode`: how agents without native support get their servers; "off" refuses to declare any."""
+    """Give MCP servers over ACP to agents that do not take them; chains have it by themselves.
+
+    `mode`: how agents without native support get their servers; "off" refuses to declare any.
+    """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
     limits: Limits = attrs.field(factory=Limits, init=False)

@@ -29,7 +29,9 @@ _INVALID_PARAMS: Final = -32602
 
 @attrs.define
 class McpTools(Proxy):
-    """Names are shell patterns (`delete_*`) and mean the tools as their server calls them.
+    """Allow, deny, rename and describe the tools of MCP servers.
+
+    Names are shell patterns (`delete_*`) and mean the tools as their server calls them.
 
     `allow`, unless empty, names all that there is; `deny` goes before it. `rename` and `describe`
     are by the server's name, too; `prefix` is put before whatever has no new name. `servers`,

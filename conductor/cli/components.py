@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Final, Literal, get_args, get_origin
 
 import click
 
 __all__ = ["command"]
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 @click.command("components")
@@ -67,18 +71,41 @@ def _first_line(doc: str | None) -> str:
 
 
 def _options(cls: type) -> Iterator[str]:
-    """The options of a class, as `name: type` or `name: type = default`."""
+    """The options of a class, as `name: type` or `name: type = default`; behind them those of
+    the classes that they are of."""
+    parts: dict[str, type] = {}
+    yield from _fields(cls, parts)
+    shown = 0
+    while shown < len(parts):  # parts may have parts
+        name, part = list(parts.items())[shown]
+        shown += 1
+        yield f"{name}:"
+        yield from (f"    {field}" for field in _fields(part, parts))
+
+
+def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
+    """The fields of one class. `parts` gets the classes that they are of, by name."""
     import attrs
 
     from conductor.chainfile.classes import key_of
 
     if not attrs.has(cls):
         return
+    known = vars(sys.modules[cls.__module__])
+
+    def spelt_out(found: re.Match[str]) -> str:
+        meant = known.get(found[0])
+        if get_origin(meant) is Literal:
+            return f"Literal{list(get_args(meant))!r}"
+        if isinstance(meant, type) and attrs.has(meant):
+            parts.setdefault(found[0], meant)
+        return found[0]
+
     for field in attrs.fields(cls):
         if not field.init:
             continue
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", None)
-        text = f"{key_of(field)}: {kind or field.type}"
+        text = f"{key_of(field)}: {_NAME.sub(spelt_out, str(kind or field.type))}"
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             takes_self = default.takes_self

@@ -15,6 +15,8 @@ import click
 
 __all__ = ["command"]
 
+_ELSEWHERE = "--directory chooses another place"
+
 
 @click.command("new")
 @click.argument("kind", type=click.Choice(["proxy"]), metavar="proxy")
@@ -36,15 +38,11 @@ def command(kind: str, name: str, directory: Path | None) -> None:
     """
     module = _module_name(name)
     where = directory if directory is not None else Path(name)
-    if where.exists() and any(where.iterdir()):
-        raise click.UsageError(f"{where} exists and is not empty")
-    where.mkdir(parents=True, exist_ok=True)
-    cls = "".join(word.capitalize() for word in module.split("_"))
-    for file, template in _TEMPLATES.items():
-        content = template.replace("@name@", name).replace("@module@", module)
-        path = where / file.replace("@module@", module)
-        path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
-        print(path)
+    try:
+        _write(where, name, module)
+    except OSError as exc:
+        reason = f"{exc.filename or where} cannot be written: {exc.strerror}"
+        raise click.UsageError(f"{reason}; {_ELSEWHERE}") from None
     shown, python = shlex.quote(str(where)), shlex.quote(sys.executable)
     print(
         f"\nTry it:      cd {shown} && acp-conductor prompt chain.yaml 'echo hello'\n"
@@ -57,6 +55,18 @@ def command(kind: str, name: str, directory: Path | None) -> None:
             "\nacp-conductor itself was not installed from PyPI. For another environment than this "
             f"one,\ninstall it there first: pip install {shlex.quote(origin)}"
         )
+
+
+def _write(where: Path, name: str, module: str) -> None:
+    if where.is_dir() and any(where.iterdir()):
+        raise click.UsageError(f"{where} exists and is not empty; {_ELSEWHERE}")
+    where.mkdir(parents=True, exist_ok=True)
+    cls = "".join(word.capitalize() for word in module.split("_"))
+    for file, template in _TEMPLATES.items():
+        content = template.replace("@name@", name).replace("@module@", module)
+        path = where / file.replace("@module@", module)
+        path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
+        print(path)
 
 
 def _pip_install(python: str) -> str:

@@ -11,6 +11,9 @@ def test_every_component_is_listed_with_its_options(run):
     assert "context (proxy): Put texts, files and the output of a command before prompts." in lines
     assert "    timeout: timedelta = 3s" in lines
     assert "    hooks: list[Hook]" in lines
+    assert "    tokens: Literal['turn', 'session'] = 'turn'" in lines
+    assert "    Hook:" in lines
+    assert any(line.startswith("        run: ") for line in lines)
     assert any(line.startswith("test-agent (agent): ") for line in lines)
 
 

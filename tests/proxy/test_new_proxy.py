@@ -116,6 +116,16 @@ def test_the_printed_commands_work(tmp_path):
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 
+def test_a_file_in_its_place_is_a_mistake(tmp_path):
+    (tmp_path / "notes").write_text("")
+
+    result = run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path)
+
+    assert result.returncode == 2
+    assert "notes cannot be written: File exists; --directory chooses" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 @pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only")
 def test_the_printed_commands_install_it_into_another_environment(tmp_path):
     made = run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path).stdout

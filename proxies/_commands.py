@@ -8,6 +8,8 @@ chain, commands and their answers carry a mark, `acp-conductor/handled` in `_met
 - announced commands have the mark (`true`), the agent's own do not;
 - the answer to the prompt has it, and in version 2 the state updates around it.
 
+An agent cannot write the mark: the conductor removes it from what agents send.
+
 A name that something nearer the agent has announced is not taken: `context` is then
 `acp:context`, both as announced and as answered.
 

@@ -59,6 +59,8 @@ def build(
             errors.append(exc)
     if errors:
         raise _together(errors)
+    if mode == "agent" and len(specs) > 1 and isinstance(components[-1], CommandComponent):
+        components[-1].wire.removes_marks = True
     return components
 
 

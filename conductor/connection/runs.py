@@ -12,7 +12,7 @@ One byte of each line is enough to guess which are updates; a wrong guess costs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
 from itertools import compress
@@ -80,6 +80,12 @@ class Run(msgspec.Struct, eq=False, gc=False):
         if self._lines is not None:
             return word in self._lines
         return any(word in bytes(params) for params in self.params)
+
+    def has(self, test: Callable[[bytes], bool]) -> bool:
+        """Whether the test holds for the bytes of any of them."""
+        if self._lines is not None:
+            return test(self._lines)
+        return any(test(bytes(params)) for params in self.params)
 
     def framed(self, head: bytes, tail: bytes) -> bytes:
         """The notifications as lines, with `head` and `tail` around the params of each."""

@@ -19,13 +19,14 @@ import msgspec
 
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
-from conductor.connection.runs import Run
+from conductor.connection.runs import UPDATE, Run
 from conductor.errors import RequestError, details_are_withheld
 from conductor.frames import Malformed
 from conductor.messages import INTERNAL_ERROR, Payload, encode_error, error_of
 from conductor.routing.envelope import DIALECTS, INITS, Dialect
 from conductor.routing.failure import Failure
 from conductor.routing.held import Holding
+from conductor.routing.marks import MARKED_ANSWERS, may_have_mark, without_marks
 from conductor.routing.recollection import REMEMBERED, Recollection
 from conductor.routing.special import SPECIAL, special_notification, special_request, special_run
 from conductor.routing.wire_side import CLIENTS, WireSide
@@ -142,6 +143,8 @@ class Wire:
     """Sessions that a restarted agent does not know any more, until somebody has been told so."""
     swallowed: str | None = None
     """A session whose updates are dropped: the client has seen them before."""
+    removes_marks: bool = False
+    """Whether marks of proxies are removed from what the peer sends: of an agent behind proxies."""
     plain: WireSide = attrs.field(init=False)
     wrapped: WireSide | None = attrs.field(init=False)
 
@@ -244,7 +247,12 @@ class Wire:
             self.plain.neighbour.request(call, method, params)
 
     def on_run(self, run: Run) -> None:
-        if self.swallowed is not None or self.observer is not None or self.gate is not None:
+        if (
+            self.swallowed is not None
+            or self.observer is not None
+            or self.gate is not None
+            or (self.removes_marks and run.has(may_have_mark))
+        ):
             for each in run.params:
                 self.on_notification(run.method, each)
             return
@@ -256,6 +264,8 @@ class Wire:
             self.plain.neighbour.notify_run(run)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
+        if self.removes_marks and method == UPDATE and params is not None:
+            params = without_marks(params)
         if self.gate is not None:
             try:
                 self.gate(method, params)
@@ -275,6 +285,8 @@ class Wire:
             self.plain.neighbour.notify(method, params)
 
     def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        if self.removes_marks and result is not None and call.method in MARKED_ANSWERS:
+            result = without_marks(result)
         if call.method in REMEMBERED:
             self.recollection.answered(call, result)
         if self.succeeded is not None and result is not None and call.method in _SUCCESSES:

@@ -84,7 +84,7 @@ class MemoryHop(Component):
         self._host = host
         self._again = self._stopping = self._failed = False
         self._finished, self._ended = trio.Event(), trio.Event()
-        self.wire = Wire(self.name, self.role, self._report)
+        self.wire = Wire(self.name, self.role, self._report, removes_marks=self.role == "agent")
         self.wire.init = self.initialization = Initialization(
             self.wire,
             Handshake(self.role, self.dialect),

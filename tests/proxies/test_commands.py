@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import pytest
 import trio
 
+from conductor.chainfile.model import Component as Spec
+from conductor.components.build import build
+from conductor.routing.marks import without_marks
 from conductor.testing import FakeAgent
 from proxies._commands import HANDLED, Announced, SlashCommand, SlashCommands
 from proxies.budget import Budget, Limits
@@ -237,3 +241,88 @@ def test_a_command_is_the_first_word_of_the_last_text():
     assert own == [True, True, False, False, False]
     assert not commands.calls_own({"prompt": [{"type": "text"}]}, Announced())
     assert not commands.calls_other({"prompt": []}, Announced())
+
+
+ESCAPED = "\\u0061cp-conductor\\/handled"
+"""The name of the mark, as JSON may write it, too."""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_that_marks_its_answers_is_counted_and_fires_hooks(chain, version):
+    marked = {**ENDED, "_meta": {**MARK, "own": 1}}
+    turns = [[marked] if version == 1 else turn_2(None, _meta=MARK) for _ in range(3)]
+    agent = FakeAgent(turns=turns)
+    if version == 2:
+        agent.turns[:] = [turn_2(agent, _meta=MARK) for _ in range(3)]
+    async with chain(blocking_hook(), Budget(Limits(turns=2)), agent) as client:
+        session = await open_session(client, version)
+        answer = await client.prompt(session, "go")
+        if version == 1:
+            assert answer == {"stopReason": "refusal", "_meta": MARK}
+        else:
+            await agent.transcript.wait("session/prompt?", count=2)
+
+    assert prompts_of(agent) == [["go"], ["go on"]]
+
+
+async def test_an_agent_that_lists_or_marks_its_commands_is_counted(chain):
+    about = {"protocolVersion": 1, "_meta": {HANDLED: ["work"]}}
+    update = commands("more")
+    update["availableCommands"][0]["_meta"] = MARK
+    agent = FakeAgent(handlers={"initialize": lambda params: about})
+    agent.turns += [[update], [], []]
+    async with chain(Budget(Limits(turns=2)), agent) as client:
+        session = await open_session(client, 1)
+        for prompt in ("/work", "/more"):
+            assert await client.prompt(session, prompt) == ENDED
+        assert (await client.prompt(session, "/more"))["stopReason"] == "refusal"
+
+    assert client.transcript.updates()[0] == commands("more") | {
+        "availableCommands": [{"name": "more", "description": "the agent's", "_meta": {}}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [
+        ('{"a": 1.50, "_meta": {"x": 2, "%s": true}}', '{"a":1.50,"_meta":{"x":2}}'),
+        ('{"update": {"_meta": {"%s": true}}}', '{"update":{"_meta":{}}}'),
+        (
+            '{"update": {"availableCommands": [{"name": "a"}, {"_meta": {"%s": 1}}]}}',
+            '{"update":{"availableCommands":[{"name": "a"},{"_meta":{}}]}}',
+        ),
+        ('{"_meta": {"%s": 1}, "_meta": {}}', '{"_meta": {"%s": 1}, "_meta": {}}'),
+        ('{"rawInput": {"_meta": {"%s": 1}}}', '{"rawInput": {"_meta": {"%s": 1}}}'),
+        ('{"_meta": "%s"}', '{"_meta": "%s"}'),
+        ('{"x": "\\ud83d", "_meta": {"%s": 1}}', '{"x":"\\ud83d","_meta":{}}'),
+        ("%s", "%s"),
+    ],
+)
+@pytest.mark.parametrize("name", [HANDLED, ESCAPED])
+def test_marks_are_removed_where_they_count(sent, left, name):
+    told = without_marks(sent.replace("%s", name).encode())
+    assert told == left.replace("%s", name).encode()
+
+
+async def test_marks_are_removed_from_updates_that_come_together(chain):
+    """They are sent on as a run if nothing is in them."""
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}}
+    agent = FakeAgent(turns=[[update, {**update, "_meta": MARK}, {**update, "_meta": {"a": 1}}]])
+    async with chain(agent) as client:
+        await client.prompt(await open_session(client, 1), "go")
+
+    assert client.transcript.updates() == [
+        update,
+        {**update, "_meta": {}},
+        {**update, "_meta": {"a": 1}},
+    ]
+
+
+def test_marks_are_removed_from_agents_behind_proxies_only():
+    agent = Spec(name="agent", run=[sys.executable])
+    proxy = Spec(name="proxy", run=[sys.executable])
+    built = build([proxy, agent], mode="agent")
+
+    assert [each.wire.removes_marks for each in built] == [False, True]
+    assert not build([agent], mode="agent")[0].wire.removes_marks
+    assert not any(each.wire.removes_marks for each in build([proxy, proxy], mode="proxy"))

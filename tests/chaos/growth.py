@@ -12,8 +12,8 @@ process of theirs can. Each of the three principals is a process of its own, the
 a lower priority (`nice 5`): its computer would not be ours. How many connections, writes and bytes
 per second the attackers sent is counted, and how long the server waited for a CPU.
 
-The census (processes, zombies, descriptors, threads, resident memory) is taken after each round.
-Prints a table; exits with 1 if something grew, an ordinary client failed, or the quiet tenant's
+The census (processes, zombies, descriptors, threads, trio tasks, resident memory) is taken after
+each round. Prints a table; exits with 1 if something grew, an ordinary client failed, or the quiet tenant's
 99th percentile under attack is over three times that alone.
 """
 
@@ -47,6 +47,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from chaos.tenants import ATTACKS, GONE, KINDS, Client, Tenant, open_session, prompt_over  # noqa: E402
 
+COUNTED = Path(__file__).with_name("counted.py")
 ECHO_AGENT = Path(__file__).parents[1] / "components" / "echo_agent.py"
 KEEP = 1.0
 """Seconds that the server keeps the chain of a client that was cut off."""
@@ -55,8 +56,8 @@ version: 1
 proxies:
   - use: usage
 agent:
-  # Leaves a grandchild without a parent at each start: the server must reap it.
-  run: [sh, -c, '(sleep 0.05 &) ; exec "$0" "$@"', {python}, -S, {agent}]
+  # Leaves grandchildren without a parent at each start: the server must reap one and end the other.
+  run: [sh, -c, '(sleep 0.05 &); (setsid sleep 3600 &); exec "$0" "$@"', {python}, -S, {agent}]
 """
 PLUGIN_CHAIN = "version: 1\nproxies:\n  - use: usage\nagent:\n  use: test-agent\n"
 CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
@@ -65,12 +66,13 @@ CHAINS = {"program": CHAIN, "plugin": PLUGIN_CHAIN}
 
 @attrs.frozen
 class Census:
-    """What a server has, at a moment at which it has no clients."""
+    """What a server has, at a moment at which it has no clients; its guard is not counted."""
 
     processes: int
     zombies: int
     descriptors: int
     threads: int
+    tasks: int
     memory: int
 
 
@@ -78,9 +80,9 @@ class Census:
 class Server:
     url: str
     process: psutil.Process
+    tasks: int
+    """The descriptor that its number of tasks is read from."""
     tokens: dict[str, str]
-    own: int
-    """Processes that it has without any client: its guard."""
 
     def tenant(self, name: str) -> Tenant:
         return Tenant(self.url, self.tokens[name], random.Random(name))
@@ -91,7 +93,7 @@ class Server:
         return int(used) / 1e9, int(delayed) / 1e9
 
     def census(self) -> Census:
-        children = self.process.children(recursive=True)
+        children = [each for each in self.process.children(recursive=True) if not _is_guard(each)]
         states = [state for child in children if (state := _status(child)) is not None]
         zombies = states.count(psutil.STATUS_ZOMBIE)
         return Census(
@@ -99,16 +101,28 @@ class Server:
             zombies=zombies,
             descriptors=self.process.num_fds(),
             threads=self.process.num_threads(),
+            tasks=self._count_tasks(),
             memory=self.process.memory_info().rss,
         )
+
+    def _count_tasks(self) -> int:
+        self.process.send_signal(signal.SIGUSR1)
+        return int(os.read(self.tasks, 16))
 
     async def at_rest(self, *, patience: float = 30.0) -> Census:
         """The census once no component is left, or after `patience` seconds."""
         with trio.move_on_after(patience):
-            while self.census().processes > self.own or self.census().zombies:  # noqa: ASYNC110
+            while self.census().processes or self.census().zombies:  # noqa: ASYNC110
                 await trio.sleep(0.2)
         await trio.sleep(2 * KEEP + 1)
         return self.census()
+
+
+def _is_guard(process: psutil.Process) -> bool:
+    try:
+        return any(word.endswith("guard_process.py") for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _status(process: psutil.Process) -> str | None:
@@ -130,20 +144,20 @@ def open_server(chain: str) -> Iterator[Server]:
         }
         tokens.write_text("".join(f"{name}:{token}\n" for name, token in secrets.items()))
         tokens.chmod(0o600)
+        read, write = os.pipe()
         command = [
-            *(sys.executable, "-m", "conductor", "--log", "error", "serve", str(path)),
+            *(sys.executable, str(COUNTED), str(write), "--log", "error", "serve", str(path)),
             *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--keep", str(KEEP)),
         ]
         log = Path(directory) / "log"
         with log.open("w") as stderr:
-            popen = subprocess.Popen(command, stderr=stderr)
+            popen = subprocess.Popen(command, stderr=stderr, pass_fds=[write])
         try:
             while not (line := log.read_text()).endswith("\n"):
                 assert popen.poll() is None, line
                 time.sleep(0.05)
             url = line.split()[-1]
-            process = psutil.Process(popen.pid)
-            yield Server(url, process, secrets, len(process.children(recursive=True)))
+            yield Server(url, psutil.Process(popen.pid), read, secrets)
         finally:
             popen.terminate()
             try:
@@ -151,6 +165,8 @@ def open_server(chain: str) -> Iterator[Server]:
             except subprocess.TimeoutExpired:
                 popen.kill()
             popen.wait()
+            os.close(read)
+            os.close(write)
 
 
 @attrs.define
@@ -282,9 +298,11 @@ def growth(before: Census, after: Census, clients: int) -> list[str]:
     """What grew between two censuses, with `clients` clients between them."""
     found = [
         f"{name}: {getattr(before, name)} before, {getattr(after, name)} after"
-        for name in ("processes", "zombies", "threads")
+        for name in ("threads", "tasks")
         if getattr(after, name) > getattr(before, name)
     ]
+    if after.processes or after.zombies:
+        found.append(f"{after.processes} processes and {after.zombies} zombies are left")
     if after.descriptors > before.descriptors + 2:  # of pools that are filled when needed
         found.append(f"descriptors: {before.descriptors} before, {after.descriptors} after")
     each = (after.memory - before.memory) / clients
@@ -425,8 +443,8 @@ async def under_attack(
 def show(label: str, census: Census) -> None:
     memory = census.memory / 2**20
     print(f"{label:>18}: {census.processes} processes, {census.zombies} zombies, "
-          f"{census.descriptors} descriptors, {census.threads} threads, {memory:.1f} MiB",
-          flush=True)  # fmt: skip
+          f"{census.descriptors} descriptors, {census.threads} threads, {census.tasks} tasks, "
+          f"{memory:.1f} MiB", flush=True)  # fmt: skip
 
 
 def main() -> None:

@@ -85,6 +85,8 @@ class Chain(Host):
     stop_timeout: float = 5.0
     bridged: bool = True
     """Whether MCP servers over ACP are welcome whatever the agent can do."""
+    answers_loss: bool = True
+    """Whether open requests are answered when a component is lost; else by the conductor above."""
     abandon: Callable[[Ending], None] | None = None
     """Called at the end of all that can be done, if a component does not end; else `run` waits."""
     explained: Explained | None = None
@@ -102,6 +104,7 @@ class Chain(Host):
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _notices: Notices = attrs.field(factory=Notices, init=False)
+    _inserted: set[Component] = attrs.field(factory=set, init=False)
     _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -219,9 +222,7 @@ class Chain(Host):
                 self.tell(session, title)
 
     def bypass(self, component: Component, error: ComponentError) -> None:
-        assert component.agent_side is not None
-        successor, predecessor = component.agent_side.neighbour, component.client_side.neighbour
-        link(predecessor, successor)
+        _link_past(component)
         title, _ = error.told()
         for session in self.client.recollection.sessions:
             self.tell(session, masked(title), "the chain goes on without it")
@@ -229,6 +230,10 @@ class Chain(Host):
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if component not in self.components:
             return  # of an attempt that was given up
+        if component in self._inserted:
+            self._take_out(component)
+            log.error("the chain goes on without a component", error=str(error), **error.untold())
+            return
         if self._door.state != "open":
             self._start_error = error
             log.told_error("the chain did not start", error=str(error), **error.untold())
@@ -240,14 +245,21 @@ class Chain(Host):
     def insert(self, component: Component, *, before: Component) -> None:
         """Put a proxy into the running chain; what was under way before passes it by.
 
-        Raises what `prepare` raises.
+        If it fails, it is taken out again: the chain was complete without it. Raises what `prepare`
+        raises.
         """
         assert component.agent_side is not None
         component.prepare(self)  # if it raises, nothing has changed
         self.components.insert(self.components.index(before), component)
+        self._inserted.add(component)
         link(before.client_side.neighbour, component.client_side)
         link(component.agent_side, before.client_side)
         self._nursery.start_soon(component.run)
+
+    def _take_out(self, component: Component) -> None:
+        _link_past(component)
+        self._inserted.discard(component)
+        self.components.remove(component)
 
     def tell(
         self,
@@ -410,14 +422,17 @@ class Chain(Host):
     async def _shut_down(self) -> None:
         if self._parking is not None:
             self._parking.end(_GONE)
+        assert self._ending is not None
+        leaves_open = self._ending.reason == "failed" and not self.answers_loss
         with self._stopping:
-            if self._ending is not None and self._ending.reason in ("client", "failed"):
+            if self._ending.reason in ("client", "failed") and not leaves_open:
                 await self._deliver_what_is_in_flight()
             await self._end_components()
         for component in self.components:
             component.kill()
         stuck = await self._wait_ended()
-        self._answer_open_requests()
+        if not leaves_open:
+            self._answer_open_requests()
         self.flusher.flush()
         self._connection.close_writing()
         with trio.move_on_after(_LAST_BYTES) as patience:
@@ -427,7 +442,7 @@ class Chain(Host):
                 await self.flusher.wait_room()
         if stuck:
             log.error("components ignore their end", components=stuck)
-            if self.abandon is not None and self._ending is not None:
+            if self.abandon is not None:
                 self.abandon(self._ending)
 
     async def _wait_ended(self) -> list[str]:
@@ -464,7 +479,7 @@ class Chain(Host):
         """From the client to the agent: each gets what its predecessor still had to say, if that
         does not take too long. From then on each has its own time."""
         async with trio.open_nursery() as nursery:
-            components = iter(self.components)
+            components = iter(list(self.components))
             with trio.move_on_after(self.stop_timeout / 2):
                 for component in components:
                     component.close_input()
@@ -504,3 +519,9 @@ def _has_refused(component: Component) -> bool:
     """Whether a component answered its initialization with an error of its own."""
     initialization = getattr(component, "initialization", None)
     return initialization is not None and initialization.refused
+
+
+def _link_past(component: Component) -> None:
+    """Make the neighbours of a proxy neighbours of each other."""
+    assert component.agent_side is not None
+    link(component.client_side.neighbour, component.agent_side.neighbour)

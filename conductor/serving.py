@@ -38,11 +38,13 @@ def serve_stdio(
     limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
+    answers_loss: bool = True,
     explained: Explained | None = None,
     unusable: bool = False,
 ) -> NoReturn:
     """Serve until the end, then exit the process with the code that says how it ended.
 
+    `bridged`, `answers_loss`: as `Chain` has them.
     `explained`: answer a failed start as `Chain.explained` has it. `unusable`: the chain file is
     known to have mistakes, which is the exit code's reason (2) unless the chain starts after all.
     """
@@ -66,6 +68,7 @@ def serve_stdio(
                 limits=limits or Limits(),
                 stop_timeout=stop_timeout,
                 bridged=bridged,
+                answers_loss=answers_loss,
                 abandon=leave,
                 explained=explained,
             )

@@ -130,12 +130,16 @@ def _isolated(
     spec: Spec, role: Literal["proxy", "agent"], amend: Callable[[bytes], bytes] | None
 ) -> CommandComponent:
     """The same plugin in a process of its own."""
-    from conductor.components.isolation import as_process, is_required
+    from conductor.components.isolation import as_process, read_about
 
     component = CommandComponent(as_process(spec, role), role, amend)
 
     def learn(params: Payload | None) -> None:
-        component.contract.required = spec.required or is_required(params)
+        news = read_about(params)
+        if news.failed is not None:
+            component.told_why(news.failed)
+        else:
+            component.contract.required = spec.required or news.required
 
     component.wire.about_plugin = learn
     return component

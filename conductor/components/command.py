@@ -157,6 +157,11 @@ class CommandComponent(Component):
     def backlog(self) -> int:
         return self.wire.backlog()
 
+    def told_why(self, cause: str) -> None:
+        """It says itself how it fails, and is about to end."""
+        if self._life is not None and self._life.cause is None:
+            self._life.cause = cause
+
     # -- one process ---------------------------------------------------------------------------
 
     def _new_initialization(self, dialect: Literal["proxy", "_proxy"] | None) -> Initialization:

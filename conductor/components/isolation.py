@@ -25,7 +25,16 @@ from conductor.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.special import ABOUT_PLUGIN
 
-__all__ = ["Role", "about", "as_process", "first_line", "is_required", "read_spec"]
+__all__ = [
+    "News",
+    "Role",
+    "about",
+    "about_failure",
+    "as_process",
+    "first_line",
+    "read_about",
+    "read_spec",
+]
 
 T = TypeVar("T")
 Role = Literal["proxy", "agent"]
@@ -101,12 +110,27 @@ def about(plugin: Plugin) -> tuple[str, dict[str, Any]]:
     return ABOUT_PLUGIN, {"required": plugin.required}
 
 
-def is_required(params: Payload | None) -> bool:
-    """Whether that notification says that the chain must not go on without the plugin."""
+def about_failure(status: str) -> tuple[str, bytes]:
+    """The notification that says why the process is about to end: "failed: OSError: no disk"."""
+    return ABOUT_PLUGIN, _encoder.encode({"failed": status})
+
+
+class News(msgspec.Struct, frozen=True):
+    """What such a notification says."""
+
+    required: bool = True
+    failed: str | None = None
+
+
+def read_about(params: Payload | None) -> News:
+    """The chain must not go on without a plugin of which nothing is known."""
     try:
-        return msgspec.json.decode(params or b"", type=dict[str, Any]).get("required") is not False
+        return _about_decoder.decode(params or b"")
     except UNUSUAL:
-        return True
+        return News()
+
+
+_about_decoder = msgspec.json.Decoder(News)
 
 
 def _pairs(mapping: Mapping[ValuePath, T]) -> list[tuple[list[str | int], T]]:

@@ -3,7 +3,8 @@
 Most sessions declare no MCP server that an agent does not take as it is. For them the bridge would
 cost its imports at the start, and a hop for every message; so it is left out of the chain until a
 set-up request comes by with a server of a type that may have to be bridged. If it cannot be put
-there, that request is answered with the error, and the next one tries again.
+there, or does not start, that request is answered with the error, and the next one tries again; so
+it does when the bridge has failed later.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class LateBridge:
 
     agent: CommandComponent
     make: Callable[[], tuple[Component, Bridge]]
-    _done: bool = attrs.field(default=False, init=False)
+    _bridge: Component | None = attrs.field(default=None, init=False)
 
     def takes(self, call: Call, method: str, params: Payload | None) -> bool:
         """Whether the bridge was put in place for this request, and has it now."""
-        if self._done or method not in SET_UPS or not _declares_bridged(params):
+        if self._in_place or method not in SET_UPS or not _declares_bridged(params):
             return False
         predecessor = self.agent.client_side.neighbour
         try:
@@ -64,9 +65,14 @@ class LateBridge:
             log.error("the MCP bridge could not be put into the chain", error=str(error))
             predecessor.respond(call, None, error_of(error))
         else:
-            self._done = True
+            self._bridge = component
             component.client_side.request(call, method, params)
         return True
+
+    @property
+    def _in_place(self) -> bool:
+        bridge = self._bridge
+        return bridge is not None and self.agent.client_side.neighbour is bridge.agent_side
 
     def _insert(self) -> Component:
         component, bridge = self.make()

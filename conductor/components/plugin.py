@@ -45,11 +45,14 @@ class PluginComponent(Component):
     stop_timeout: float = 5.0
     bypassed_on_failure: bool = False
     """Whether the chain goes on without this proxy when it fails."""
+    lost: Callable[[ComponentExited], None] | None = None
+    """Called when it has failed, where the other end of its wire decides what follows, and answers
+    what it owed."""
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _workers: Workers = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
-    _host: Host = attrs.field(init=False)
+    host: Host = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _early: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
     """What `lifespan` wants to be run, before anything can be."""
@@ -57,6 +60,7 @@ class PluginComponent(Component):
     """Bytes of the notifications that it wrote since somebody looked who reads them."""
     _life: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _ready: bool = attrs.field(default=False, init=False)
+    _answered_elsewhere: bool = attrs.field(default=False, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -79,7 +83,7 @@ class PluginComponent(Component):
     # -- life --------------------------------------------------------------------------------------
 
     def prepare(self, host: Host) -> None:
-        self._host = host
+        self.host = host
         accept_exceptions_without_repr()
         self.plugin._acp_runtime = self
 
@@ -100,7 +104,8 @@ class PluginComponent(Component):
             contain(exc, self._fail)
         finally:
             self._workers.close()
-            self._workers.settle()
+            if not self._answered_elsewhere:
+                self._workers.settle()
             forget_all(self.plugin)
             self._ended.set()
             self._workers.settled.set()  # whoever waits for the last handler waits no longer
@@ -121,7 +126,7 @@ class PluginComponent(Component):
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery, self._ready = nursery, True
-                self._workers.open(nursery, self._host.flusher)
+                self._workers.open(nursery, self.host.flusher)
                 for function, args in self._early:
                     nursery.start_soon(self._beside, function, args)
                 await self._stop.wait()
@@ -139,7 +144,7 @@ class PluginComponent(Component):
     def _fail(self, exc: BaseException) -> None:
         cause = first_leaf(exc)
         if isinstance(cause, StartError):
-            self._host.component_failed(self, cause)
+            self._not_started(cause)
             return
         self._log.error("plugin failed", exc_info=cause)
         if self._stop.is_set():
@@ -148,16 +153,24 @@ class PluginComponent(Component):
         if self._ready:
             self._lost(ComponentExited(self.name, f"failed: {reason}", place=self.place))
         else:
-            self._host.component_failed(self, StartError(self.name, reason, place=self.place))
+            self._not_started(StartError(self.name, reason, place=self.place))
+
+    def _not_started(self, error: StartError) -> None:
+        self.host.component_failed(self, error)
+        self._workers.settle(Failure.of(error))
 
     def _lost(self, error: ComponentExited) -> None:
+        if self.lost is not None:
+            self._answered_elsewhere = True
+            self.lost(error)
+            return
         bypassed = self.bypassed_on_failure and self.role == "proxy"
         error.next, error.is_last = str(Bypass() if bypassed else EndChain()), not bypassed
         self._workers.settle(Failure.of(error))
         if bypassed:
-            self._host.bypass(self, error)
+            self.host.bypass(self, error)
         else:
-            self._host.component_failed(self, error)
+            self.host.component_failed(self, error)
 
     def close_input(self) -> None:
         """`wait_finished` tells when the last message has been handled; what waits for an answer
@@ -207,10 +220,10 @@ class PluginComponent(Component):
         return self._workers.handling.defer(cancelled)
 
     async def wait_room(self) -> None:
-        await self._host.edge_gate().wait()
+        await self.host.edge_gate().wait()
 
     def made_room(self) -> None:
-        self._host.flusher.made_room()
+        self.host.flusher.made_room()
 
     def tap(self, source: Literal["client", "agent"], method: str, tap: Tap) -> Callable[[], None]:
         workers = self._workers
@@ -222,8 +235,8 @@ class PluginComponent(Component):
         self._written += size
         if self._written > HIGH_WATER >> 5:  # looking is not free
             self._written = 0
-            self._host.flusher.flush()
-            if (gate := self._host.gate(self)) is not None:
+            self.host.flusher.flush()
+            if (gate := self.host.gate(self)) is not None:
                 await gate.wait()
             await trio.lowlevel.checkpoint()
 

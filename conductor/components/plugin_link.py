@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import attrs
-
 from conductor.chainfile.model import Component as Spec
 from conductor.components.loading import make_plugin
 from conductor.components.plugin import PluginComponent
@@ -32,12 +30,17 @@ def plugin_link(spec: Spec, max_message_bytes: int) -> RemoteLink:
         except StartError as exc:
             link.end(f"failed: {exc.reason}")
             return
+
+        def lost(error: ComponentExited) -> None:
+            link.network.close()
+            link.end(error.status)
+
         place = None if spec.place is None else str(spec.place)
         role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
         seconds = (spec.start_timeout, spec.stop_timeout)
         chain = Chain(
             link.network,
-            lambda: [_Linked(spec.name, plugin, role, place, *seconds, link=link)],
+            lambda: [PluginComponent(spec.name, plugin, role, place, *seconds, lost=lost)],
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,
@@ -47,14 +50,3 @@ def plugin_link(spec: Spec, max_message_bytes: int) -> RemoteLink:
         await chain.run()
 
     return RemoteLink("this process", max_message_bytes, carry)
-
-
-@attrs.define(eq=False)
-class _Linked(PluginComponent):
-    """Leaves it to whoever is at the other end to say what its failure means."""
-
-    link: RemoteLink = attrs.field(kw_only=True)
-
-    def _lost(self, error: ComponentExited) -> None:
-        self.link.network.close()
-        self.link.end(error.status)

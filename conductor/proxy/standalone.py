@@ -21,7 +21,7 @@ import attrs
 from conductor.chainfile import Component
 from conductor.components.base import Component as Built
 from conductor.components.loading import instance_of
-from conductor.errors import StartError, withhold_details
+from conductor.errors import ComponentExited, StartError, withhold_details
 from conductor.proxy.base import Agent, Plugin
 from conductor.transport.inherited import first_bytes
 
@@ -91,7 +91,7 @@ def _usage(cls: type[Plugin]) -> str:
 def run_isolated() -> NoReturn:
     """Serve the plugin that the first line of stdin describes (`components.isolation`)."""
     from conductor.components.build import build
-    from conductor.components.isolation import about, read_spec
+    from conductor.components.isolation import about, about_failure, read_spec
     from conductor.components.plugin import PluginComponent
     from conductor.serving import serve_stdio
 
@@ -101,14 +101,21 @@ def run_isolated() -> NoReturn:
     spec, role, withheld = read_spec(line)
 
     def make() -> Sequence[Built]:
-        components = build((spec,), mode=role)
-        for component in components:
-            assert isinstance(component, PluginComponent)
-            component.start_soon(component.client.notify, *about(component.plugin))
-        return components
+        (component,) = build((spec,), mode=role)
+        assert isinstance(component, PluginComponent)
+        component.start_soon(component.client.notify, *about(component.plugin))
+
+        def lost(error: ComponentExited) -> None:
+            """The conductor answers what the plugin owed, and says what follows."""
+            component.client_side.neighbour.notify(*about_failure(error.status))
+            component.host.component_failed(component, error)
+
+        component.lost = lost
+        return [component]
 
     with withhold_details() if withheld else nullcontext():
-        serve_stdio(make, mode=role, stop_timeout=spec.stop_timeout, bridged=False)
+        seconds = spec.stop_timeout
+        serve_stdio(make, mode=role, stop_timeout=seconds, bridged=False, answers_loss=False)
 
 
 def _first_line() -> bytes:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
+import attrs
 import pytest
+import trio
 from bridges_providers import declaration
 
 from bridges.bridge import McpBridge
@@ -66,3 +70,82 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
         assert components == [agent]
         assert await client.request("session/new", WITH_SERVER)
         assert [isinstance(each.plugin, McpBridge) for each in components[:-1]] == [True]
+
+
+@attrs.define(eq=False)
+class Unlucky(McpBridge):
+    """`problem` is what its lifespan raises: at once or, if `late` is given, after it yielded."""
+
+    problem: BaseException | None = None
+    late: trio.Event | None = None
+
+    @asynccontextmanager
+    async def lifespan(self):
+        if self.problem is None:
+            await trio.sleep_forever()
+        if self.late is None:
+            raise self.problem
+        async with McpBridge.lifespan(self), trio.open_nursery() as nursery:
+            nursery.start_soon(self._fail)
+            yield
+
+    async def _fail(self):
+        await self.late.wait()
+        raise self.problem
+
+
+def unlucky(problem=None, late=None):
+    bridge = Unlucky(problem=problem, late=late)
+    return PluginComponent("mcp-bridge", bridge, "proxy", bypassed_on_failure=True), bridge
+
+
+@pytest.mark.parametrize("problem", [OSError("no disk"), SystemExit(7), BaseException("odd")])
+async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem):
+    agent = FakeAgent()
+    makers = [lambda: unlucky(problem), lambda: _bridge("auto", Limits())]
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        components = client.attached.chain.components
+        agent.host = agent._host
+        agent.wire.interceptor = LateBridge(agent, lambda: makers.pop(0)()).takes
+        with pytest.raises(RequestError, match=type(problem).__name__):
+            await client.request("session/new", WITH_SERVER)
+        assert components == [agent]
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)  # tried again
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [0, 1]
+
+
+async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_request(autojump_clock):
+    agent = FakeAgent()
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.wire.interceptor = LateBridge(agent, unlucky).takes
+        with pytest.raises(RequestError, match="did not yield within 30 s"):
+            await client.request("session/new", WITH_SERVER)
+        assert await client.new_session("/")
+
+
+async def test_a_bridge_that_fails_later_is_left_out_and_put_in_again():
+    agent = FakeAgent()
+    late = trio.Event()
+    makers = [lambda: unlucky(OSError("gone"), late), lambda: _bridge("auto", Limits())]
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.wire.interceptor = LateBridge(agent, lambda: makers.pop(0)()).takes
+        assert await client.request("session/new", WITH_SERVER)
+        late.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [1, 0, 1]
+    assert all("command" in server for servers in given for server in servers)

@@ -8,7 +8,14 @@ import pytest
 
 from conductor.chainfile import load
 from conductor.chainfile.model import Component
-from conductor.components.isolation import about, as_process, is_required, read_spec
+from conductor.components.isolation import (
+    News,
+    about,
+    about_failure,
+    as_process,
+    read_about,
+    read_spec,
+)
 from conductor.errors import withhold_details
 from conductor.proxy import Proxy
 
@@ -75,5 +82,11 @@ class Needed(Proxy):
     [(b'{"required":false}', False), (b'{"required":true}', True), (b"{}", True), (b"[]", True)],
 )
 def test_what_does_not_say_that_it_is_not_required_is(params, required):
-    assert is_required(params) is required
+    assert read_about(params) == News(required)
     assert about(Needed())[1] == {"required": True}
+
+
+def test_a_process_says_why_it_is_about_to_end():
+    _, params = about_failure("failed: OSError: no disk")
+
+    assert read_about(params).failed == "failed: OSError: no disk"

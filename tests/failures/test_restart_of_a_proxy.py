@@ -371,9 +371,10 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     assert editor.leave() == 0
 
 
-def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins):
+@pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
+def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins, how):
     """A new instance; the agent, and requests that only passed by, notice nothing."""
-    spec = {"use": f"{plugins}:Fragile", "name": "f", "on_failure": "restart"}
+    spec = {"use": f"{plugins}:Fragile", "name": "f", **how}
     editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))
     editor.open()
     for number in range(3):

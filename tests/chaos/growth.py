@@ -13,8 +13,8 @@ a lower priority (`nice 5`): its computer would not be ours. How many connection
 per second the attackers sent is counted, and how long the server waited for a CPU.
 
 The census (processes, zombies, descriptors, threads, trio tasks, resident memory) is taken after
-each round. Prints a table; exits with 1 if something grew, an ordinary client failed, or the quiet tenant's
-99th percentile under attack is over three times that alone.
+each round. Prints a table; exits with 1 if something grew, an ordinary client failed, or the quiet
+tenant's 99th percentile under attack is over three times that alone.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    before = {child.pid for child in psutil.Process().children()}
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
     yield
     left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
     alive = [child for child in left if child.status() != psutil.STATUS_ZOMBIE]

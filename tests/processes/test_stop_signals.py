@@ -161,7 +161,7 @@ def killed_at_random_moments(start_agent, kills):
     leave = "(sleep 3600 &); (setsid sleep 3600 &); (env -i sleep 3600 &);"
     moment, counts = random.Random(53), []
     for _ in range(kills):
-        editor = start_agent(["sh", "-c", f"{leave} {shlex.join(agent())}; :"], proxy("p"))
+        editor = start_agent(proxy("p"), ["sh", "-c", f"{leave} {shlex.join(agent())}; :"])
         editor.send(*conversation("wait"))
         threading.Event().wait(moment.random())  # at any moment of a start, and soon after it
 

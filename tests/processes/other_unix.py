@@ -1,0 +1,42 @@
+"""Runs `python -m conductor` without what only Linux has: `/proc`, pidfd, waitid, prctl, the plane.
+
+What macOS lacks is taken away; the kernel below is still Linux's, and what macOS does otherwise is
+not shown by this.
+"""
+
+import builtins
+import fcntl
+import os
+import runpy
+import select
+import sys
+
+import trio  # it chooses its own event loop by what there is
+
+assert trio
+os.environ["ACP_CONDUCTOR_PLANE"] = "off"
+for module, name in (
+    (os, "pidfd_open"),
+    (os, "waitid"),
+    (os, "P_PID"),
+    (os, "WNOWAIT"),
+    (fcntl, "F_SETPIPE_SZ"),
+    (select, "POLLRDHUP"),
+):
+    delattr(module, name)
+
+
+def without_proc(function):
+    def refuse(path, *arguments, **options):
+        if str(path).startswith("/proc"):
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return function(path, *arguments, **options)
+
+    return refuse
+
+
+os.listdir = without_proc(os.listdir)
+os.readlink = without_proc(os.readlink)
+builtins.open = without_proc(builtins.open)
+sys.platform = "darwin"
+runpy.run_module("conductor", run_name="__main__", alter_sys=True)

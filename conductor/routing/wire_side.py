@@ -100,8 +100,8 @@ class WireSide(Side):
         if session not in self.wire.lost:
             return False
         self.wire.lost.discard(session)
-        if method in SET_UPS:
-            return False
+        if method in SET_UPS or session in self.wire.recollection.sessions:
+            return False  # it is set up, or a new one has got the same id
         name = self.wire.name
         message = f"{name} was restarted and has lost this session; start a new one, or load it"
         data = {"component": name, "sessionId": session}

@@ -126,6 +126,19 @@ def test_a_lost_session_is_answered_honestly_once_and_can_be_made_anew(run_chain
     assert editor.leave() == 0
 
 
+def test_a_new_session_with_the_id_of_a_lost_one_is_not_lost(run_chain):
+    """Some agents count their sessions, from one each time they start."""
+    editor = run_chain(agent("--stderr-bytes", 0))
+    editor.open()
+    editor.answer(editor.prompt("die 3"))
+
+    answer = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    assert answer["result"] == {"sessionId": "s1"}
+    assert editor.ask("how") == "new"
+    assert editor.leave() == 0
+
+
 def test_the_agent_is_given_back_the_session_as_it_got_it(run_chain, tmp_path):
     """Not as the client sent it: a proxy may have changed the request."""
     editor = run_chain(agent("--back", "resume"), proxy("p"))

@@ -122,6 +122,7 @@ class Chain(Host):
             opened=self._opened,
             closed=self._refused,
             explain=None if self.explained is None else self._explain,
+            max_initialize=self.limits.max_initialize_bytes,
         )
 
     async def run(self) -> Ending:

@@ -230,6 +230,9 @@ class Bounds:
     max_session_log_bytes: Bytes = attrs.field(
         default=_LIMITS.max_session_log_bytes, validator=_positive
     )
+    max_initialize_bytes: Bytes = attrs.field(
+        default=_LIMITS.max_initialize_bytes, validator=_positive
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

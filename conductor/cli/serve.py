@@ -66,6 +66,13 @@ _COUNT = click.IntRange(min=1)
     show_default=True,
     help="Sessions of one principal that are not deleted, in the server's life.",
 )
+@click.option(
+    "--max-message-bytes",
+    type=_COUNT,
+    default=16 * 1024 * 1024,
+    show_default=True,
+    help="The longest message of a client. `limits: max_message_bytes` of FILE holds as well.",
+)
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, help="Of one client.")
 @click.option("--ping-interval", type=_SECONDS, default=20.0, show_default=True)
 @click.option("--ping-timeout", type=_SECONDS, default=20.0, show_default=True)
@@ -163,7 +170,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
         sockets=options["max_clients"] * 4,
         sockets_each=options["max_clients_each"] * 4,
         streams=options["max_streams"],
-        message_bytes=message_bytes,
+        message_bytes=min(message_bytes, options["max_message_bytes"]),
     )
     patience = Patience(
         ping_interval=options["ping_interval"],

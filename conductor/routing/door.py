@@ -16,6 +16,7 @@ import msgspec
 from conductor.connection.calls import Call
 from conductor.connection.runs import Run
 from conductor.errors import ConductorError, RequestCancelled
+from conductor.limits import Limits
 from conductor.messages import (
     INVALID_REQUEST,
     Payload,
@@ -60,6 +61,7 @@ class FrontDoor:
         opened: Callable[[], None],
         closed: Callable[[], None],
         explain: Callable[[bytes], str] | None = None,
+        max_initialize: int = Limits().max_initialize_bytes,
     ) -> None:
         self.state: State = "waiting"
         self.tried = False
@@ -78,6 +80,7 @@ class FrontDoor:
         self._opened = opened
         self._closed = closed
         self._explain = explain
+        self._max_initialize = max_initialize
         self._explaining: ExplainingAgent | None = None
         self._outside = _Outside(self)
         self._inside = _Inside(self)
@@ -99,6 +102,10 @@ class FrontDoor:
 
     def request(self, call: Call, method: str, params: Payload | None) -> None:
         match self.state:
+            case "waiting" if method == "initialize" and self._is_too_long(params):
+                size = f"{len(params or b'')} bytes"
+                limit = f"the limit of {self._max_initialize} bytes (max_initialize_bytes)"
+                self._refuse(call, f"`initialize` of {size} is over {limit}")
             case "waiting" if method == "initialize":
                 self.tried = True
                 self.params = None if params is None else bytes(params)
@@ -159,6 +166,9 @@ class FrontDoor:
             queued.params = bytes(queued.params)
             self.size += len(queued.params)
         self._queue.append(queued)
+
+    def _is_too_long(self, params: Payload | None) -> bool:
+        return params is not None and len(params) > self._max_initialize
 
     def _refuse(self, call: Call, problem: str) -> None:
         error = encode_error(INVALID_REQUEST, "Invalid request", problem)

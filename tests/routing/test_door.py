@@ -75,6 +75,20 @@ def test_nothing_starts_before_initialize():
     assert (porch.door.state, porch.first.events) == ("waiting", [])
 
 
+def test_a_long_initialize_is_refused_and_a_shorter_one_is_taken():
+    porch = Porch()
+    meta = {"_meta": {"x": "y" * 256 * 1024}}
+
+    porch.feed({**INIT, "params": {**INIT["params"], **meta}})
+
+    (answer,) = porch.written()
+    assert "over the limit of 262144 bytes (max_initialize_bytes)" in answer["error"]["data"]
+    assert (porch.door.state, porch.first.events) == ("waiting", [])
+    porch.feed(INIT)
+    porch.answer()
+    assert porch.written() == [{"id": 0, "result": {}}]
+
+
 def test_what_the_client_sends_meanwhile_is_delivered_in_order_after_the_answer():
     porch = Porch()
     porch.feed(

@@ -128,6 +128,19 @@ def test_it_says_where_it_listens_and_is_healthy_and_ready(serve):
     assert process.end() == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("options", [("--max-message-bytes", "1000"), ()])
+def test_a_message_over_the_lower_of_two_limits_is_refused(serve, options):
+    process = serve(
+        *options, chain=CHAIN if options else f"{CHAIN}limits: {{max_message_bytes: 1000}}\n"
+    )
+    padded = {**initialize(), "_meta": "x" * 1000}
+
+    with client(process) as http:
+        statuses = [http.post("/acp", json=each).status_code for each in (padded, initialize())]
+
+    assert statuses == [413, 200]
+
+
 def test_a_unix_socket_speaks_lines_and_is_its_owners_alone(serve, tmp_path):
     path = tmp_path / "acp.sock"
     process = serve("--listen", f"unix:{path}")

@@ -20,7 +20,16 @@ from proxies._tool_commands import Commands, commands, is_chained
 from proxies._tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
 from proxies._tool_paths import NamedPaths, named_paths
 
-__all__ = ["Action", "Call", "Decision", "Rule", "choose_option", "decide", "first_match"]
+__all__ = [
+    "Action",
+    "Call",
+    "Decision",
+    "Rule",
+    "choose_option",
+    "decide",
+    "evident_kinds",
+    "first_match",
+]
 
 Action: TypeAlias = Literal["allow_once", "allow_always", "deny", "ask"]
 
@@ -349,6 +358,13 @@ def choose_option(
         if len(ids) == 1 or (ids and alike):
             return {"outcome": "selected", "optionId": ids[0]}
     return {"outcome": "cancelled"} if action == "deny" else None
+
+
+def evident_kinds(call: Mapping[str, Any]) -> frozenset[str]:
+    """The kind that a tool call says, and those that its content gives evidence of."""
+    kind = str(call.get("kind") or "other")
+    run = commands(_parsed(call.get("rawInput")), kind)
+    return frozenset(_evident_kinds(kind, run, call.get("content")))
 
 
 def _one(holds: bool) -> Verdict:

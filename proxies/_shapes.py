@@ -7,6 +7,7 @@ versions, and what differs is here.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from proxies._commands import handled
@@ -32,6 +33,8 @@ BESIDE = frozenset(
 """Updates that may come in the middle of a sentence and do not end it."""
 
 _CAP = 1000
+_ESCAPED = re.compile(rb"\\u00(?:5[fF]|[67][0-9a-fA-F])")
+"""A letter of a kind's name, as JSON may write it, too."""
 _FINISHED = ("completed", "failed", "cancelled")
 
 
@@ -44,7 +47,7 @@ def opened_session(params: dict[str, Any], result: dict[str, Any] | None) -> str
 def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
     """The params of `session/update` if it is of one of these kinds; others are not even decoded,
     as most updates are chunks, and there are many."""
-    if not any(kind.encode() in raw for kind in kinds):
+    if not any(kind.encode() in raw for kind in kinds) and _ESCAPED.search(raw) is None:
         return None
     params: dict[str, Any] = json.loads(raw)
     return params if params["update"].get("sessionUpdate") in kinds else None

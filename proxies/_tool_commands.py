@@ -38,6 +38,10 @@ _HARMLESS: Final = _words(
 )
 """Members that change neither what a command runs nor where it may act. The directory is looked at
 by itself."""
+_STRUCTURED: Final = _words(
+    "args arguments parsedcmd availabledecisions proposedexecpolicyamendment commandactions"
+)
+"""Those of them that may be lists or objects; in any other one such a value can be anything."""
 _PROSE: Final = _words("description explanation reason justification title")
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"})
@@ -102,7 +106,9 @@ def commands(given: Any, kind: str) -> Commands:
                 unclear = f"`{key}` is no text and no list of texts"
             else:
                 found.append(command)
-        elif value and name not in _HARMLESS:
+        elif value and (
+            name not in _HARMLESS or (isinstance(value, dict | list) and name not in _STRUCTURED)
+        ):
             unclear = unclear or f"`{key}` may change what it does"
     in_order: list[str] = []
     for key, text in strings(given):

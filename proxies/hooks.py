@@ -15,7 +15,8 @@ the URL is not reached) blocks, too.
 
 Options:
     hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
-                   (default 30s), and `kinds` of tool calls, if it is not for all
+                   (default 30s), and `kinds` of tool calls, if not for all; one that carries a
+                   command is an `execute`, too, and one with a diff an `edit`
     max_continues  default 3
 
 Hooks for turn_end and permission are waited for, one after the other; the rest runs beside, with at
@@ -37,7 +38,7 @@ from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
 from proxies._commands import handled, say
 from proxies._process import run
-from proxies._rules import choose_option
+from proxies._rules import choose_option, evident_kinds
 from proxies._shapes import (
     merge_tool_call,
     opened_session,
@@ -250,10 +251,10 @@ class Hooks(Proxy):
 
     async def _fire(self, id: str, event: Event, about: dict[str, Any]) -> str | None:
         """Fire the hooks of an event, until one blocks; return its reason."""
-        kind = about.get("tool_call", {}).get("kind") or "other"
+        kinds = evident_kinds(about.get("tool_call", {}))
         told = {"event": event, "session_id": id, "cwd": self.sessions[id].cwd, **about}
         for hook in self.hooks:
-            fits = not hook.kinds or "tool_call" not in about or kind in hook.kinds
+            fits = not hook.kinds or "tool_call" not in about or not kinds.isdisjoint(hook.kinds)
             if event in hook.events and fits:
                 reason = await hook.fire(told)
                 if reason is not None:

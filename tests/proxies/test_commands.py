@@ -260,7 +260,8 @@ async def test_an_agent_that_marks_its_answers_is_counted_and_fires_hooks(chain,
         if version == 1:
             assert answer == {"stopReason": "refusal", "_meta": MARK}
         else:
-            await agent.transcript.wait("session/prompt?", count=2)
+            with trio.fail_after(10):
+                await agent.transcript.wait("session/prompt?", count=2)
 
     assert prompts_of(agent) == [["go"], ["go on"]]
 

@@ -383,3 +383,22 @@ async def test_a_tool_that_starts_under_an_id_of_an_ended_one_is_told_of(chain):
         await client.prompt(await client.new_session("/"), "go")
         with trio.fail_after(10):
             assert len(await told(client, 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kinds", "members"),
+    [
+        (["execute"], {"kind": "other", "rawInput": {"command": "ls"}}),
+        (["execute"], {"kind": "read", "rawInput": '{"cmd": ["ls"]}'}),
+        (["edit"], {"kind": "other", "content": [{"type": "diff", "path": "/a", "newText": "x"}]}),
+    ],
+)
+async def test_a_hook_for_a_kind_sees_what_a_call_does(chain, kinds, members):
+    answers, agent = [], FakeAgent()
+    agent.turns.append([{**TOOL, **members}, asking(agent, answers)])
+    proxy = Hooks([hook("permission", script="exit 2", kinds=kinds)])
+    async with chain(proxy, agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "go")
+
+    assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]

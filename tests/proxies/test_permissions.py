@@ -347,3 +347,21 @@ async def test_what_is_loaded_may_ask_for_permission_before_the_answer(chain):
         await client.request("session/load", params)
 
     assert answers == [selected("once")]
+
+
+async def test_a_tool_call_that_is_announced_with_json_escapes_is_known(chain):
+    answers = []
+    agent = FakeAgent()
+
+    async def announce(session):
+        told = json.dumps({"sessionId": session, "update": READ})
+        agent.endpoint.notify(
+            "session/update", told.replace('"tool_call"', '"tool\\u005fc\\u0061ll"').encode()
+        )
+
+    agent.turns.append([announce, asking(agent, {"toolCallId": "c1"}, answers)])
+    async with chain(Permissions([Rule("deny", path=["notes.txt"])]), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert answers == [selected("no")]

@@ -162,6 +162,8 @@ class _Guard(Proxy):
     async def set_up(self, params: bytes, forward: Forward) -> bytes:
         if (source := session_named_in(params)) is not None:
             await self._look_up(source)
+        if self.directory is not None and self.directory.away:
+            raise _cannot_record()
         with self.owners.room_for_one(self.principal):
             result: bytes = await forward()
         try:
@@ -269,7 +271,8 @@ class _Guard(Proxy):
         return await directory.ask(partial(directory.claims.look_up, records=records))
 
     async def _publish(self, session: str) -> None:
-        """Before the client knows the session; where Redis is away, when it is back."""
+        """Before the client knows the session, which is open at the other nodes until then. Raises
+        `RequestError` where Redis is away; it is told when it is back."""
         if (directory := self.directory) is None:
             return
         records = [(_digest(session), self.principal)]
@@ -277,6 +280,7 @@ class _Guard(Proxy):
             await directory.ask(partial(directory.claims.write, records=records))
         except Away:
             directory.claims.is_stale = True
+            raise _cannot_record() from None
 
     async def _withdraw(self, session: str) -> None:
         """Where Redis is away, the claim stays until it expires."""
@@ -312,6 +316,11 @@ def session_named_in(params: Payload | None) -> str | None:
 def _cannot_tell(session: str) -> RequestError:
     text = "The servers cannot tell now whose session this is; try again in some seconds"
     return RequestError(INTERNAL_ERROR, text, {"sessionId": session})
+
+
+def _cannot_record() -> RequestError:
+    text = "The servers cannot record now whose session it would be; try again in some seconds"
+    return RequestError(INTERNAL_ERROR, text)
 
 
 def _not_found(session: str) -> RequestError:

@@ -17,7 +17,17 @@ import attrs
 import msgspec
 import trio
 
+from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.components.base import Component, Host
+from conductor.components.cancel_monitor import CancelMonitor
+from conductor.components.cancellation import CancelDue, TurnOverdue
+from conductor.components.stuck import (
+    Arbiter,
+    cancelled_answer,
+    cancelled_error,
+    idle_update,
+    report_turn,
+)
 from conductor.connection.connection import Connection
 from conductor.connection.pump import HIGH_WATER, Flusher, Gate, pump, write_backlog
 from conductor.errors import ComponentError, ConductorError, StartError
@@ -89,12 +99,17 @@ class Chain(Host):
     """Whether open requests are answered when a component is lost; else by the conductor above."""
     abandon: Callable[[Ending], None] | None = None
     """Called at the end of all that can be done, if a component does not end; else `run` waits."""
+    watches_turns: bool = True
+    """Whether a cancelled turn is ended by this chain, whatever holds it up; in "proxy" mode, the
+    conductor above does so."""
     explained: Explained | None = None
     """What an agent that explains a failed start knows; without it the client gets the error."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Wire = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
     initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _turns: CancelMonitor = attrs.field(init=False)
+    _arbiter: Arbiter = attrs.field(factory=Arbiter, init=False)
     _door: FrontDoor = attrs.field(init=False)
     _parking: Parking | None = attrs.field(default=None, init=False)
     _returned: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -114,6 +129,11 @@ class Chain(Host):
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
         self.client = Wire("client", role, self._report)
         self.client.recollection.limits = self.limits
+        self._turns = CancelMonitor(
+            CANCEL_TIMEOUT, lambda: self._door.version == 2, self._on_cancel_due
+        )
+        if self._ends_turns:
+            self.client.client_turns = self._turns
         self._connect(self.transport)
         self._door = FrontDoor(
             self.client.plain,
@@ -131,6 +151,8 @@ class Chain(Host):
             self._nursery = nursery
             nursery.start_soon(self.flusher.run)
             nursery.start_soon(self._serve_client)
+            if self._ends_turns:
+                nursery.start_soon(self._turns.run)
             await self._end.wait()
             self._reading.cancel()
             await self._shut_down()
@@ -210,6 +232,13 @@ class Chain(Host):
 
     def edge_gate(self) -> Gate:
         return Gate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
+
+    def stuck(
+        self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
+    ) -> tuple[Component | None, bool]:
+        if not self._ends_turns:
+            return None, False
+        return self._arbiter.find(self.components, watcher, cancelled, trio.current_time())
 
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         sessions = self.client.recollection.sessions
@@ -298,6 +327,11 @@ class Chain(Host):
         finally:
             end_early()
         self.components = components
+        if components:
+            seconds = self._arbiter.timeout = components[-1].cancel_timeout
+            self._turns.cancellations.timeout = seconds
+            for component in components:
+                component.set_cancel_timeout(seconds)
         sides = [component.client_side for component in components]
         for component, successor in zip(components, sides[1:], strict=False):
             assert component.agent_side is not None
@@ -350,6 +384,43 @@ class Chain(Host):
         for component in self.components:
             component.kill()
         self.components = []
+
+    # -- cancelled turns ---------------------------------------------------------------------------
+
+    @property
+    def _ends_turns(self) -> bool:
+        return self.watches_turns and self.mode == "agent"
+
+    def _on_cancel_due(self, due: CancelDue) -> None:
+        """What the client cancelled goes on, and no component behind a wire ends it."""
+        if self._door.state != "open":
+            return
+        if isinstance(due, TurnOverdue):
+            self._end_cancelled_turn(due)
+            return
+        call = due.call
+        stuck, is_ours = self.stuck(None, ("request", call.method))
+        if is_ours:
+            name = "the chain" if stuck is None else stuck.name
+            log.warning("withdrawn request was not answered", method=call.method, stuck=name)
+            self.client.plain.respond(call, None, cancelled_error(call.method, name))
+
+    def _end_cancelled_turn(self, due: TurnOverdue) -> None:
+        session, seconds = due.session, self._turns.cancellations.timeout
+        stuck, is_ours = self.stuck(None, ("turn", session))
+        if not is_ours:
+            return
+        name = "the chain" if stuck is None else stuck.name
+        log.warning("cancelled turn goes on", session=session, seconds=seconds, stuck=name)
+        report_turn(self, session, name, seconds)
+        version_2 = self._door.version == 2
+        if stuck is None or not stuck.end_turn(session, version_2=version_2):
+            for call in due.prompts:
+                answer = cancelled_answer(call.method, name, version_2=version_2)
+                self.client.plain.respond(call, *answer)
+        if due.running:
+            side = self.client.plain if stuck is None else stuck.client_side.neighbour
+            side.notify("session/update", idle_update(session, "cancelled"))
 
     # -- the client --------------------------------------------------------------------------------
 

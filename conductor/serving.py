@@ -41,10 +41,11 @@ def serve_stdio(
     answers_loss: bool = True,
     explained: Explained | None = None,
     unusable: bool = False,
+    watches_turns: bool = True,
 ) -> NoReturn:
     """Serve until the end, then exit the process with the code that says how it ended.
 
-    `bridged`, `answers_loss`: as `Chain` has them.
+    `bridged`, `answers_loss`, `watches_turns`: as `Chain` has them.
     `explained`: answer a failed start as `Chain.explained` has it. `unusable`: the chain file is
     known to have mistakes, which is the exit code's reason (2) unless the chain starts after all.
     """
@@ -71,6 +72,7 @@ def serve_stdio(
                 answers_loss=answers_loss,
                 abandon=leave,
                 explained=explained,
+                watches_turns=watches_turns,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_obey_signals, chain, signals, transport.read_fd)

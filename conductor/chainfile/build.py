@@ -62,7 +62,7 @@ def build_chain(
 def _about_cancellation(item: Item) -> dict[str, Any]:
     if not isinstance(item, AgentItem):
         return {}
-    return {"cancel_timeout": item.cancel_timeout, "on_cancel_timeout": item.on_cancel_timeout}
+    return {"cancel_timeout": item.cancel_timeout}
 
 
 def _component(
@@ -106,6 +106,7 @@ def _component(
         request_timeout=item.request_timeout,
         stall_timeout=item.stall_timeout,
         on_stall=item.on_stall,
+        on_cancel_timeout=item.on_cancel_timeout,
         **_about_cancellation(item),
         on_failure=item.on_failure,
         restarts=item.restarts,

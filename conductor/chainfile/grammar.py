@@ -198,6 +198,7 @@ class Item:
     request_timeout: dict[str, Seconds] = attrs.field(factory=dict, validator=_positive)
     stall_timeout: Seconds | None = attrs.field(default=None, validator=_positive)
     on_stall: OnStall = "report"
+    on_cancel_timeout: OnCancelTimeout = "answer"
     on_failure: OnFailure | None = None
     restarts: Restarts | None = None
     required: bool = False
@@ -209,7 +210,6 @@ class AgentItem(Item):
 
     on_failure: Literal["restart", "end_chain"] | None = None
     cancel_timeout: Seconds = attrs.field(default=CANCEL_TIMEOUT, validator=_positive)
-    on_cancel_timeout: OnCancelTimeout = "answer"
 
 
 _KEYS = {key_of(field) for field in attrs.fields(AgentItem)}
@@ -316,6 +316,15 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
     if len(kinds) == 1:
         found += _without_meaning(kinds[0], data)
         found += _tls_in_vain(data)
+    if (
+        data.get("on_cancel_timeout") == "restart"
+        and kinds == ["use"]
+        and data.get("isolate") not in ("true", "yes", "on")
+        and data.get("on_failure") != "restart"
+    ):
+        help = "add `isolate: true` or `on_failure: restart`"
+        message = "a plugin in this process cannot be restarted by itself"
+        found.append(Mistake(message, help, path=("on_cancel_timeout",)))
     if data.get("on_failure") == "bypass" and data.get("required") in ("true", "yes", "on"):
         note = (("required",), "the chain must not run without this component")
         found.append(

@@ -138,9 +138,10 @@ class Component(msgspec.Struct, frozen=True):
     on_stall: OnStall = "report"
     """How far to go about a hang: the highest rung of the ladder."""
     cancel_timeout: float = CANCEL_TIMEOUT
-    """Of an agent: seconds after which what was cancelled and goes on is ended in its place."""
+    """Of an agent: seconds after which what was cancelled and goes on is ended, in its place or in
+    that of the component that holds it up."""
     on_cancel_timeout: OnCancelTimeout = "answer"
-    """Whether the agent is restarted then, too."""
+    """Whether the component, if it holds the turn up, is restarted then, too."""
     on_failure: OnFailure | None = None
     """What follows when the component fails; None is the default of its kind."""
     restarts: Restarts | None = None

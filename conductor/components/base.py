@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
+from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.connection.pump import Flusher, Gate
 from conductor.errors import ComponentError
 from conductor.limits import Limits
@@ -38,6 +39,11 @@ class Host(Protocol):
     ) -> None:
         """Send the person at the client a notice in this session (`routing.notices`)."""
 
+    def stuck(
+        self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
+    ) -> tuple[Component | None, bool]:
+        """See `components.stuck.Arbiter`."""
+
     def restarted(self, component: Component, lost_sessions: list[str]) -> None:
         """A component was started again; these sessions could not be restored."""
 
@@ -64,6 +70,32 @@ class Component(Protocol):
     def stop_timeout(self) -> float:
         """Seconds from `close_input` to `terminate`, and from that to `kill`."""
         return 5.0
+
+    @property
+    def cancel_timeout(self) -> float:
+        """Of an agent: seconds that a turn has to end after its cancellation."""
+        return CANCEL_TIMEOUT
+
+    @property
+    def watches_turns(self) -> bool:
+        """Whether it ends by itself what was cancelled and is not answered."""
+        return False
+
+    def set_cancel_timeout(self, seconds: float) -> None:
+        """Told before it runs: what the chain's agent has."""
+        return
+
+    def holds_up_turn(self, session: str) -> bool:
+        """Whether a turn of this session was cancelled, and goes on here for all it knows."""
+        return False
+
+    def holds_up_request(self, method: str) -> bool:
+        """The same of a request of this method that was withdrawn."""
+        return False
+
+    def end_turn(self, session: str, *, version_2: bool) -> bool:
+        """Answer the prompts of a turn that it holds up; false if it has none to answer."""
+        return False
 
     def prepare(self, host: Host) -> None:
         """Begin to start, without waiting. Raises `StartError` if that is hopeless."""

@@ -123,7 +123,9 @@ def _plugin(spec: Spec, role: Literal["proxy", "agent"]) -> PluginComponent:
     place = str(spec.place) if spec.place is not None else None
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
     seconds = (spec.start_timeout, spec.stop_timeout)
-    return PluginComponent(spec.name, plugin, role, place, *seconds, may_fail)
+    return PluginComponent(
+        spec.name, plugin, role, place, *seconds, may_fail, turn_timeout=spec.cancel_timeout
+    )
 
 
 def _isolated(

@@ -1,4 +1,4 @@
-"""Tells `Cancellations` what passes an agent's wire, and wakes when something is overdue.
+"""Tells `Cancellations` what passes a wire, and wakes when something is overdue.
 
 Costs nothing per update in version 1. In version 2 the end of a turn is an update, so every update
 is searched for one word; only those that contain it are decoded.
@@ -27,7 +27,8 @@ _STATE: Final = b"state_update"
 
 
 class CancelMonitor(Turns):
-    """Watches one agent; `on_due` is called with what is overdue."""
+    """Watches one component, or for the client the whole chain; `on_due` is called with what is
+    overdue."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class CancelMonitor(Turns):
         self._alarm = Alarm(self.cancellations, on_due)
 
     async def run(self) -> None:
-        """Wait for deadlines, as long as the agent's process lives."""
+        """Wait for deadlines, as long as the component lives."""
         await self._alarm.run()
 
     def on_prompt(self, call: Call, params: Payload | None) -> None:

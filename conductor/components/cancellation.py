@@ -1,8 +1,8 @@
-"""Cancelled turns and requests that an agent does not end. Pure.
+"""Cancelled turns and requests that a component does not end. Pure.
 
-In: what is sent to the agent (prompts, `session/cancel`, `$/cancel_request`), what it answers, and
-in version 2 the states that it reports. Out: what has been cancelled for `timeout` seconds and is
-still open, each again after every further `timeout` until it is over.
+In: what is sent to a component (prompts, `session/cancel`, `$/cancel_request`), what it answers,
+and in version 2 the states that it reports. Out: what has been cancelled for `timeout` seconds and
+is still open, each again after every further `timeout` until it is over.
 
 A turn is as long as its `session/prompt` is open; in version 2, where a prompt is answered when it
 is inserted, until the agent reports `idle`. A prompt that is sent after the cancellation is another
@@ -45,12 +45,12 @@ CancelDue: TypeAlias = TurnOverdue | WithdrawnOverdue
 
 
 class Cancellations:
-    """Of one agent. All times are in seconds, of the caller's clock."""
+    """Of one component. All times are in seconds, of the caller's clock."""
 
-    __slots__ = ("_cancelled", "_prompts", "_running", "_timeout", "_withdrawn")
+    __slots__ = ("_cancelled", "_prompts", "_running", "_withdrawn", "timeout")
 
     def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._prompts: dict[Call, str | None] = {}
         self._running: set[str] = set()
         self._cancelled: dict[Call | str, float] = {}
@@ -68,12 +68,12 @@ class Cancellations:
         open: list[Call | str] = [call for call, name in self._prompts.items() if name == session]
         if session in self._running:
             open.append(session)
-        deadline = now + self._timeout
+        deadline = now + self.timeout
         return min((self._cancelled.setdefault(key, deadline) for key in open), default=NEVER)
 
     def withdrawn(self, call: Call, now: float) -> float:
         """The agent gets `$/cancel_request` for a request that is open."""
-        return self._withdrawn.setdefault(call, now + self._timeout)
+        return self._withdrawn.setdefault(call, now + self.timeout)
 
     def answered(self, call: Call) -> None:
         """The agent answered a request, or it was answered for it."""
@@ -94,17 +94,25 @@ class Cancellations:
         """The sessions in which the agent says that it works (version 2)."""
         return frozenset(self._running)
 
+    def holds_up_turn(self, session: str) -> bool:
+        """Whether a turn of this session was cancelled, and is not over."""
+        return any(self._session_of(key) == session for key in self._cancelled)
+
+    def holds_up_request(self, method: str) -> bool:
+        """Whether a request of this method was withdrawn, and is not answered."""
+        return any(call.method == method for call in self._withdrawn)
+
     def next_deadline(self) -> float:
         """When `due` may have something to say; infinite if never."""
         return min((*self._cancelled.values(), *self._withdrawn.values()), default=NEVER)
 
     def due(self, now: float) -> list[CancelDue]:
         """What is overdue. It is due again later, unless it ends."""
-        again = now + self._timeout
+        again = now + self.timeout
         turns: dict[str, list[Call]] = {}
         for key, deadline in self._cancelled.items():
             if deadline <= now:
-                session = key if isinstance(key, str) else self._prompts[key]
+                session = self._session_of(key)
                 assert session is not None
                 prompts = turns.setdefault(session, [])
                 if isinstance(key, Call):
@@ -119,6 +127,9 @@ class Cancellations:
                 found.append(WithdrawnOverdue(call, self._prompts.get(call)))
                 self._withdrawn[call] = again
         return found
+
+    def _session_of(self, key: Call | str) -> str | None:
+        return key if isinstance(key, str) else self._prompts[key]
 
     def forget(self) -> None:
         """The agent is gone."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +24,7 @@ from conductor.chainfile.model import Component as Spec
 from conductor.chainfile.model import ValuePath
 from conductor.components.base import Component, Host
 from conductor.components.cancel_monitor import CancelMonitor
-from conductor.components.cancellation import CancelDue, TurnOverdue
+from conductor.components.cancellation import CancelDue, TurnOverdue, WithdrawnOverdue
 from conductor.components.contract import Bypass, Contract, Decision, EndChain, Restart
 from conductor.components.far_end import Opener, SpawnError, opener
 from conductor.components.initialization import Initialization
@@ -37,16 +37,17 @@ from conductor.components.restoring import (
     ways_back,
 )
 from conductor.components.stderr import Allowance
+from conductor.components.stuck import cancelled_answer, idle_update, report_turn
 from conductor.connection.calls import Call
 from conductor.connection.connection import Connection
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.log import Logger, get_logger
 from conductor.masking import masked
-from conductor.messages import REQUEST_CANCELLED, encode_error
 from conductor.routing.failure import Failure, prompt_advice
 from conductor.routing.handshake import Handshake
 from conductor.routing.sides import Side
 from conductor.routing.wire import Wire
+from conductor.routing.wire_side import PROMPT, SESSION_CANCEL
 
 if TYPE_CHECKING:
     from conductor.components.watch import Due, Rung
@@ -66,8 +67,7 @@ class CommandComponent(Component):
     initialization: Initialization = attrs.field(init=False)
     contract: Contract = attrs.field(init=False)
     _watching: Watching | None = attrs.field(default=None, init=False)
-    _cancels: CancelMonitor | None = attrs.field(default=None, init=False)
-    """Of an agent."""
+    _cancels: CancelMonitor = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: Host = attrs.field(init=False)
     _open: Opener = attrs.field(init=False)
@@ -94,10 +94,9 @@ class CommandComponent(Component):
 
             watch = Watch(self.spec.request_timeout, self.spec.stall_timeout, self.spec.on_stall)
             self._watching = self.wire.observer = Watching(watch, self._on_due)
-        if self.role == "agent":
-            self._cancels = self.wire.turns = CancelMonitor(
-                self.spec.cancel_timeout, self._speaks_version_2, self._on_cancel_due
-            )
+        self._cancels = self.wire.turns = CancelMonitor(
+            self.spec.cancel_timeout, self._speaks_version_2, self._on_cancel_due
+        )
 
     @property
     def name(self) -> str:
@@ -114,6 +113,33 @@ class CommandComponent(Component):
     @property
     def stop_timeout(self) -> float:
         return self.spec.stop_timeout
+
+    @property
+    def cancel_timeout(self) -> float:
+        return self.spec.cancel_timeout
+
+    @property
+    def watches_turns(self) -> bool:
+        return self.wire.held is None
+
+    def set_cancel_timeout(self, seconds: float) -> None:
+        self._cancels.cancellations.timeout = seconds
+
+    def holds_up_turn(self, session: str) -> bool:
+        if self.wire.held is not None:
+            return self.wire.held.has_prompt(session)
+        return self._cancels.cancellations.holds_up_turn(session)
+
+    def holds_up_request(self, method: str) -> bool:
+        return self._cancels.cancellations.holds_up_request(method)
+
+    def end_turn(self, session: str, *, version_2: bool) -> bool:
+        """Only called while it is started again: what waits for it is not sent to it any more."""
+        held = [] if self.wire.held is None else self.wire.held.take_prompts(session)
+        for call in held:
+            answer = cancelled_answer(call.method, self.name, version_2=version_2)
+            self.wire.plain.neighbour.respond(call, *answer)
+        return bool(held)
 
     def prepare(self, host: Host) -> None:
         self.host = host
@@ -201,11 +227,9 @@ class CommandComponent(Component):
         """From the start of a process to its end."""
         life = self._life
         assert life is not None
-        beside: list[Callable[[], Awaitable[None]]] = [self.initialization.watch]
+        beside: list[Callable[[], Awaitable[None]]] = [self.initialization.watch, self._cancels.run]
         if self._watching is not None:
             beside.append(self._watching.run)
-        if self._cancels is not None:
-            beside.append(self._cancels.run)
         if again:
             beside.append(partial(self._restore, life))
         await life.run(self.host.gate(self), beside)
@@ -261,12 +285,8 @@ class CommandComponent(Component):
 
     def _report_idle(self, session: str, reason: str | None = None) -> None:
         """Version 2: say in the agent's place that no turn runs in a session."""
-        update = {"sessionUpdate": "state_update", "state": "idle"}
-        if reason is not None:
-            update["stopReason"] = reason
-        params = msgspec.json.encode({"sessionId": session, "update": update})
-        if self._cancels is not None:
-            self._cancels.on_notification("session/update", params)
+        params = idle_update(session, reason)
+        self._cancels.on_notification("session/update", params)
         self.wire.plain.neighbour.notify("session/update", params)
 
     def _gone(self, life: Life) -> None:
@@ -304,7 +324,7 @@ class CommandComponent(Component):
             error.loses_sessions = answer is not None and not ways_back(answer)
         told = {"error": str(error), "next": str(decision)}
         self._log.error("component failed", **{**error.untold(), **told})
-        if self._cancels is not None:
+        if self.role == "agent":
             for session in self._cancels.cancellations.running:
                 # In version 2 there is no open request that could be answered with it.
                 advice = prompt_advice(error, delivered=True)
@@ -356,49 +376,86 @@ class CommandComponent(Component):
                 self._kill_because(f"was silent for {seconds:.3g} s (stall_timeout)")
 
     def _on_cancel_due(self, due: CancelDue) -> None:
-        """What was cancelled goes on: end it in the agent's place."""
-        seconds = self.spec.cancel_timeout
+        """What was cancelled goes on: end it in the place of the component that holds it up."""
         if isinstance(due, TurnOverdue):
             if self._watching is not None and self._watching.watch.is_climbing(due.session):
                 return  # `on_stall` decides about this turn
-            self._end_cancelled_turn(due, seconds)
-        elif due.session is not None and not self._speaks_version_2():
+            stuck, is_ours = self.host.stuck(self, ("turn", due.session))
+            if stuck is self:
+                self._end_cancelled_turn(due)
+            elif stuck is not None and is_ours:
+                self._end_turn_of_plugin(stuck, due)
+        else:
+            stuck, is_ours = self.host.stuck(self, ("request", due.call.method))
+            if stuck is self:
+                self._end_withdrawn_request(due)
+            elif stuck is not None and is_ours:
+                self._answer_what_it_asked(
+                    stuck, lambda call: call.cancelled and call.method == due.call.method
+                )
+
+    def _end_withdrawn_request(self, due: WithdrawnOverdue) -> None:
+        if due.session is not None and not self._speaks_version_2():
             # Few agents know how to cancel a prompt as a request.
+            seconds = self._cancels.cancellations.timeout
             self._log.warning("withdrawn prompt goes on: sending session/cancel", seconds=seconds)
             self._cancel_turn(due.session)
         else:
             self._log.warning("withdrawn request was not answered", method=due.call.method)
-            self.wire.answer_for(due.call, None, self._cancelled_error(due.call))
+            self._answer_cancelled(due.call)
 
-    def _end_cancelled_turn(self, due: TurnOverdue, seconds: float) -> None:
-        restarts = self.spec.on_cancel_timeout == "restart"
+    def _end_cancelled_turn(self, due: TurnOverdue) -> None:
+        seconds, action = self._cancels.cancellations.timeout, self.spec.on_cancel_timeout
         self._log.warning(
-            "cancelled turn goes on: ended in the agent's place",
+            "cancelled turn goes on: ended in the component's place",
             session=due.session,
             seconds=seconds,
-            restart=restarts,
+            restart=action == "restart",
         )
-        how = f"did not end the cancelled turn within {seconds:g} s"
-        self.host.tell(
-            due.session,
-            f"{self.name} {how}",
-            "the turn was ended without it; "
-            + ("it is restarted" if restarts else "if it does not react, restart the agent"),
-            severity="error",
-        )
+        how = report_turn(self.host, due.session, self.name, seconds, action)
         for call in due.prompts:
-            if self._speaks_version_2():
-                self.wire.answer_for(call, None, self._cancelled_error(call))
-            else:
-                self.wire.answer_for(call, b'{"stopReason":"cancelled"}', None)
+            self._answer_cancelled(call)
         if due.running:
             self._report_idle(due.session, "cancelled")
-        if restarts:
+        if due.running or any(self._prompts_asked(due.session)):
+            self._cancel_turn_beyond(due.session)
+        if action == "restart":
             self._kill_because(f"{how} (cancel_timeout)")
 
-    def _cancelled_error(self, call: Call) -> bytes:
-        reason = f"{call.method} was cancelled, and {self.name} did not answer"
-        return encode_error(REQUEST_CANCELLED, reason, {"component": self.name})
+    def _end_turn_of_plugin(self, plugin: Component, due: TurnOverdue) -> None:
+        """The same for a plugin behind us: what we asked, and it holds up, is answered."""
+        version_2 = self._speaks_version_2()
+        report_turn(self.host, due.session, plugin.name, self._cancels.cancellations.timeout)
+        if not plugin.end_turn(due.session, version_2=version_2):
+            self._answer_what_it_asked(plugin, lambda call: call.session == due.session)
+        if due.running:
+            plugin.client_side.neighbour.notify(
+                "session/update", idle_update(due.session, "cancelled")
+            )
+
+    def _answer_what_it_asked(self, stuck: Component, chosen: Callable[[Call], bool]) -> None:
+        """Answer requests of this component in the place of one that is behind it."""
+        connection = self.wire.connection
+        for call in () if connection is None else filter(chosen, connection.unanswered()):
+            answer = cancelled_answer(call.method, stuck.name, version_2=self._speaks_version_2())
+            call.source.respond(call, *answer)
+
+    def _answer_cancelled(self, call: Call) -> None:
+        answer = cancelled_answer(call.method, self.name, version_2=self._speaks_version_2())
+        self.wire.answer_for(call, *answer)
+
+    def _prompts_asked(self, session: str) -> Iterator[Call]:
+        """Prompts of this proxy that its successor has not answered."""
+        connection = self.wire.connection
+        for call in () if connection is None else connection.unanswered():
+            if call.method == PROMPT and call.session == session:
+                yield call
+
+    def _cancel_turn_beyond(self, session: str) -> None:
+        """A proxy does not pass the cancellation on: tell its successor in its place."""
+        if self.wire.wrapped is not None:
+            params = msgspec.json.encode({"sessionId": session})
+            self.wire.wrapped.neighbour.notify(SESSION_CANCEL, params)
 
     def _speaks_version_2(self) -> bool:
         return (self.initialization.result or {}).get("protocolVersion") == 2

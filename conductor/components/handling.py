@@ -29,7 +29,7 @@ from conductor.errors import (
 )
 from conductor.log import Logger
 from conductor.masking import masked
-from conductor.messages import INTERNAL_ERROR, encode_error, error_of
+from conductor.messages import INTERNAL_ERROR, Payload, encode_error, error_of
 from conductor.proxy.base import Forward, Plugin
 from conductor.proxy.codec import decode_answer, encode, invalid_params
 from conductor.proxy.peers import Answered
@@ -97,7 +97,7 @@ class Handling:
         try:
             with answering.scope as scope:
                 reply = await self._reply(turn, answering, item)
-            if scope.cancelled_caught:
+            if scope.cancelled_caught and not answering.settled:
                 if self._ending:
                     self.cut(side, item, turn.forwarded)
                 elif trio.current_time() >= scope.deadline:
@@ -110,11 +110,12 @@ class Handling:
                 reply = self._failed(turn, answering, item, failure)
             if passing is not None:
                 reply = None
-                self.cut(side, item, turn.forwarded)
+                if not answering.settled:
+                    self.cut(side, item, turn.forwarded)
                 raise passing from None
         finally:
             del self.running[call]
-            if reply is not None:
+            if reply is not None and not answering.settled:
                 self._see_session(item, reply)
                 side.neighbour.respond(call, *reply)
 
@@ -148,6 +149,26 @@ class Handling:
                 waited_for.cancel()
         else:
             turn.answering.scope.cancel()
+
+    def answer_for(self, turn: Turn, result: Payload | None, error: Payload | None) -> None:
+        """Answer a request in its handler's place, and cancel the handler."""
+        answering = turn.answering
+        if answering is not None and not answering.settled:
+            answering.settled = True
+            if answering.deferred and self._deferred.pop(answering.call, None) is None:
+                return  # answered already
+            turn.side.neighbour.respond(answering.call, result, error)
+            answering.scope.cancel()
+
+    def deferred(self) -> list[Request]:
+        """Requests that somebody is to answer later."""
+        return [item for _, item, _ in self._deferred.values()]
+
+    def answer_deferred(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+        """Answer such a request now; what was to answer it is told that nobody waits."""
+        side, _, cancelled = self._deferred.pop(call)
+        call_plugin(partial(self._cancel_failed, call), cancelled)
+        side.neighbour.respond(call, result, error)
 
     def give_up_waiting(self) -> None:
         """The chain ends: no answer is of use any more to a handler that waits for one."""
@@ -216,6 +237,9 @@ class Handling:
         self, turn: Turn, answering: Answering, item: Request, exc: BaseException
     ) -> _Reply | None:
         """The answer to a request whose handler raised (lane rules 5 and 7)."""
+        if answering.settled:
+            self._log_failure(turn, item.method, item.params, exc)
+            return None
         if answering.deferred and self._deferred.pop(item.call, None) is None:
             return None  # answered already
         refusal = _request_error_in(exc)

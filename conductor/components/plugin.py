@@ -14,11 +14,14 @@ from typing import Any, Literal
 import attrs
 import trio
 
+from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.components.base import Component, Host
 from conductor.components.contract import Bypass, EndChain
 from conductor.components.plugin_errors import contain, first_leaf, split
 from conductor.components.plugin_nurseries import accept_exceptions_without_repr
 from conductor.components.plugin_side import PluginSide
+from conductor.components.plugin_turns import end_turn, holds_up_request, holds_up_turn
+from conductor.components.stuck import cancelled_answer
 from conductor.components.turns import current_turn
 from conductor.components.workers import Workers
 from conductor.connection.pump import HIGH_WATER
@@ -48,6 +51,8 @@ class PluginComponent(Component):
     lost: Callable[[ComponentExited], None] | None = None
     """Called when it has failed, where the other end of its wire decides what follows, and answers
     what it owed."""
+    turn_timeout: float = CANCEL_TIMEOUT
+    """Of an agent: its `cancel_timeout`."""
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _workers: Workers = attrs.field(init=False)
@@ -71,6 +76,20 @@ class PluginComponent(Component):
         )
         self.client = ClientPeer("client", *self._means(self._workers.client_side))
         self.agent = AgentPeer("agent", *self._means(self._workers.agent_side))
+
+    @property
+    def cancel_timeout(self) -> float:
+        return self.turn_timeout
+
+    def holds_up_turn(self, session: str) -> bool:
+        return holds_up_turn(self._workers, session)
+
+    def holds_up_request(self, method: str) -> bool:
+        return holds_up_request(self._workers, method)
+
+    def end_turn(self, session: str, *, version_2: bool) -> bool:
+        answer = partial(cancelled_answer, name=self.name, version_2=version_2)
+        return end_turn(self._workers, session, answer)
 
     @property
     def client_side(self) -> Side:

@@ -45,6 +45,7 @@ def plugin_link(spec: Spec, max_message_bytes: int) -> RemoteLink:
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,
             bridged=False,
+            watches_turns=False,
         )
         link.reached = True
         await chain.run()

@@ -27,6 +27,8 @@ class Answering(msgspec.Struct, eq=False):
 
     call: Call
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
+    settled: bool = False
+    """Whether it was answered in the handler's place, whose own answer is dropped."""
     deferred: bool = False
     """Whether it is answered by somebody else, later."""
     answer: Answer | None = None

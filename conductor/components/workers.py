@@ -24,7 +24,7 @@ from conductor.components.turns import Answering, Turn, Waiter, current_turn
 from conductor.connection.calls import Call
 from conductor.connection.lanes import Answer, Item, Lane, Notification, Request
 from conductor.connection.pump import Flusher
-from conductor.errors import ConnectionClosed, LocalProtocolError
+from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.log import Logger
 from conductor.messages import INTERNAL_ERROR, encode_error, request_error
 from conductor.proxy.base import Plugin
@@ -70,10 +70,11 @@ class Workers:
     """What waits for that, and whether it was forwarded."""
     _unserved: list[PluginSide] = attrs.field(factory=list, init=False)
     _idle: list[_Idle] = attrs.field(factory=list, init=False)
-    _queued: dict[Call, tuple[PluginSide, Request]] = attrs.field(factory=dict, init=False)
+    queued: dict[Call, tuple[PluginSide, Request]] = attrs.field(factory=dict, init=False)
+    """Requests for handlers that wait in a lane."""
     _waiters: dict[Call, Waiter] = attrs.field(factory=dict, init=False)
     _side_of: dict[Lane, PluginSide] = attrs.field(init=False)
-    _holders: dict[Lane, Turn] = attrs.field(factory=dict, init=False)
+    holders: dict[Lane, Turn] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
     _watch: LaneWatch = attrs.field(init=False)
     _counting_has_failed: bool = attrs.field(default=False, init=False)
@@ -84,7 +85,7 @@ class Workers:
         if self.is_agent:
             self.agent_side.neighbour = AgentEnd(self.client_side)
         self._side_of = {side.lane: side for side in self.sides}
-        self._watch = LaneWatch(tuple(self._side_of), self._holders, self.log)
+        self._watch = LaneWatch(tuple(self._side_of), self.holders, self.log)
         self.handling = Handling(
             self.name, self.plugin, self.start_timeout, self.request, self._cut_short, self.log
         )
@@ -115,7 +116,7 @@ class Workers:
             for item in side.close():
                 self.dispose(side, item)
         self.handling.close()
-        self._queued.clear()
+        self.queued.clear()
 
     def settle(self, failure: Failure | None = None) -> None:
         """Answer what was not, and whatever still comes: the plugin has failed, or only ended.
@@ -151,11 +152,11 @@ class Workers:
         self._watch.active.set()
 
     def queue(self, side: PluginSide, item: Request) -> None:
-        self._queued[item.call] = (side, item)
+        self.queued[item.call] = (side, item)
 
     def cancel(self, call: Call) -> None:
         """Lane rule 6: never waits in a lane."""
-        queued = self._queued.pop(call, None)
+        queued = self.queued.pop(call, None)
         if queued is None:
             self.handling.cancel(call)
             return
@@ -208,6 +209,8 @@ class Workers:
     ) -> bytes:
         """Send a request through a side and wait for its answer (lane rules 2 and 3)."""
         turn = self._turn_that_may_wait(method)
+        if forwards and turn is not None and turn.answering is not None and turn.answering.settled:
+            raise RequestCancelled  # its own request was answered without it
         call = Call(method, side)
         waiter = self._waiters[call] = Waiter(turn, forwards)
         if turn is not None:
@@ -291,7 +294,7 @@ class Workers:
                 lane = self._answer(lane, side, item)
                 continue
             if type(item) is Request:
-                self._queued.pop(item.call, None)
+                self.queued.pop(item.call, None)
                 if item.settled:
                     continue
             elif side.special and side.kept(item):
@@ -303,7 +306,7 @@ class Workers:
             if handler is None:
                 side.pass_on(item)
                 continue
-            turn = self._holders[lane] = Turn(handler, lane, side, item)
+            turn = self.holders[lane] = Turn(handler, lane, side, item)
             current_turn.set(turn)
             if type(item) is Notification:
                 # Inline: calls and coroutines of our own would cost a tenth of all this.
@@ -349,7 +352,7 @@ class Workers:
             call_plugin(failed, answered, item.result, item.error)
             return lane
         waiter = self._waiters.get(item.call)
-        if waiter is None:
+        if waiter is None or waiter.answer is not None:
             return lane  # nobody waits any more
         waiter.answer = item
         waiter.arrived.set()
@@ -363,7 +366,7 @@ class Workers:
         if turn.waiting or turn.lane is not None:
             return lane
         turn.lane = lane
-        self._holders[lane] = turn
+        self.holders[lane] = turn
         return None
 
     def _open_session(self, answering: Answering, item: Answer) -> None:
@@ -397,7 +400,7 @@ class Workers:
     async def _observe(self, lane: Lane, side: PluginSide, handler: Handler, item: Item) -> None:
         message = self._numbering.shown(side.source, item)
         if message is not None:
-            turn = self._holders[lane] = Turn(handler, lane, side, item)
+            turn = self.holders[lane] = Turn(handler, lane, side, item)
             current_turn.set(turn)
             await self.handling.observe(turn, message)
             turn.done = True

@@ -115,6 +115,15 @@ class Lane:
         self.held = bool(self._queue)
         return self.held
 
+    def waiting(self) -> tuple[Item, ...]:
+        """What waits, in order."""
+        return tuple(self._queue)
+
+    def remove(self, item: Item) -> None:
+        """Take out a message that waits."""
+        self._queue.remove(item)
+        self.size -= _size(item)
+
     def close(self) -> list[Item]:
         """Hold the lane for good; returns what waits."""
         items = list(self._queue)

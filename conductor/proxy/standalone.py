@@ -115,7 +115,14 @@ def run_isolated() -> NoReturn:
 
     with withhold_details() if withheld else nullcontext():
         seconds = spec.stop_timeout
-        serve_stdio(make, mode=role, stop_timeout=seconds, bridged=False, answers_loss=False)
+        serve_stdio(
+            make,
+            mode=role,
+            stop_timeout=seconds,
+            bridged=False,
+            answers_loss=False,
+            watches_turns=False,
+        )
 
 
 def _first_line() -> bytes:

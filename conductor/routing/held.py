@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from conductor.connection.calls import Call
+from conductor.session_ids import session_of
 
 if TYPE_CHECKING:
     from conductor.routing.wire import Wire
@@ -40,6 +41,17 @@ class Holding:
         self.messages.append(held)
         self.size += _HELD_SIZE + (0 if held.params is None else len(held.params))
 
+    def has_prompt(self, session: str) -> bool:
+        """Whether a prompt of this session waits."""
+        return any(_is_prompt(held, session) for held in self.messages)
+
+    def take_prompts(self, session: str) -> list[Call]:
+        """Take out the prompts of this session: they are not sent."""
+        taken = [held for held in self.messages if _is_prompt(held, session)]
+        self.messages = deque(held for held in self.messages if held not in taken)
+        self.size -= sum(_HELD_SIZE + len(held.params or b"") for held in taken)
+        return [held.call for held in taken if held.call is not None]
+
     def release(self) -> None:
         """To the component, in order."""
         for held in self.messages:
@@ -57,3 +69,7 @@ class Holding:
                 beyond.notify(held.method, held.params)
             else:
                 beyond.request(held.call, held.method, held.params)
+
+
+def _is_prompt(held: Held, session: str) -> bool:
+    return held.method == "session/prompt" and session_of(held.params) == session

@@ -144,6 +144,8 @@ def _cancel(wire: Wire, params: Payload | None) -> None:
         return
     call = wire.connection.received.get(id)
     if call is not None:
+        if wire.client_turns is not None:
+            wire.client_turns.on_withdrawn(call)
         call.cancel()
 
 

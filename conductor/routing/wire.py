@@ -29,7 +29,7 @@ from conductor.routing.held import Holding
 from conductor.routing.marks import MARKED_ANSWERS, may_have_mark, without_marks
 from conductor.routing.recollection import REMEMBERED, Recollection
 from conductor.routing.special import SPECIAL, special_notification, special_request, special_run
-from conductor.routing.wire_side import CLIENTS, WireSide
+from conductor.routing.wire_side import CLIENTS, PROMPT, SESSION_CANCEL, WireSide
 from conductor.session_ids import session_of
 
 __all__ = ["Init", "Observer", "Wire"]
@@ -79,28 +79,31 @@ class Observer(Protocol):
 
 
 class Turns(Protocol):
-    """Wants to see the turns of an agent, and what cancels them; no updates in version 1."""
+    """Wants to see the turns of a component, and what cancels them; no updates in version 1.
+
+    For a client's wire, the component is the chain behind it.
+    """
 
     reports_states: bool
-    """Version 2: whether the agent's updates are shown, for the states among them."""
+    """Version 2: whether updates are shown, for the states among them."""
 
     def on_prompt(self, call: Call, params: Payload | None) -> None:
-        """The agent gets a prompt."""
+        """The component gets a prompt."""
 
     def on_cancel(self, params: Payload | None) -> None:
-        """The agent gets `session/cancel`."""
+        """The component gets `session/cancel`."""
 
     def on_withdrawn(self, call: Call) -> None:
-        """The agent gets `$/cancel_request`."""
+        """The component gets `$/cancel_request`."""
 
     def on_answered(self, call: Call) -> None:
-        """The agent answered, or was answered for."""
+        """The component answered, or was answered for."""
 
     def on_run(self, run: Run) -> None:
-        """The agent sent several notifications of one method."""
+        """The component sent several notifications of one method."""
 
     def on_notification(self, method: str, params: Payload | None) -> None:
-        """The agent sent a notification."""
+        """The component sent a notification."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -129,7 +132,9 @@ class Wire:
     """Results for requests to the successor that are answered from the record (`restoring`)."""
     observer: Observer | None = None
     turns: Turns | None = None
-    """Of an agent."""
+    """Of the component."""
+    client_turns: Turns | None = None
+    """Of a client: its turns with the whole chain."""
     succeeded: Callable[[], None] | None = None
     """Called when the component has initialized, or answered a prompt, without an error."""
     interceptor: Callable[[Call, str, Payload | None], bool] | None = None
@@ -244,6 +249,8 @@ class Wire:
                     return
             if self.observer is not None:
                 self.observer.on_asks(call, method, params)
+            if self.client_turns is not None and method == PROMPT:
+                self.client_turns.on_prompt(call, params)
             self.plain.neighbour.request(call, method, params)
 
     def on_run(self, run: Run) -> None:
@@ -258,6 +265,9 @@ class Wire:
             return
         if self.turns is not None and self.turns.reports_states:
             self.turns.on_run(run)
+        if self.client_turns is not None and run.method == SESSION_CANCEL:
+            for each in run.params:
+                self.client_turns.on_cancel(each)
         if run.method in SPECIAL:
             special_run(self, run)
         else:
@@ -276,6 +286,8 @@ class Wire:
             self.observer.on_heard(method, params)
         if self.turns is not None and self.turns.reports_states:
             self.turns.on_notification(method, params)
+        if self.client_turns is not None and method == SESSION_CANCEL:
+            self.client_turns.on_cancel(params)
         if method in SPECIAL:
             try:
                 special_notification(self, method, params)

@@ -31,11 +31,12 @@ from conductor.session_ids import session_of
 if TYPE_CHECKING:
     from conductor.routing.wire import Wire
 
-__all__ = ["CLIENTS", "WireSide"]
+__all__ = ["CLIENTS", "PROMPT", "SESSION_CANCEL", "WireSide"]
 
 CLIENTS: Final = frozenset({"client", "parent"})
 """Roles of those who ask the chain for something."""
-_SESSION_CANCEL: Final = "session/cancel"
+SESSION_CANCEL: Final = "session/cancel"
+PROMPT: Final = "session/prompt"
 _FOR_SERVERS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """What whoever offers an MCP server is asked. A client that offers none may not know how to refuse;
 it is asked when the proxy that did was left out."""
@@ -79,7 +80,7 @@ class WireSide(Side):
             self.neighbour.respond(call, None, error)
             return
         call.target = self
-        if wire.turns is not None and method == "session/prompt":
+        if wire.turns is not None and method == PROMPT:
             wire.turns.on_prompt(call, params)
         if wire.observer is not None and not self.wrapped:
             wire.observer.on_asked(call, method, params)
@@ -115,8 +116,10 @@ class WireSide(Side):
             return
         if connection is None:
             return
-        if self.wire.turns is not None and method == _SESSION_CANCEL:
+        if self.wire.turns is not None and method == SESSION_CANCEL:
             self.wire.turns.on_cancel(params)
+        if self.wire.client_turns is not None and self.wire.client_turns.reports_states:
+            self.wire.client_turns.on_notification(method, params)
         if self.wrapped:
             connection.write(wrap_notification(self.wire.dialect, method, params))
         else:
@@ -124,9 +127,11 @@ class WireSide(Side):
 
     def notify_run(self, run: Run) -> None:
         connection = self.wire.connection
-        if connection is None or self.wire.held is not None or run.method == _SESSION_CANCEL:
+        if connection is None or self.wire.held is not None or run.method == SESSION_CANCEL:
             super().notify_run(run)
             return
+        if self.wire.client_turns is not None and self.wire.client_turns.reports_states:
+            self.wire.client_turns.on_run(run)
         head, tail = notification_frame(self.wire.dialect if self.wrapped else None, run.method)
         connection.write((run.framed(head, tail),))
 
@@ -140,6 +145,8 @@ class WireSide(Side):
                 self.wire.init.successor_answered(call)
         if self.wire.observer is not None:
             self.wire.observer.on_told(call)
+        if self.wire.client_turns is not None:
+            self.wire.client_turns.on_answered(call)
         call.source.respond(call, result, error)
 
     def cancel(self, call: Call) -> None:

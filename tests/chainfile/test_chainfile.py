@@ -331,3 +331,13 @@ def test_the_time_to_end_a_cancelled_turn_is_the_agents(
     assert (given.cancel_timeout, given.on_cancel_timeout) == (60.0, "restart")
     assert "cancel_timeout: must be more than zero" in problems(start + ", cancel_timeout: 0s}\n")
     assert "`cancel_timeout`" in problems("version: 1\nproxies: [{run: x, cancel_timeout: 1s}]\n")
+
+
+def test_a_proxy_may_be_restarted_when_it_holds_up_a_cancelled_turn(
+    chain: Callable[..., ChainFile], problems: Callable[..., str]
+) -> None:
+    start = "version: 1\nagent: {run: [x]}\nproxies:\n  - {on_cancel_timeout: restart, "
+
+    for rest in ("run: [x]", "use: x, isolate: true", "use: x, on_failure: restart"):
+        assert chain(start + rest + "}\n").proxies[0].on_cancel_timeout == "restart"
+    assert "a plugin in this process cannot be restarted by itself" in problems(start + "use: x}\n")

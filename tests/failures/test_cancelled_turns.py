@@ -9,7 +9,9 @@ from failures.waiting import told, told_by_notice
 from processes.editor import agent, chunk, proxy
 
 CANCELLED = {"stopReason": "cancelled"}
-TOLD = "agent did not end the cancelled turn within 0.3 s"
+TOLD = "agent did not end the cancelled turn within "
+PATIENT = "2s"
+"""Long enough for a proxy to pass on the answer, on a busy machine."""
 
 
 def impatient(*flags, seconds="0.3s", **keys):
@@ -32,7 +34,7 @@ def answers(editor, id):
 
 
 def test_a_cancelled_turn_of_a_stopped_agent_is_ended_for_it(run_chain):
-    editor = run_chain(impatient(), proxy("p"))
+    editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
     editor.open()
     process, prompt = stopped_in_turn(editor)
 
@@ -93,7 +95,7 @@ def test_several_cancellations_at_once_are_one(run_chain):
 
 
 def test_the_chain_file_may_have_the_agent_restarted(run_chain):
-    editor = run_chain(impatient(on_cancel_timeout="restart"), proxy("p"))
+    editor = run_chain(impatient(seconds=PATIENT, on_cancel_timeout="restart"), proxy("p"))
     editor.open()
     _, prompt = stopped_in_turn(editor)
 
@@ -186,7 +188,7 @@ def idle(message):
 
 
 def test_version_2_a_stopped_agent_is_reported_idle(run_chain):
-    editor = run_chain(impatient(), proxy("p"))
+    editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
     opened_in_version_2(editor)
     process, _ = stopped_in_turn(editor)
 

@@ -2,6 +2,7 @@
 
     agent ─stdio─▶ shim ─socket─▶ door ─▶ consumer ─▶ link ─▶ provider ─mcp/*─▶ client side
 
-`bridge` is the component; `declarations` and `bindings` are the words on the wire; a `link` is one
-MCP connection, whatever revisions and bindings its two ends speak (`translation`).
+`bridge` is the component; `declarations` and `bindings` are the words on the wire; a
+`mcp_connection` is one MCP connection, whatever revisions and bindings its two ends speak
+(`translation`).
 """

@@ -16,38 +16,38 @@ import attrs
 import msgspec
 
 from bridges.bindings import (
-    Opening,
+    Binding,
     alternatives,
     candidates,
-    code_of,
     connect_params,
-    connection_of,
+    connection_id_in,
     disconnect_params,
+    error_code,
     message_params,
-    outcome_of,
+    unwrap_outcome,
 )
-from bridges.link import CANCELLED, Cancel, Link
-from bridges.opening import MODERN_VERSION
+from bridges.handshake import MODERN_VERSION
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
 from conductor.bridging import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
-    Answered,
-    Call,
+    InFlightRequest,
     Payload,
+    ResponseCallback,
     encode_error,
 )
 from conductor.proxy import Peer
 
-__all__ = ["AcpProvider", "Exchange", "Routes", "Server"]
+__all__ = ["AcpProvider", "ConnectionTable", "DeclaredServer", "StatelessExchange"]
 
 _MAX_ACTIVE: Final = 64
 """What a stateless provider accepts for one server at a time, unless it says otherwise (-33000)."""
-_PER_REQUEST: Final = 500
+_REQUEST_OVERHEAD: Final = 500
 """Bytes that a request takes beside its params."""
 
 
 @attrs.define(eq=False)
-class Server:
+class DeclaredServer:
     """What is known of one declared server; several connections share it."""
 
     id: str
@@ -55,29 +55,29 @@ class Server:
     declaration: dict[str, Any]
     session: str | None = None
     """The ACP session that it was declared for, once that has an id."""
-    way: Opening | None = None
+    way: Binding | None = None
     connections: set[str] = attrs.field(factory=set)
     """Ids of a native agent's connections that the bridge carries."""
-    opening: set[Link] = attrs.field(factory=set)
+    connecting: set[McpConnection] = attrs.field(factory=set)
     """A native agent's connections that are not there yet."""
     active: int = 0
-    waiting: deque[_Stateless] = attrs.field(factory=deque)
+    waiting: deque[_StatelessRequest] = attrs.field(factory=deque)
     """Requests that are sent when others are answered."""
 
 
 @attrs.frozen
-class Exchange:
+class StatelessExchange:
     """A stateless request that is active: what the provider says about it goes to its link."""
 
-    link: Link
-    call: Call
+    mcp_connection: McpConnection
+    call: InFlightRequest
 
 
-class Routes(Protocol):
+class ConnectionTable(Protocol):
     """Where the bridge finds the link that a message from a provider is for."""
 
-    connections: dict[str, Link]
-    exchanges: dict[tuple[str, str], Exchange]
+    connections: dict[str, McpConnection]
+    exchanges: dict[tuple[str, str], StatelessExchange]
 
     def new_request_id(self) -> str: ...
 
@@ -85,16 +85,22 @@ class Routes(Protocol):
 class AcpProvider:
     """One MCP connection to a server, over ACP. `open` finds out how, then opens the link."""
 
-    def __init__(self, server: Server, link: Link, peer: Peer, routes: Routes) -> None:
+    def __init__(
+        self,
+        server: DeclaredServer,
+        mcp_connection: McpConnection,
+        peer: Peer,
+        routes: ConnectionTable,
+    ) -> None:
         self.modern = False
         self._server = server
-        self._link = link
+        self._link = mcp_connection
         self._peer = peer
         self._routes = routes
         self._connection: str | None = None
         self._told_session = False
         self._closed = False
-        self._link_waiting = _Waiting()
+        self._link_waiting = _QueuedBytes()
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -102,16 +108,16 @@ class AcpProvider:
         known = self._server.way
         self._try([known] if known is not None else candidates(self._server.declaration), [])
 
-    def _try(self, ways: Sequence[Opening], errors: list[bytes]) -> None:
+    def _try(self, ways: Sequence[Binding], errors: list[bytes]) -> None:
         if self._link.closed:
             return
         if not ways:
-            self._link.refuse(_most_telling(errors))
+            self._link.refuse(_most_specific(errors))
             return
         way, rest = ways[0], ways[1:]
 
         def failed(error: bytes) -> None:
-            self._try(alternatives(way, code_of(error), rest), [*errors, error])
+            self._try(alternatives(way, error_code(error), rest), [*errors, error])
 
         if way.key is not None:
             self._connect(way, failed)
@@ -120,12 +126,12 @@ class AcpProvider:
         else:
             self._probe(way, failed)
 
-    def _connect(self, way: Opening, failed: Callable[[bytes], None]) -> None:
+    def _connect(self, way: Binding, failed: Callable[[bytes], None]) -> None:
         assert way.key is not None
         session = self._server.session
 
         def answered(result: bytes | None, error: bytes | None) -> None:
-            connection = connection_of(result) if result is not None else None
+            connection = connection_id_in(result) if result is not None else None
             if connection is None:
                 failed(error or encode_error(INTERNAL_ERROR, "mcp/connect gave no connectionId"))
                 return
@@ -137,9 +143,9 @@ class AcpProvider:
             self._ready(way)
 
         params = connect_params(way.key, self._server.id, session)
-        self._link.withdraw_opening = self._peer.ask("mcp/connect", params, answered)
+        self._link.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
 
-    def _probe(self, way: Opening, failed: Callable[[bytes], None]) -> None:
+    def _probe(self, way: Binding, failed: Callable[[bytes], None]) -> None:
         """Whether the provider takes stateless messages: it says so by answering this one."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
@@ -154,14 +160,14 @@ class AcpProvider:
         )
 
         def answered(result: bytes | None, error: bytes | None) -> None:
-            if result is not None and outcome_of(result) is not None:
+            if result is not None and unwrap_outcome(result) is not None:
                 self._ready(way)
             else:
                 failed(error or encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result"))
 
-        self._link.withdraw_opening = self._peer.ask("mcp/message", params, answered)
+        self._link.withdraw_connect = self._peer.ask("mcp/message", params, answered)
 
-    def _ready(self, way: Opening) -> None:
+    def _ready(self, way: Binding) -> None:
         self._server.way = way
         self.modern = way.key is None
         if self._connection is not None:
@@ -171,10 +177,10 @@ class AcpProvider:
     # -- Provider ----------------------------------------------------------------------------------
 
     def request(
-        self, call: Call, method: str, params: Payload | None, answered: Answered
+        self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
         if self._connection is None:
-            request = _Stateless(
+            request = _StatelessRequest(
                 self._server,
                 self._link,
                 self._peer,
@@ -186,17 +192,17 @@ class AcpProvider:
                 answered,
             )
             return request.begin()
-        carried = message_params(
+        carrier = message_params(
             method, params, connection_id=self._connection, session=self._session()
         )
-        return self._peer.ask("mcp/message", carried, answered)
+        return self._peer.ask("mcp/message", carrier, answered)
 
     def notify(self, method: str, params: Payload | None) -> None:
         # Cancellations name requests by ids that only the consumer knows; they travel as
         # `$/cancel_request`. The stateless binding has no notifications to a provider.
         if self._connection is not None and method != CANCELLED:
-            carried = message_params(method, params, connection_id=self._connection)
-            self._peer.send("mcp/message", carried)
+            carrier = message_params(method, params, connection_id=self._connection)
+            self._peer.send("mcp/message", carrier)
 
     def close(self) -> None:
         if self._closed:
@@ -216,25 +222,25 @@ class AcpProvider:
 
 
 @attrs.define(eq=False)
-class _Waiting:
+class _QueuedBytes:
     """What waits of one link, while others have all that the server takes at a time."""
 
     bytes: int = 0
 
 
 @attrs.define(eq=False)
-class _Stateless:
+class _StatelessRequest:
     """One request in the stateless binding."""
 
-    _server: Server
-    _link: Link
+    _server: DeclaredServer
+    _link: McpConnection
     _peer: Peer
-    _routes: Routes
-    _waiting: _Waiting
-    _call: Call
+    _routes: ConnectionTable
+    _waiting: _QueuedBytes
+    _call: InFlightRequest
     _method: str
     _params: Payload | None
-    _answered: Answered
+    _answered: ResponseCallback
     _cancelled: bool = attrs.field(default=False, init=False)
     _cancel_sent: Cancel | None = attrs.field(default=None, init=False)
 
@@ -250,7 +256,7 @@ class _Stateless:
 
     @property
     def _size(self) -> int:
-        return _PER_REQUEST + (0 if self._params is None else len(self._params))
+        return _REQUEST_OVERHEAD + (0 if self._params is None else len(self._params))
 
     def _send_waiting(self) -> None:
         self._waiting.bytes -= self._size
@@ -264,20 +270,20 @@ class _Stateless:
             return
         request_id = routes.new_request_id()
         key = server.id, request_id
-        routes.exchanges[key] = Exchange(self._link, self._call)
+        routes.exchanges[key] = StatelessExchange(self._link, self._call)
         server.active += 1
 
         def settled(result: bytes | None, error: bytes | None) -> None:
             del routes.exchanges[key]
             server.active -= 1
-            inner = outcome_of(result) if result is not None else (None, error)
+            inner = unwrap_outcome(result) if result is not None else (None, error)
             if inner is None:
                 inner = None, encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result")
             self._answered(*inner)
             while server.waiting and server.active < _MAX_ACTIVE:
                 server.waiting.popleft()._send_waiting()
 
-        carried = message_params(
+        carrier = message_params(
             self._method,
             self._params,
             server_id=server.id,
@@ -285,7 +291,7 @@ class _Stateless:
             session=server.session,
         )
         self._params = None
-        self._cancel_sent = self._peer.ask("mcp/message", carried, settled)
+        self._cancel_sent = self._peer.ask("mcp/message", carrier, settled)
 
     def _cancel(self) -> None:
         self._cancelled = True
@@ -297,10 +303,10 @@ class _Stateless:
             self._link.made_room()
 
 
-def _most_telling(errors: list[bytes]) -> bytes:
+def _most_specific(errors: list[bytes]) -> bytes:
     """Of several refusals the first that is not about an unknown method."""
     for error in errors:
-        if code_of(error) not in (METHOD_NOT_FOUND, None):
+        if error_code(error) not in (METHOD_NOT_FOUND, None):
             return error
     return errors[0] if errors else encode_error(INTERNAL_ERROR, "No way to reach the MCP server")
 

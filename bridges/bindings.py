@@ -18,24 +18,24 @@ import attrs
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from conductor.bridging import INVALID_PARAMS, METHOD_NOT_FOUND, UNUSUAL, Payload
+from conductor.bridging import DECODE_ERRORS, INVALID_PARAMS, METHOD_NOT_FOUND, Payload
 
 __all__ = [
     "SESSION_KEY",
-    "Carried",
+    "Binding",
+    "CarrierParams",
     "ConnectKey",
-    "Opening",
     "alternatives",
     "candidates",
-    "code_of",
     "connect_params",
-    "connection_of",
-    "decode_carried",
+    "connection_id_in",
+    "decode_carrier",
     "disconnect_params",
+    "error_code",
     "members_of",
     "message_params",
-    "outcome_of",
-    "outcome_result",
+    "unwrap_outcome",
+    "wrap_outcome",
 ]
 
 SESSION_KEY: Final = "sessionId"
@@ -48,30 +48,30 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 @attrs.frozen
-class Opening:
+class Binding:
     """A way to reach a server: by `mcp/connect` with this key, or without one (stateless)."""
 
     key: ConnectKey | None
 
 
-def candidates(declaration: dict[str, Any]) -> tuple[Opening, ...]:
+def candidates(declaration: dict[str, Any]) -> tuple[Binding, ...]:
     """The ways that a declaration allows, in the order in which to try them.
 
     `serverId` is what two generations of the schema say; only trying tells them apart, and a
     stateless provider refuses `mcp/connect` at once, while a connecting one may take a stateless
     message for something else.
     """
-    ways: list[Opening] = []
+    ways: list[Binding] = []
     if "serverId" in declaration:
-        ways.append(Opening("serverId"))
+        ways.append(Binding("serverId"))
     if "id" in declaration:
-        ways.append(Opening("acpId"))
+        ways.append(Binding("acpId"))
     if "serverId" in declaration:
-        ways.append(Opening(None))
+        ways.append(Binding(None))
     return tuple(ways)
 
 
-def alternatives(way: Opening, code: int | None, rest: Sequence[Opening]) -> tuple[Opening, ...]:
+def alternatives(way: Binding, code: int | None, rest: Sequence[Binding]) -> tuple[Binding, ...]:
     """Which of the remaining ways to try after the provider refused `way` with this error code.
 
     A provider without `mcp/connect` says "method not found". One that knows it with the other key
@@ -84,7 +84,7 @@ def alternatives(way: Opening, code: int | None, rest: Sequence[Opening]) -> tup
     return ()
 
 
-class Carried(msgspec.Struct, gc=False):
+class CarrierParams(msgspec.Struct, gc=False):
     """The params of an `mcp/connect`, `mcp/message` or `mcp/disconnect` of any binding."""
 
     serverId: str | UnsetType = UNSET
@@ -128,26 +128,26 @@ class _Code(msgspec.Struct, gc=False):
     code: int
 
 
-class _Connected(msgspec.Struct, gc=False):
+class _ConnectResult(msgspec.Struct, gc=False):
     connectionId: str
 
 
-_decode_carried = msgspec.json.Decoder(Carried).decode
+_decode_carrier = msgspec.json.Decoder(CarrierParams).decode
 _decode_code = msgspec.json.Decoder(_Code).decode
 _decode_outcome = msgspec.json.Decoder(_Outcome).decode
-_decode_connected = msgspec.json.Decoder(_Connected).decode
+_decode_connect_result = msgspec.json.Decoder(_ConnectResult).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def decode_carried(params: Payload | None) -> Carried:
+def decode_carrier(params: Payload | None) -> CarrierParams:
     """Raises `ValueError` for what is of no binding."""
     raw = params if params is not None else b"{}"
     try:
-        return _decode_carried(raw)
+        return _decode_carrier(raw)
     except msgspec.ValidationError as exc:
         raise ValueError(str(exc)) from None
     except msgspec.DecodeError:
-        return msgspec.convert(_members_with_surrogates(raw, ("params", "_meta")), Carried)
+        return msgspec.convert(_members_with_surrogates(raw, ("params", "_meta")), CarrierParams)
 
 
 def members_of(raw: Payload) -> dict[str, Raw]:
@@ -161,18 +161,18 @@ def members_of(raw: Payload) -> dict[str, Raw]:
             value = json.loads(bytes(raw))
         except ValueError:
             return {}
-        return {name: _dumps(member) for name, member in value.items()}
+        return {name: _raw_json(member) for name, member in value.items()}
 
 
-def connection_of(result: Payload) -> str | None:
+def connection_id_in(result: Payload) -> str | None:
     """The connection id in the answer to an `mcp/connect`."""
     try:
-        return _decode_connected(result).connectionId
+        return _decode_connect_result(result).connectionId
     except msgspec.MsgspecError:
         return None
 
 
-def outcome_of(result: Payload) -> tuple[bytes | None, bytes | None] | None:
+def unwrap_outcome(result: Payload) -> tuple[bytes | None, bytes | None] | None:
     """The MCP result or error inside a stateless answer; `result` wins. `None` if neither is."""
     try:
         outcome = _decode_outcome(result)
@@ -189,18 +189,18 @@ def outcome_of(result: Payload) -> tuple[bytes | None, bytes | None] | None:
     return None
 
 
-def outcome_result(result: Payload | None, error: Payload | None) -> bytes:
+def wrap_outcome(result: Payload | None, error: Payload | None) -> bytes:
     """The stateless answer that carries an MCP result or error."""
     if result is not None:
         return b'{"result":%b}' % bytes(result)
     return b'{"error":%b}' % bytes(error if error is not None else b"null")
 
 
-def code_of(error: Payload) -> int | None:
+def error_code(error: Payload) -> int | None:
     """The code of a raw error object; `None` if it has none."""
     try:
         return _decode_code(error).code
-    except UNUSUAL:
+    except DECODE_ERRORS:
         return None
 
 
@@ -242,7 +242,7 @@ def _encode(text: str | None) -> bytes:
         return json.dumps(text).encode()
 
 
-def _dumps(value: Any) -> Raw:
+def _raw_json(value: Any) -> Raw:
     return Raw(json.dumps(value, separators=(",", ":")).encode())
 
 
@@ -251,4 +251,4 @@ def _members_with_surrogates(raw: Payload, kept: tuple[str, ...]) -> dict[str, A
     value = json.loads(bytes(raw))
     if not isinstance(value, dict):
         raise ValueError("expected an object")
-    return {name: _dumps(v) if name in kept else v for name, v in value.items()}
+    return {name: _raw_json(v) if name in kept else v for name, v in value.items()}

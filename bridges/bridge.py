@@ -19,30 +19,26 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from bridges.acp_provider import AcpProvider, Exchange, Server
-from bridges.bindings import Carried, decode_carried
-from bridges.declarations import (
-    abilities,
-    rewrite,
-    session_of,
-)
-from bridges.door import SocketTransport
-from bridges.http import HttpDoor
-from bridges.http_session import HttpSession
-from bridges.link import Link
-from bridges.native import NativeSide
-from bridges.offers import Declaration, Offers, SetUp
-from bridges.opening import Opening
+from bridges.acp_provider import AcpProvider, DeclaredServer, StatelessExchange
+from bridges.bindings import CarrierParams, decode_carrier
+from bridges.declaration_rewriter import Declaration, DeclarationRewriter, SessionSetup
+from bridges.declarations import agent_mcp_support, rewrite, session_id_in
+from bridges.handshake import McpHandshake
+from bridges.http_server import McpHttpServer
+from bridges.http_session import McpHttpSession
+from bridges.mcp_connection import McpConnection
+from bridges.native_agent import NativeAgent
 from bridges.remote_provider import RemoteProvider
-from bridges.shared_servers import AgentSession, Screen, SharedServers
+from bridges.shared_servers import AgentSession, SessionFilter, SharedServers
 from bridges.shim_consumer import ShimConsumer
+from bridges.shim_listener import SocketTransport
 from conductor.bridging import (
     INVALID_PARAMS,
     REQUEST_CANCELLED,
     Flusher,
     Limits,
     encode_error,
-    with_acp,
+    with_mcp_over_acp,
     with_server_names,
 )
 from conductor.log import get_logger
@@ -66,26 +62,26 @@ class McpBridge(Proxy):
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
     limits: Limits = attrs.field(factory=Limits, init=False)
     """The chain's."""
-    connections: dict[str, Link] = attrs.field(factory=dict, init=False)
-    exchanges: dict[tuple[str, str], Exchange] = attrs.field(factory=dict, init=False)
-    _offers: Offers = attrs.field(init=False)
+    connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
+    exchanges: dict[tuple[str, str], StatelessExchange] = attrs.field(factory=dict, init=False)
+    _rewriter: DeclarationRewriter = attrs.field(init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
     _serving: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
     _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
     """Sessions that have servers or are active, by id."""
     _shared: SharedServers = attrs.field(init=False)
-    _looks_at_turns: bool = attrs.field(default=False, init=False)
+    _tracks_turns: bool = attrs.field(default=False, init=False)
     """Whether it matters which session is active."""
     _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
-    _native: NativeSide = attrs.field(init=False)
+    _native: NativeAgent = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._offers = Offers(self.mode, self.new_request_id, self._over_http)
-        self._shared = SharedServers(self._tap_updates, self.later, self._shares_unexpectedly)
-        self._native = NativeSide(self, lambda link: Opening(link, self))
+        self._rewriter = DeclarationRewriter(self.mode, self.new_request_id, self._over_http)
+        self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
+        self._native = NativeAgent(self, lambda mcp_connection: McpHandshake(mcp_connection, self))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -93,25 +89,25 @@ class McpBridge(Proxy):
             yield
         finally:
             for declarations in self._sessions.values():
-                self._offers.release(declarations)
+                self._rewriter.release(declarations)
             self._flusher.flush()
-            self._offers.door.close()
+            self._rewriter.shim_listener.close()
 
     # -- the handshake and the sessions ------------------------------------------------------------
 
     @on("initialize")
     async def initialize(self, params: bytes, forward: Any) -> bytes:
         result: bytes = await forward() or b"null"
-        self.learn(result)
-        return result if self._offers.way() == "none" else with_acp(result)
+        self.set_initialize_result(result)
+        return result if self._rewriter.way() == "none" else with_mcp_over_acp(result)
 
-    def learn(self, result: bytes) -> None:
+    def set_initialize_result(self, result: bytes) -> None:
         """What the agent answered to `initialize`, also for a bridge that was not there then."""
-        self._offers.agent = agent = abilities(result)
-        self._offers.names.apart = agent.servers in ("one_per_name", "shared")
+        self._rewriter.agent = agent = agent_mcp_support(result)
+        self._rewriter.names.apart = agent.servers in ("one_per_name", "shared")
         # In version 2 the answer to a prompt does not end its turn, so that nothing can be told.
         self._shared.enforced = agent.servers == "shared" and agent.version == 1
-        self._looks_at_turns = agent.servers in ("shared", None) and agent.version == 1
+        self._tracks_turns = agent.servers in ("shared", None) and agent.version == 1
 
     @on("session/new")
     @on("session/fork")
@@ -121,13 +117,13 @@ class McpBridge(Proxy):
     @on("session/load")
     @on("session/resume")
     async def set_up_known(self, params: bytes, forward: Any) -> bytes:
-        return await self._set_up(params, forward, session_of(params))
+        return await self._set_up(params, forward, session_id_in(params))
 
     async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
-        if self._offers.agent.acp:
+        if self._rewriter.agent.acp:
             return await self._set_up_native(params, forward)
-        if self._offers.way() == "http" and self._offers.http is None:
-            self._offers.http = http = HttpDoor(self.wait_room, self.limits)
+        if self._rewriter.way() == "http" and self._rewriter.http is None:
+            self._rewriter.http = http = McpHttpServer(self.wait_room, self.limits)
             self.start_soon(http.serve)
             await http.wait_open()
         session = self._agent_session(loaded)
@@ -141,33 +137,33 @@ class McpBridge(Proxy):
     async def _set_up_bridged(self, params: bytes, forward: Any, session: AgentSession) -> bytes:
         given = self._sessions.get(session.id or "", []) if self._shared.enforced else []
         own = {each.server.name: each.name for each in given}
-        set_up = SetUp(session, own)
+        set_up = SessionSetup(session, own)
         declared = set_up.declared
         try:
-            changed = rewrite(params, lambda one, taken: self._offers.replace(one, taken, set_up))
+            changed = rewrite(params, lambda one, taken: self._rewriter.replace(one, taken, set_up))
         except BaseException:
-            self._offers.release(declared)
+            self._rewriter.release(declared)
             raise
         if changed is params:
             return await forward()  # type: ignore[no-any-return]
-        if not self._serving and self._offers.door.address is not None:
+        if not self._serving and self._rewriter.shim_listener.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)
             self.start_soon(self._tell_of_room)
-            self.start_soon(self._offers.door.serve, self._welcome)
+            self.start_soon(self._rewriter.shim_listener.serve, self._serve_shim)
         for declaration in declared:
             declaration.server.session = session.id
         try:
             result: bytes = await forward(changed)
         except RequestError as exc:
-            self._offers.release(declared)
+            self._rewriter.release(declared)
             if not self._names_clash(exc, declared):
                 raise
             return await self._set_up_bridged(params, forward, session)
         except BaseException:
-            self._offers.release(declared)
+            self._rewriter.release(declared)
             raise
-        answered = session_of(result) or session.id or ""
+        answered = session_id_in(result) or session.id or ""
         if session.id is not None and session.id != answered:
             self._agent_sessions.pop(session.id, None)
         session.id = answered
@@ -176,10 +172,12 @@ class McpBridge(Proxy):
             declaration.server.session = session.id
         earlier = self._sessions.get(session.id, [])
         for declaration in earlier:
-            self._offers.door.void(declaration.token)  # no new shim; what runs, runs on
-        unused = [declaration for declaration in earlier if not declaration.links]
-        self._offers.release(unused)
-        kept = [declaration for declaration in earlier if declaration.links]
+            self._rewriter.shim_listener.revoke(
+                declaration.token
+            )  # no new shim; what runs, runs on
+        unused = [declaration for declaration in earlier if not declaration.mcp_connections]
+        self._rewriter.release(unused)
+        kept = [declaration for declaration in earlier if declaration.mcp_connections]
         self._sessions[session.id] = kept + declared
         renamed = {d.name: d.server.name for d in declared if d.name != d.server.name}
         return with_server_names(result, renamed)
@@ -187,9 +185,9 @@ class McpBridge(Proxy):
     def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:
         """Whether the agent refuses a name that another session's server has, so that the set-up
         is to be tried again with names of its own."""
-        names = self._offers.names
+        names = self._rewriter.names
         text = f"{refusal.message} {refusal.data}"
-        if names.apart or self._offers.agent.servers is not None:
+        if names.apart or self._rewriter.agent.servers is not None:
             return False
         if not any(names.is_used(each.name) and each.name in text for each in declared):
             return False
@@ -197,8 +195,8 @@ class McpBridge(Proxy):
         return True
 
     def _set_names_apart(self, reason: str) -> None:
-        if not self._offers.names.apart:
-            self._offers.names.apart = True
+        if not self._rewriter.names.apart:
+            self._rewriter.names.apart = True
             log.warning(
                 "the agent keeps one MCP server per name: later sessions get names of their own",
                 reason=reason,
@@ -208,8 +206,8 @@ class McpBridge(Proxy):
     @on("session/delete")
     async def tear_down(self, params: bytes, forward: Any) -> bytes:
         result: bytes = await forward()
-        session = session_of(params) or ""
-        self._offers.release(self._sessions.pop(session, []))
+        session = session_id_in(params) or ""
+        self._rewriter.release(self._sessions.pop(session, []))
         if session in self._agent_sessions:
             self._forget(self._agent_sessions[session])
         for server in [one for one in self._native.servers.values() if one.session == session]:
@@ -219,9 +217,9 @@ class McpBridge(Proxy):
     @on("session/prompt")
     async def prompt(self, params: bytes, forward: Any) -> bytes:
         """Let the agent see the servers of this session, and only those, if it shares servers."""
-        if not self._looks_at_turns:
+        if not self._tracks_turns:
             return await forward()  # type: ignore[no-any-return]
-        session = self._agent_session(session_of(params))
+        session = self._agent_session(session_id_in(params))
         self._shared.begin(session)
         try:
             await self._shared.show(session)
@@ -242,16 +240,16 @@ class McpBridge(Proxy):
 
     async def _set_up_native(self, params: bytes, forward: Any) -> bytes:
         """Nothing is changed, but remembered: the provider may be of another generation."""
-        found: list[Server] = []
+        found: list[DeclaredServer] = []
 
         def note(entry: dict[str, Any], taken: set[str]) -> None:
             id = entry.get("serverId", entry.get("id"))
             if entry.get("type") == "acp" and isinstance(id, str):
                 known = self._native.servers.get(id)
-                server = Server(id, str(entry.get("name")), entry, session_of(params))
+                server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
                 if known is not None:
                     server.way, server.connections = known.way, known.connections
-                    server.opening = known.opening
+                    server.connecting = known.connecting
                 found.append(server)
 
         rewrite(params, note)
@@ -263,51 +261,55 @@ class McpBridge(Proxy):
                 self._native.release(server)
             raise
         for server in found:
-            server.session = session_of(result) or server.session
+            server.session = session_id_in(result) or server.session
         return result
 
     # -- what a native agent says ------------------------------------------------------------------
 
     @on("mcp/connect", source="agent")
     async def connect(self, params: bytes, forward: Any) -> Any:
-        return await self._native.connect(_carried(params), forward)
+        return await self._native.connect(_carrier_params(params), forward)
 
     @on("mcp/message", source="agent")
     async def from_agent(self, params: bytes, forward: Any) -> Any:
-        return await self._native.message(_carried(params), forward)
+        return await self._native.message(_carrier_params(params), forward)
 
     @on("mcp/disconnect", source="agent")
     async def disconnect(self, params: bytes, forward: Any) -> Any:
-        return await self._native.disconnect(_carried(params), forward)
+        return await self._native.disconnect(_carrier_params(params), forward)
 
     def _tap_updates(self, tap: Callable[[bytes | None], bool]) -> Callable[[], None]:
         return self._runtime("tap()").tap("agent", "session/update", tap)
 
-    def _shares_unexpectedly(self) -> None:
+    def _on_unexpected_sharing(self) -> None:
         self._set_names_apart("a call came for a session without a prompt, while another had one")
 
     # -- shims -------------------------------------------------------------------------------------
 
-    async def _welcome(self, declaration: object, transport: SocketTransport) -> None:
+    async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
         """One shim, from its token to its end."""
         assert isinstance(declaration, Declaration)
-        if len(declaration.links) >= self.limits.max_mcp_connections:
+        if len(declaration.mcp_connections) >= self.limits.max_mcp_connections:
             log.warning("a connection is refused: too many for one server", name=declaration.name)
             return
         consumer = ShimConsumer(transport, self._flusher, self.limits.max_message_bytes)
-        link = consumer.link = Link(consumer, lambda link: Opening(link, self))
-        self._open_link(declaration, link)
+        mcp_connection = consumer.mcp_connection = McpConnection(
+            consumer, lambda mcp_connection: McpHandshake(mcp_connection, self)
+        )
+        self._open_link(declaration, mcp_connection)
         self._shims.add(consumer)
         try:
-            await consumer.serve(self._flusher, self.wait_room, self._provide(declaration, link))
+            await consumer.serve(
+                self._flusher, self.wait_room, self._provide(declaration, mcp_connection)
+            )
         finally:
             self._shims.discard(consumer)
-            declaration.links.discard(link)
+            declaration.mcp_connections.discard(mcp_connection)
             self.made_room()
 
     def unread_bytes(self) -> int:
         """Answers that agents' MCP clients do not read: whoever gives more of them has to wait."""
-        return max((shim.connection.outbox.size for shim in self._shims), default=0)
+        return max((shim.connection.write_buffer.size for shim in self._shims), default=0)
 
     async def _tell_of_room(self) -> None:
         while True:
@@ -315,71 +317,77 @@ class McpBridge(Proxy):
             self.made_room()
 
     def _provide(
-        self, declaration: Declaration, link: Link
+        self, declaration: Declaration, mcp_connection: McpConnection
     ) -> Callable[[trio.Nursery], Awaitable[None]]:
         async def provide(nursery: trio.Nursery) -> None:
             if not declaration.remote:
-                AcpProvider(declaration.server, link, self.client, self).open()
+                AcpProvider(declaration.server, mcp_connection, self.client, self).open()
                 return
             await trio.to_thread.run_sync(importlib.import_module, _SDK_CLIENT)
-            nursery.start_soon(RemoteProvider(declaration.server.declaration, link).run)
+            nursery.start_soon(RemoteProvider(declaration.server.declaration, mcp_connection).run)
 
         return provide
 
-    def _over_http(self, declaration: Declaration, session: HttpSession) -> None:
+    def _over_http(self, declaration: Declaration, session: McpHttpSession) -> None:
         """One MCP session of an agent that was given an address."""
-        link = session.link = Link(session, lambda link: Opening(link, self))
-        session.closed = lambda: declaration.links.discard(link)
-        self._open_link(declaration, link)
-        AcpProvider(declaration.server, link, self.client, self).open()
+        mcp_connection = session.mcp_connection = McpConnection(
+            session, lambda mcp_connection: McpHandshake(mcp_connection, self)
+        )
+        session.closed = lambda: declaration.mcp_connections.discard(mcp_connection)
+        self._open_link(declaration, mcp_connection)
+        AcpProvider(declaration.server, mcp_connection, self.client, self).open()
 
-    def _open_link(self, declaration: Declaration, link: Link) -> None:
-        declaration.links.add(link)
-        if self._looks_at_turns:
-            link.screen = Screen(self._shared, declaration.session, declaration.name, link)
+    def _open_link(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
+        declaration.mcp_connections.add(mcp_connection)
+        if self._tracks_turns:
+            mcp_connection.session_filter = SessionFilter(
+                self._shared, declaration.session, declaration.name, mcp_connection
+            )
 
     # -- what servers say --------------------------------------------------------------------------
 
     @on("mcp/message", source="client")
     async def from_server(self, params: bytes, forward: Any) -> Any:
         """A request or a notification of a server's."""
-        carried = _carried(params)
-        exchange = self._exchange(carried)
-        link = exchange.link if exchange is not None else self._link(carried)
-        if link is None:
-            return await self._not_ours(carried, forward)
-        method = carried.method if isinstance(carried.method, str) else ""
+        carrier = _carrier_params(params)
+        exchange = self._exchange(carrier)
+        mcp_connection = exchange.mcp_connection if exchange is not None else self._link(carrier)
+        if mcp_connection is None:
+            return await self._not_ours(carrier, forward)
+        method = carrier.method if isinstance(carrier.method, str) else ""
         if self.answering:
-            self._ask_consumer(link, method, carried.inner)
+            self._ask_consumer(mcp_connection, method, carrier.inner)
         else:
             owner = exchange.call if exchange is not None else None
-            link.server_notification(method, carried.inner, owner)
-            await self._until_read(link)
+            mcp_connection.server_notification(method, carrier.inner, owner)
+            await self._until_read(mcp_connection)
         return None
 
-    def _exchange(self, carried: Carried) -> Exchange | None:
-        if carried.server is None or not isinstance(carried.requestId, str):
+    def _exchange(self, carrier: CarrierParams) -> StatelessExchange | None:
+        if carrier.server is None or not isinstance(carrier.requestId, str):
             return None
-        return self.exchanges.get((carried.server, carried.requestId))
+        return self.exchanges.get((carrier.server, carrier.requestId))
 
-    def _link(self, carried: Carried) -> Link | None:
-        if not isinstance(carried.connectionId, str):
+    def _link(self, carrier: CarrierParams) -> McpConnection | None:
+        if not isinstance(carrier.connectionId, str):
             return None
-        return self.connections.get(carried.connectionId)
+        return self.connections.get(carrier.connectionId)
 
-    async def _not_ours(self, carried: Carried, forward: Any) -> Any:
-        if self._offers.agent.acp:
+    async def _not_ours(self, carrier: CarrierParams, forward: Any) -> Any:
+        if self._rewriter.agent.acp:
             return await forward()
         if self.answering:
             raise RequestError(
                 INVALID_PARAMS,
                 "Unknown MCP connection",
-                {"connectionId": carried.connectionId or None, "serverId": carried.server},
+                {"connectionId": carrier.connectionId or None, "serverId": carrier.server},
             )
         log.debug("dropped a notification for an unknown MCP connection")
         return None
 
-    def _ask_consumer(self, link: Link, method: str, params: bytes | None) -> None:
+    def _ask_consumer(
+        self, mcp_connection: McpConnection, method: str, params: bytes | None
+    ) -> None:
         cancel: Callable[[], None] | None = None
 
         def cancelled() -> None:
@@ -388,14 +396,14 @@ class McpBridge(Proxy):
             answer(None, _CANCELLED)
 
         answer = self.defer(cancelled)
-        cancel = link.server_request(method, params, answer)
+        cancel = mcp_connection.server_request(method, params, answer)
 
-    async def _until_read(self, link: Link) -> None:
+    async def _until_read(self, mcp_connection: McpConnection) -> None:
         """Hold the lane while the consumer does not read what it was told."""
-        consumer = link.consumer
-        if isinstance(consumer, HttpSession):
+        consumer = mcp_connection.consumer
+        if isinstance(consumer, McpHttpSession):
             await consumer.wait_read()
-        while isinstance(consumer, ShimConsumer) and consumer.crowded and not link.closed:
+        while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
             await self._flusher.wait_room()
 
     # -- Routes and Surroundings: what connections need of the bridge ------------------------------
@@ -411,7 +419,10 @@ class McpBridge(Proxy):
 
     async def _import_types(self, then: Callable[[], None]) -> None:
         """The types of MCP take a third of a second to import, and most links never need them."""
-        for module in ("bridges.old_to_new", "bridges.new_to_old"):
+        for module in (
+            "bridges.legacy_client_modern_server",
+            "bridges.modern_client_legacy_server",
+        ):
             await trio.to_thread.run_sync(importlib.import_module, module)
         then()
 
@@ -420,9 +431,9 @@ class McpBridge(Proxy):
         then()
 
 
-def _carried(params: bytes) -> Carried:
+def _carrier_params(params: bytes) -> CarrierParams:
     try:
-        return decode_carried(params)
+        return decode_carrier(params)
     except ValueError as exc:
         raise RequestError(INVALID_PARAMS, f"No MCP message: {exc}") from None
 

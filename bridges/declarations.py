@@ -19,22 +19,22 @@ from proxies._quirks import McpServers, mcp_servers_of
 from proxies._quirks import load as load_quirks
 
 __all__ = [
-    "Abilities",
-    "Rewrite",
-    "abilities",
+    "AgentMcpSupport",
+    "RewriteFunction",
+    "agent_mcp_support",
     "http_entry",
-    "names_in",
     "rewrite",
-    "session_of",
+    "session_id_in",
     "stdio_entry",
+    "taken_names",
 ]
 
-Rewrite: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
+RewriteFunction: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
 """Given a declaration and the names that are taken: another one in its place, or `None`."""
 
 
 @attrs.frozen
-class Abilities:
+class AgentMcpSupport:
     """What an agent said in its answer to `initialize`."""
 
     version: int = 1
@@ -46,23 +46,23 @@ class Abilities:
     """How it keeps MCP servers, if that is known."""
 
 
-def abilities(result: bytes) -> Abilities:
+def agent_mcp_support(result: bytes) -> AgentMcpSupport:
     """What is nested too deep to be read says nothing."""
     try:
         answer = _loads(Raw(result))
     except (ValueError, RecursionError):
-        return Abilities()
+        return AgentMcpSupport()
     if not isinstance(answer, dict):
-        return Abilities()
+        return AgentMcpSupport()
     version = 2 if answer.get("protocolVersion") == 2 else 1
     info = _get(answer, "info" if version == 2 else "agentInfo")
-    servers = _servers_kept_by(info)
+    servers = _server_scope(info)
     if version == 2:
         mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
         has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
-        return Abilities(2, has["stdio"], has["http"], False, has["acp"], servers)
+        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], servers)
     mcp = _get(_get(answer, "agentCapabilities"), "mcpCapabilities")
-    return Abilities(
+    return AgentMcpSupport(
         1,
         True,  # every version 1 agent must take stdio servers
         mcp.get("http") is True,
@@ -72,14 +72,14 @@ def abilities(result: bytes) -> Abilities:
     )
 
 
-def rewrite(params: bytes, change: Rewrite) -> bytes:
+def rewrite(params: bytes, change: RewriteFunction) -> bytes:
     """The params with some of their MCP servers replaced; the same object if none was.
 
     `_meta`, and what we do not know of a declaration, stays with it.
     """
     members = members_of(params)
     entries = _entries(members)
-    names = names_in(entries)
+    names = taken_names(entries)
     changed = False
     for index, raw in enumerate(entries):
         entry = _loads(raw)
@@ -87,7 +87,7 @@ def rewrite(params: bytes, change: Rewrite) -> bytes:
         if other is not None:
             changed = True
             names.add(str(other.get("name")))
-            kept = {name: v for name, v in members_of(raw).items() if name not in _OURS}
+            kept = {name: v for name, v in members_of(raw).items() if name not in _REPLACED_MEMBERS}
             entries[index] = Raw(_object({n: Raw(_dumps(v)) for n, v in other.items()} | kept))
     if not changed:
         return params
@@ -95,7 +95,7 @@ def rewrite(params: bytes, change: Rewrite) -> bytes:
     return _object(members)
 
 
-def session_of(payload: bytes | None) -> str | None:
+def session_id_in(payload: bytes | None) -> str | None:
     """The `sessionId` of params or of a result; `None` if they are nested too deep to be read."""
     try:
         raw = members_of(payload).get("sessionId") if payload is not None else None
@@ -127,7 +127,7 @@ def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _servers_kept_by(info: dict[str, Any]) -> McpServers | None:
+def _server_scope(info: dict[str, Any]) -> McpServers | None:
     """What `quirks.yaml` says of an agent with this name, or this title."""
     entries = load_quirks()["agents"]
     for name in (info.get("name"), info.get("title")):
@@ -137,7 +137,7 @@ def _servers_kept_by(info: dict[str, Any]) -> McpServers | None:
     return None
 
 
-def names_in(entries: Sequence[Raw]) -> set[str]:
+def taken_names(entries: Sequence[Raw]) -> set[str]:
     """The names of servers that are not ours to change."""
     found = set()
     for raw in entries:
@@ -147,7 +147,7 @@ def names_in(entries: Sequence[Raw]) -> set[str]:
     return found
 
 
-_OURS: Final = frozenset(
+_REPLACED_MEMBERS: Final = frozenset(
     {"type", "name", "serverId", "id", "url", "headers", "command", "args", "env"}
 )
 

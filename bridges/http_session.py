@@ -15,16 +15,16 @@ import trio
 from msgspec import UNSET
 
 from bridges.bindings import members_of
-from bridges.http_streams import STANDING, EventStream
-from bridges.link import CANCELLED, Cancel, Link
+from bridges.http_streams import STANDING_STREAM, EventStream
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
 from bridges.shim_consumer import cancelled_id
 from conductor.bridging import (
     INTERNAL_ERROR,
-    Answered,
-    Call,
     Id,
+    InFlightRequest,
     Message,
     Payload,
+    ResponseCallback,
     encode_error,
     encode_id,
     error_pieces,
@@ -33,37 +33,37 @@ from conductor.bridging import (
     result_pieces,
 )
 
-__all__ = ["HttpSession"]
+__all__ = ["McpHttpSession"]
 
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_STREAMS: Final = 64
 """What is kept of streams that have ended, but for the newest, however large that is."""
 
 
-class HttpSession:
+class McpHttpSession:
     """The consumer of a link: the agent's MCP client, over HTTP."""
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.link: Link | None = None
+        self.mcp_connection: McpConnection | None = None
         self.closed: Callable[[], object] = _nothing
         """Called when the link is closed."""
-        self.standing = EventStream(STANDING, self._stream_changed)
-        self.streams: dict[str, EventStream] = {STANDING: self.standing}
-        self.calls: dict[Call, EventStream] = {}
+        self.standing = EventStream(STANDING_STREAM, self._stream_changed)
+        self.streams: dict[str, EventStream] = {STANDING_STREAM: self.standing}
+        self.calls: dict[InFlightRequest, EventStream] = {}
         """Open requests. The clients of an agent that share the session may use the same ids."""
-        self._newest: dict[Id, Call] = {}
+        self._newest: dict[Id, InFlightRequest] = {}
         """The last open request with an id."""
-        self._call_of: dict[EventStream, Call] = {}
+        self._call_of: dict[EventStream, InFlightRequest] = {}
         self._ended: dict[str, EventStream] = {}
         self._slow: set[EventStream] = set()
         self._read = trio.lowlevel.ParkingLot()
         self._room = trio.lowlevel.ParkingLot()
-        self._sent: dict[int, Answered] = {}
+        self._sent: dict[int, ResponseCallback] = {}
         self._ids = itertools.count(1)
         self._stream_names = itertools.count(1)
-        self._tokens: dict[bytes, Call] = {}
-        self._token_of: dict[Call, bytes] = {}
+        self._tokens: dict[bytes, InFlightRequest] = {}
+        self._token_of: dict[InFlightRequest, bytes] = {}
 
     # -- what the agent sends ----------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class HttpSession:
         stream = EventStream(f"{next(self._stream_names)}", self._stream_changed)
         self.streams[stream.name] = stream
         id: Id = message.id  # type: ignore[assignment]
-        call = Call(str(message.method), self, id)
+        call = InFlightRequest(str(message.method), self, id)
         self.calls[call] = stream
         self._newest[id] = call
         self._call_of[stream] = call
@@ -82,19 +82,19 @@ class HttpSession:
         if token is not None:
             self._tokens[token] = call
             self._token_of[call] = token
-        assert self.link is not None
-        self.link.request(call, str(message.method), raw if params is None else params)
+        assert self.mcp_connection is not None
+        self.mcp_connection.request(call, str(message.method), raw if params is None else params)
         return stream
 
     def take(self, message: Message) -> None:
         """Take a notification or an answer."""
-        assert self.link is not None
+        assert self.mcp_connection is not None
         raw = bytes(message.params) if message.params else None
         if message.method is not UNSET:
             if message.method == CANCELLED:
                 self.withdraw(cancelled_id(raw))
             else:
-                self.link.notification(str(message.method), raw)
+                self.mcp_connection.notification(str(message.method), raw)
             return
         answered = self._sent.pop(message.id, None)  # type: ignore[arg-type]
         if answered is not None:
@@ -115,14 +115,14 @@ class HttpSession:
         if call is not None:
             self._withdraw(call)
 
-    def _withdraw(self, call: Call) -> None:
+    def _withdraw(self, call: InFlightRequest) -> None:
         stream = self._closed(call)
         call.cancel()
         call.answered = True
         if stream is not None:
             stream.end()
 
-    def _closed(self, call: Call) -> EventStream | None:
+    def _closed(self, call: InFlightRequest) -> EventStream | None:
         """Forget an open request; returns its stream."""
         stream = self.calls.pop(call, None)
         if stream is not None:
@@ -143,8 +143,8 @@ class HttpSession:
 
     async def wait_room(self) -> None:
         """Wait while the server takes nothing more."""
-        while self.link is not None and self.link.crowded:
-            self.link.made_room = self._room.unpark_all
+        while self.mcp_connection is not None and self.mcp_connection.crowded:
+            self.mcp_connection.made_room = self._room.unpark_all
             await self._room.park()
 
     async def wait_read(self) -> None:
@@ -154,7 +154,7 @@ class HttpSession:
 
     # -- Consumer ----------------------------------------------------------------------------------
 
-    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if call.answered:
             return
         call.answered = True
@@ -166,7 +166,7 @@ class HttpSession:
                 pieces = error_pieces(call.source_id, error or b"null")
             stream.put(b"".join(pieces), last=True)
 
-    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
         id = next(self._ids)
         self._sent[id] = answered
         stream = self._stream_for(None)
@@ -179,7 +179,9 @@ class HttpSession:
 
         return cancel
 
-    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
+    def notify(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
+    ) -> None:
         if owner is None and params is not None:
             token = members_of(params).get("progressToken")
             owner = self._tokens.get(bytes(token)) if token is not None else None
@@ -220,7 +222,7 @@ class HttpSession:
                 del self._ended[old.name]
                 self.streams.pop(old.name, None)
 
-    def _stream_for(self, owner: Call | None, *, standing: bool = False) -> EventStream:
+    def _stream_for(self, owner: InFlightRequest | None, *, standing: bool = False) -> EventStream:
         """A request's own stream; for what the server asks, that of the newest open request."""
         if owner is not None:
             return self.calls.get(owner, self.standing)

@@ -15,20 +15,20 @@ from typing import Any, Final
 import attrs
 import trio
 
-__all__ = ["STANDING", "EventStream", "send_events"]
+__all__ = ["STANDING_STREAM", "EventStream", "send_events"]
 
-STANDING: Final = "0"
+STANDING_STREAM: Final = "0"
 """The name of the stream that belongs to no request."""
 
-_KEPT: Final = 1024 * 1024
+_MAX_REPLAY_BYTES: Final = 1024 * 1024
 """Bytes of what a client has that are kept for the case that it has not."""
-_SLOW: Final = 1024 * 1024
+_SLOW_READER_BYTES: Final = 1024 * 1024
 """Bytes that wait for a reader before whoever feeds the stream waits, too."""
-_UNREAD: Final = 4 * 1024 * 1024
+_MAX_UNREAD_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait for a reader to come back."""
-_WRITE: Final = 64 * 1024
+_WRITE_SIZE: Final = 64 * 1024
 """Bytes that are written at once, when that many wait."""
-_PER_EVENT: Final = 200
+_EVENT_OVERHEAD: Final = 200
 """What an event takes beside its bytes."""
 
 
@@ -53,7 +53,7 @@ class EventStream:
     @property
     def slow(self) -> bool:
         """Whether somebody reads it, but not as fast as it is fed."""
-        return self.readers > 0 and self.unread > _SLOW and not self.done
+        return self.readers > 0 and self.unread > _SLOW_READER_BYTES and not self.done
 
     @property
     def size(self) -> int:
@@ -64,7 +64,7 @@ class EventStream:
             return
         self._last += 1
         self._events.append((self._last, line))
-        self.unread += len(line) + _PER_EVENT
+        self.unread += len(line) + _EVENT_OVERHEAD
         self.done = self.done or last
         if not self.readers and not last:
             self._bound_unread()
@@ -85,28 +85,30 @@ class EventStream:
         """A client was sent the stream to here."""
         for at, line in self.after(self._delivered):
             if at <= number:
-                self.unread -= len(line) + _PER_EVENT
-                self._kept += len(line) + _PER_EVENT
+                self.unread -= len(line) + _EVENT_OVERHEAD
+                self._kept += len(line) + _EVENT_OVERHEAD
         self._delivered = max(self._delivered, number)
-        while self._kept > _KEPT and len(self._events) > 1 and self._events[0][0] < number:
-            self._kept -= len(self._events.popleft()[1]) + _PER_EVENT
+        while (
+            self._kept > _MAX_REPLAY_BYTES and len(self._events) > 1 and self._events[0][0] < number
+        ):
+            self._kept -= len(self._events.popleft()[1]) + _EVENT_OVERHEAD
         self.changed(self)
 
     async def wait_more(self) -> None:
         await self._more.wait()
 
     def _bound_unread(self) -> None:
-        while self.unread > _UNREAD and self._events:
-            if self.name != STANDING:
+        while self.unread > _MAX_UNREAD_BYTES and self._events:
+            if self.name != STANDING_STREAM:
                 self._events.clear()
                 self.unread = self._kept = 0
                 self.lost = self.done = True
                 return
             number, line = self._events.popleft()
             if number > self._delivered:
-                self.unread -= len(line) + _PER_EVENT
+                self.unread -= len(line) + _EVENT_OVERHEAD
             else:
-                self._kept -= len(line) + _PER_EVENT
+                self._kept -= len(line) + _EVENT_OVERHEAD
 
     def _wake(self) -> None:
         self._more.set()
@@ -159,6 +161,6 @@ def _bodies(name: str, events: list[tuple[int, bytes]]) -> Iterator[tuple[int, b
     for number, line in events:
         parts.append(b"id: %b.%d\ndata: %b\n\n" % (name.encode(), number, line[:-1]))
         size += len(line)
-        if size > _WRITE or number == events[-1][0]:
+        if size > _WRITE_SIZE or number == events[-1][0]:
             yield number, b"".join(parts)
             parts, size = [], 0

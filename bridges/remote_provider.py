@@ -18,9 +18,15 @@ import msgspec
 import trio
 
 from bridges.bindings import members_of
-from bridges.link import CANCELLED, Cancel, Link, is_modern
-from bridges.opening import MODERN_VERSION
-from conductor.bridging import INTERNAL_ERROR, Answered, Call, Payload, encode_error
+from bridges.handshake import MODERN_VERSION
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, is_modern
+from conductor.bridging import (
+    INTERNAL_ERROR,
+    InFlightRequest,
+    Payload,
+    ResponseCallback,
+    encode_error,
+)
 from conductor.log import get_logger
 
 __all__ = ["RemoteProvider"]
@@ -28,7 +34,7 @@ __all__ = ["RemoteProvider"]
 _TIMEOUT: Final = 30.0
 """Seconds for connecting and writing; an answer may take as long as it takes."""
 
-_PER_MESSAGE: Final = 2000
+_MESSAGE_OVERHEAD: Final = 2000
 """What a message takes beside its params, as the SDK's objects."""
 
 log = get_logger(component="mcp-bridge")
@@ -39,13 +45,13 @@ class RemoteProvider:
     """One connection to the server of a declaration with a `url`."""
 
     declaration: dict[str, Any]
-    link: Link
+    mcp_connection: McpConnection
     modern: bool = False
     waiting_bytes: int = 0
     _out: Any = attrs.field(default=None, init=False)
     _version: str | None = attrs.field(default=None, init=False)
     _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
-    _open: dict[Any, tuple[str, Answered]] = attrs.field(factory=dict, init=False)
+    _open: dict[Any, tuple[str, ResponseCallback]] = attrs.field(factory=dict, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> None:
@@ -57,7 +63,7 @@ class RemoteProvider:
                     self._out = sending
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._forward, waiting, outgoing)
-                        self.link.open(self)
+                        self.mcp_connection.open(self)
                         async for item in incoming:
                             self._take(item)
                         nursery.cancel_scope.cancel()
@@ -70,7 +76,7 @@ class RemoteProvider:
     # -- Provider ----------------------------------------------------------------------------------
 
     def request(
-        self, call: Call, method: str, params: Payload | None, answered: Answered
+        self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
         id = next(self._ids)
         if self._out is None:
@@ -101,7 +107,7 @@ class RemoteProvider:
             from mcp.client.sse import sse_client
 
             return sse_client(url, headers=headers)
-        return _streamable(url, headers)
+        return _streamable_http(url, headers)
 
     def _send(self, head: dict[str, Any], params: Payload | None) -> None:
         from mcp.shared.message import ClientMessageMetadata, SessionMessage
@@ -122,7 +128,7 @@ class RemoteProvider:
             jsonrpc_message_adapter.validate_python(message),
             ClientMessageMetadata(headers=headers) if headers else None,
         )
-        size = _PER_MESSAGE + (0 if params is None else len(params))
+        size = _MESSAGE_OVERHEAD + (0 if params is None else len(params))
         try:
             self._out.send_nowait((item, size))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -134,7 +140,7 @@ class RemoteProvider:
         async for item, size in waiting:
             await outgoing.send(item)
             self.waiting_bytes -= size
-            self.link.made_room()
+            self.mcp_connection.made_room()
 
     def _take(self, item: Any) -> None:
         if isinstance(item, Exception):
@@ -151,11 +157,11 @@ class RemoteProvider:
                 self._version = _version_in(encoded)
             answered(encoded, None if error is None else json.dumps(error).encode())
         elif "id" in message:
-            self.link.server_request(
+            self.mcp_connection.server_request(
                 message["method"], raw, lambda r, e: self._answer(message["id"], r, e)
             )
         elif message["method"] != CANCELLED:
-            self.link.server_notification(message["method"], raw)
+            self.mcp_connection.server_notification(message["method"], raw)
 
     def _answer(self, id: Any, result: bytes | None, error: bytes | None) -> None:
         outcome = "result" if result is not None else "error"
@@ -169,10 +175,10 @@ class RemoteProvider:
         for _, answered in list(self._open.values()):
             answered(None, error)
         self._open.clear()
-        self.link.refuse(error)
+        self.mcp_connection.refuse(error)
 
 
-def _streamable(url: str, headers: dict[str, str]) -> AbstractAsyncContextManager[Any]:
+def _streamable_http(url: str, headers: dict[str, str]) -> AbstractAsyncContextManager[Any]:
     from contextlib import asynccontextmanager
 
     import httpx2

@@ -27,26 +27,32 @@ import msgspec
 import trio
 
 from bridges.bindings import members_of
-from bridges.callers import Callers, tool_title
-from bridges.link import TOOLS_CHANGED, Link, is_modern
-from conductor.bridging import INVALID_REQUEST, UNUSUAL, Call, Payload, encode_error
+from bridges.call_attribution import CallAttribution, tool_title
+from bridges.mcp_connection import TOOLS_CHANGED, McpConnection, is_modern
+from conductor.bridging import (
+    DECODE_ERRORS,
+    INVALID_REQUEST,
+    InFlightRequest,
+    Payload,
+    encode_error,
+)
 from conductor.log import get_logger
 
-__all__ = ["AgentSession", "Screen", "SharedServers"]
+__all__ = ["AgentSession", "SessionFilter", "SharedServers"]
 
 _TOOLS: Final = "tools/list"
-_LISTS: Final = {
+_LIST_METHODS: Final = {
     _TOOLS: "tools",
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
 """Lists that are empty while the server is hidden, and the member of the result."""
-_USES: Final = frozenset(
+_CALL_METHODS: Final = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/subscribe", "completion/complete"}
 )
 _MAX_PINGS: Final = 8
-_PATIENCE: Final = 1.0
+_RELIST_TIMEOUT: Final = 1.0
 """Seconds that a prompt waits for the agent to read tool lists."""
 
 log = get_logger(component="mcp-bridge")
@@ -59,29 +65,29 @@ class AgentSession:
     id: str | None = None
     active: int = 0
     """Prompts and set-ups in flight."""
-    screens: set[Screen] = attrs.field(factory=set)
+    session_filters: set[SessionFilter] = attrs.field(factory=set)
 
 
 @attrs.define(eq=False)
 class SharedServers:
     """`tap` shows a function the agent's updates until what it returns is called.
 
-    `shares_unexpectedly` is called when an agent of which nothing is known turns out to share.
+    `on_unexpected_sharing` is called when an agent of which nothing is known turns out to share.
     """
 
     tap: Callable[[Callable[[bytes | None], bool]], Callable[[], None]]
     later: Callable[[float, Callable[[], None]], None]
-    shares_unexpectedly: Callable[[], None]
+    on_unexpected_sharing: Callable[[], None]
     enforced: bool = False
     """Whether the agent is known to share; otherwise calls are only looked at."""
     _active: set[AgentSession] = attrs.field(factory=set, init=False)
-    _listed: set[Screen] = attrs.field(factory=set, init=False)
+    _listed: set[SessionFilter] = attrs.field(factory=set, init=False)
     """Servers whose tools the agent has listed."""
-    _callers: Callers = attrs.field(init=False)
+    _callers: CallAttribution = attrs.field(init=False)
     _untap: Callable[[], None] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._callers = Callers(self.later)
+        self._callers = CallAttribution(self.later)
 
     # -- what sessions do --------------------------------------------------------------------------
 
@@ -90,15 +96,15 @@ class SharedServers:
         session.active += 1
         self._active.add(session)
         if self.enforced and len(self._active) > 1 and self._untap is None:
-            self._untap = self.tap(self._heard)
+            self._untap = self.tap(self._on_update)
 
     def end(self, session: AgentSession) -> None:
         session.active -= 1
         if session.active == 0:
             self._active.discard(session)
             if self.enforced and self._active:
-                for screen in session.screens & self._listed:
-                    screen.ask_again()
+                for session_filter in session.session_filters & self._listed:
+                    session_filter.ask_again()
         if len(self._active) < 2 and self._untap is not None:
             self._untap()
             self._untap = None
@@ -108,13 +114,19 @@ class SharedServers:
         """Let the agent see this session's tools, and those of no session that is not active."""
         if not self.enforced:
             return
-        stale = [screen for screen in self._listed if screen.session not in self._active]
-        stale += [screen for screen in session.screens if screen.hidden]
-        for screen in stale:
-            screen.ask_again()
-        with trio.move_on_after(_PATIENCE) as scope:
-            for screen in stale:
-                await screen.told.wait()
+        stale = [
+            session_filter
+            for session_filter in self._listed
+            if session_filter.session not in self._active
+        ]
+        stale += [
+            session_filter for session_filter in session.session_filters if session_filter.hidden
+        ]
+        for session_filter in stale:
+            session_filter.ask_again()
+        with trio.move_on_after(_RELIST_TIMEOUT) as scope:
+            for session_filter in stale:
+                await session_filter.told.wait()
         if scope.cancelled_caught:
             log.warning("the agent did not read changed tool lists", session=session.id)
 
@@ -123,47 +135,51 @@ class SharedServers:
     def shows(self, session: AgentSession) -> bool:
         return not self.enforced or not self._active or session in self._active
 
-    def listed(self, screen: Screen, visible: bool) -> None:
+    def listed(self, session_filter: SessionFilter, visible: bool) -> None:
         if visible:
-            self._listed.add(screen)
+            self._listed.add(session_filter)
         else:
-            self._listed.discard(screen)
+            self._listed.discard(session_filter)
 
     def judge(
-        self, screen: Screen, method: str, params: Payload | None, decide: Callable[[bool], None]
+        self,
+        session_filter: SessionFilter,
+        method: str,
+        params: Payload | None,
+        decide: Callable[[bool], None],
     ) -> bool:
         """Whether a call is passed on now; if not, `decide` is called, now or later."""
-        session = screen.session
+        session = session_filter.session
         if session not in self._active:
             if self.enforced:
                 decide(False)
             elif self._active and method == "tools/call":
-                self.shares_unexpectedly()
+                self.on_unexpected_sharing()
             return not self.enforced
         if not self.enforced or len(self._active) < 2 or method != "tools/call":
             return True
-        tool, arguments = _called(params)
+        tool, arguments = _tool_and_arguments(params)
 
         def reported(id: str | None) -> None:
             alone = len(self._active) < 2 and session in self._active
             decide(id == session.id if id is not None else alone)
 
-        self._callers.ask(tool_title(screen.name, tool), arguments, reported)
+        self._callers.ask(tool_title(session_filter.name, tool), arguments, reported)
         return False
 
-    def _heard(self, params: bytes | None) -> bool:
-        self._callers.heard(params)
+    def _on_update(self, params: bytes | None) -> bool:
+        self._callers.record_update(params)
         return False
 
 
 @attrs.define(eq=False)
-class Screen:
+class SessionFilter:
     """Stands before the server of one link. `name` is the one that the agent was given."""
 
     shared: SharedServers
     session: AgentSession
     name: str
-    link: Link
+    mcp_connection: McpConnection
     hidden: bool = False
     """Whether the agent was given an empty list of tools last."""
     told: trio.Event = attrs.field(factory=trio.Event)
@@ -176,10 +192,10 @@ class Screen:
 
     def __attrs_post_init__(self) -> None:
         self.told.set()
-        self.session.screens.add(self)
+        self.session.session_filters.add(self)
 
     def close(self) -> None:
-        self.session.screens.discard(self)
+        self.session.session_filters.discard(self)
         self.shared.listed(self, False)
         self.told.set()
 
@@ -192,23 +208,23 @@ class Screen:
         if self._tools is not None or not self.shared.shows(self.session):
             self.told.set()  # what waits for an earlier list waits no longer
             self.told = trio.Event()
-        self.link.consumer.notify(TOOLS_CHANGED, None)
+        self.mcp_connection.consumer.notify(TOOLS_CHANGED, None)
 
-    def takes(self, call: Call, method: str, params: Payload | None) -> bool:
+    def takes(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
         """Whether this request of the agent's is dealt with here."""
-        if method in _LISTS:
+        if method in _LIST_METHODS:
             return self._list(call, method, params)
-        if method not in _USES:
+        if method not in _CALL_METHODS:
             return False
 
         def decide(allowed: bool) -> None:
-            if call.answered or self.link.closed:
+            if call.answered or self.mcp_connection.closed:
                 return
             if allowed:
-                self.link.pass_request(call, method, params)
+                self.mcp_connection.pass_request(call, method, params)
             else:
                 log.warning("a call to another session's MCP server is refused", server=self.name)
-                self.link.reply(call, None, _not_yours(self.name))
+                self.mcp_connection.reply(call, None, _wrong_session_error(self.name))
 
         params = None if params is None else bytes(params)
         return not self.shared.judge(self, method, params, decide)
@@ -223,24 +239,24 @@ class Screen:
         """The server says that its tools are other ones now."""
         self._tools = None
 
-    def _list(self, call: Call, method: str, params: Payload | None) -> bool:
+    def _list(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
         self._modern = is_modern(params)
         if method == _TOOLS:
             if self._tools is None or (self.told.is_set() and self.shared.shows(self.session)):
                 return False
-            self.link.consumer.respond(call, self._tell(self._tools), None)
+            self.mcp_connection.consumer.respond(call, self._tell(self._tools), None)
             if not self.told.is_set():
                 self._ping()
             return True
         if self.shared.shows(self.session):
             return False
-        self.link.reply(call, _empty(_LISTS[method], self._modern), None)
+        self.mcp_connection.reply(call, _empty(_LIST_METHODS[method], self._modern), None)
         return True
 
     def _tell(self, tools: bytes) -> bytes:
         self.hidden = not self.shared.shows(self.session)
         self.shared.listed(self, not self.hidden)
-        return _empty(_LISTS[_TOOLS], self._modern) if self.hidden else tools
+        return _empty(_LIST_METHODS[_TOOLS], self._modern) if self.hidden else tools
 
     def _ping(self) -> None:
         """Set `told` when the agent has read what it was sent before."""
@@ -254,15 +270,15 @@ class Screen:
             told.set()  # not a later one: that is for a later list
 
         self._pings += 1
-        self.link.consumer.request("ping", None, ponged)
+        self.mcp_connection.consumer.request("ping", None, ponged)
 
 
-def _called(params: Payload | None) -> tuple[str, Any]:
+def _tool_and_arguments(params: Payload | None) -> tuple[str, Any]:
     members = members_of(params) if params is not None else {}
     try:
         name = msgspec.json.decode(members.get("name", b'""'))
         return str(name), msgspec.json.decode(members.get("arguments", b"{}"))
-    except UNUSUAL:
+    except DECODE_ERRORS:
         return "", None
 
 
@@ -271,6 +287,6 @@ def _empty(member: str, modern: bool) -> bytes:
     return b'{"%b":[]%b}' % (member.encode(), more)
 
 
-def _not_yours(name: str) -> bytes:
+def _wrong_session_error(name: str) -> bytes:
     text = f"MCP server {name!r} belongs to another session of this agent"
     return encode_error(INVALID_REQUEST, text)

@@ -108,11 +108,11 @@ def _carry(connection: "socket") -> int:
                 elif fd == 1:
                     if events & (POLLERR | POLLHUP | POLLNVAL):
                         return 0  # nobody reads our stdout any more
-                    to_agent = to_agent[_some(posix.write, 1, to_agent) :]
+                    to_agent = to_agent[_write_some(posix.write, 1, to_agent) :]
                 else:
                     if to_bridge and events & (POLLOUT | POLLERR | POLLHUP):
                         try:
-                            to_bridge = to_bridge[_some(connection.send, to_bridge) :]
+                            to_bridge = to_bridge[_write_some(connection.send, to_bridge) :]
                         except OSError:
                             to_bridge = b""  # it is gone; what it said before may still come
                             agent_open = sending = False
@@ -132,7 +132,7 @@ def _carry(connection: "socket") -> int:
     return 0
 
 
-def _some(write: "Callable[..., int]", *args: object) -> int:
+def _write_some(write: "Callable[..., int]", *args: object) -> int:
     try:
         return write(*args)
     except BlockingIOError:

@@ -9,26 +9,26 @@ import attrs
 import msgspec
 import trio
 
-from bridges.door import SocketTransport
-from bridges.link import CANCELLED, Cancel, Link
+from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
+from bridges.shim_listener import SocketTransport
 from conductor.bridging import (
-    HIGH_WATER,
+    DECODE_ERRORS,
+    HIGH_WATERMARK,
     INTERNAL_ERROR,
-    UNUSUAL,
-    Answered,
-    Call,
     Connection,
     Flusher,
     Id,
+    InFlightRequest,
     Limits,
     Malformed,
+    NotificationBatch,
     Payload,
-    Run,
+    ResponseCallback,
     encode_error,
     encode_id,
     notification_pieces,
     request_pieces,
-    write_backlog,
+    write_loop,
 )
 from conductor.log import get_logger
 
@@ -43,16 +43,16 @@ class ShimConsumer:
     def __init__(self, transport: SocketTransport, flusher: Flusher, limit: int) -> None:
         self.transport = transport
         self.connection = Connection(
-            transport, self, flusher, answers_malformed=True, limits=Limits(max_message_bytes=limit)
+            transport, self, flusher, reports_malformed=True, limits=Limits(max_message_bytes=limit)
         )
-        self.link: Link | None = None
+        self.mcp_connection: McpConnection | None = None
         self.ended = trio.Event()
         """Set when there is nothing more to say."""
 
     @property
     def crowded(self) -> bool:
         """Whether the agent does not read what it was sent."""
-        return self.connection.outbox.size > HIGH_WATER
+        return self.connection.write_buffer.size > HIGH_WATERMARK
 
     async def serve(
         self,
@@ -61,16 +61,16 @@ class ShimConsumer:
         provide: Callable[[trio.Nursery], Awaitable[None]],
     ) -> None:
         """One shim, from its token to its end. `provide` opens the link."""
-        assert self.link is not None
+        assert self.mcp_connection is not None
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(write_backlog, self.connection, flusher)
+                nursery.start_soon(write_loop, self.connection, flusher)
                 nursery.start_soon(self._end, flusher, nursery.cancel_scope)
                 await provide(nursery)
                 await self._read(flusher, wait_room)
                 nursery.cancel_scope.cancel()
         finally:
-            self.link.close()
+            self.mcp_connection.close()
             self.transport.close()
             flusher.made_room()
 
@@ -79,18 +79,18 @@ class ShimConsumer:
 
         Nor faster than the server takes it: before `mcp/connect` is answered it takes nothing.
         """
-        assert self.link is not None
+        assert self.mcp_connection is not None
         connection = self.connection
-        self.link.made_room = flusher.made_room
+        self.mcp_connection.made_room = flusher.made_room
         while chunk := await self.transport.receive():
             if self.ended.is_set():
                 continue
             if flusher.feed(connection, chunk):
-                await flusher.feed_rest(connection)
-            while (self.crowded or self.link.crowded) and not connection.closed:
-                if self.transport.hung_up():
+                await flusher.route_rest(connection)
+            while (self.crowded or self.mcp_connection.crowded) and not connection.closed:
+                if self.transport.peer_closed_write():
                     break  # it is read to its end: that it is gone must be known
-                with trio.move_on_after(_LOOK_AGAIN):
+                with trio.move_on_after(_POLL_SECONDS):
                     await flusher.wait_room()
             await wait_room()
 
@@ -98,33 +98,35 @@ class ShimConsumer:
         """When the bridge ends it, a client that reads still gets what was said to it."""
         await self.ended.wait()
         flusher.made_room()
-        await trio.sleep(_LAST_BYTES)
+        await trio.sleep(_FLUSH_TIMEOUT)
         scope.cancel()
 
     # -- Receiver: what the agent sends ------------------------------------------------------------
 
-    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
-        assert self.link is not None
-        self.link.request(call, method, params)
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        assert self.mcp_connection is not None
+        self.mcp_connection.request(call, method, params)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
-        assert self.link is not None
+        assert self.mcp_connection is not None
         if method != CANCELLED:
-            self.link.notification(method, params)
+            self.mcp_connection.notification(method, params)
             return
         call = self.connection.received.pop(cancelled_id(params), None)
         if call is not None:
             call.cancel()
             call.answered = True  # a cancelled request gets no answer (MCP, cancellation)
 
-    def on_run(self, run: Run) -> None:
+    def on_notifications(self, run: NotificationBatch) -> None:
         for each in run.params:
             self.on_notification(run.method, each)
 
-    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
         call.source.respond(call, result, error)
 
-    def on_malformed(self, frame: Malformed, call: Call | None) -> None:
+    def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         log.warning("not a message", sender="an MCP client", reason=frame.reason)
         if call is not None:
             error = encode_error(INTERNAL_ERROR, "The answer to this request was malformed")
@@ -132,12 +134,12 @@ class ShimConsumer:
 
     # -- Consumer ----------------------------------------------------------------------------------
 
-    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self.connection.respond(call, result, error)
 
-    def request(self, method: str, params: Payload | None, answered: Answered) -> Cancel:
+    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
         connection = self.connection
-        call = Call(method, _Asker(answered))
+        call = InFlightRequest(method, _ClientResponder(answered))
         id = connection.open(call)
         connection.write(request_pieces(id, method, params))
 
@@ -148,25 +150,27 @@ class ShimConsumer:
 
         return cancel
 
-    def notify(self, method: str, params: Payload | None, owner: Call | None = None) -> None:
+    def notify(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
+    ) -> None:
         self.connection.write(notification_pieces(method, params))
 
     def close(self) -> None:
         unanswered = list(self.connection.sent.values())
         self.connection.sent.clear()
         for call in unanswered:
-            call.source.respond(call, None, _GONE)
+            call.source.respond(call, None, _CLIENT_GONE)
         self.connection.close_writing()
         self.ended.set()
 
 
 @attrs.define(eq=False)
-class _Asker:
+class _ClientResponder:
     """Where the answer of the agent's MCP client goes."""
 
-    _answered: Answered
+    _answered: ResponseCallback
 
-    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self._answered(
             None if result is None else bytes(result), None if error is None else bytes(error)
         )
@@ -176,16 +180,16 @@ class _Cancelled(msgspec.Struct):
     requestId: int | str | None = None
 
 
-_LAST_BYTES: Final = 5.0
+_FLUSH_TIMEOUT: Final = 5.0
 """Seconds that the MCP client of a released declaration has to read what is left for it."""
-_LOOK_AGAIN: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 """Seconds after which a shim that is not read is looked at: whether it is still there."""
-_GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
+_CLIENT_GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 def cancelled_id(params: Payload | None) -> Id:
     try:
         return _decode_cancelled(params if params is not None else b"{}").requestId
-    except UNUSUAL:
+    except DECODE_ERRORS:
         return None

@@ -7,13 +7,13 @@ are the names that stay as they are for bridges, ours and others', while what is
 Messages, a line to a `Message` (or what is `Malformed`) and back, with payloads that stay raw:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
     `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, the error codes, and
-    the exceptions of a decoder (`UNUSUAL`).
+    the exceptions of a decoder (`DECODE_ERRORS`).
 A request on its way, answered exactly once, and the callback that gets the answer to one's own:
-    `Call`, `Answered`.
+    `InFlightRequest`, `ResponseCallback`.
 A peer of one's own on any transport, what writes for it, and when its reader is too slow:
-    `Connection`, `Run`, `Limits`, `Flusher`, `write_backlog`, `HIGH_WATER`.
+    `Connection`, `NotificationBatch`, `Limits`, `FlushScheduler`, `write_loop`, `HIGH_WATERMARK`.
 What an agent is said to be able to:
-    `with_acp`.
+    `with_mcp_over_acp`.
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
     `declared_server_names(result)` gives, for the decoded answer to a session set-up request, the
     declared names by the names that the agent was given: `{"tools-2": "tools"}`. The bridge puts
@@ -22,13 +22,10 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
 
 from __future__ import annotations
 
-from conductor.connection.calls import Call
-from conductor.connection.connection import Connection
-from conductor.connection.pump import HIGH_WATER, Flusher, write_backlog
-from conductor.connection.runs import Run
-from conductor.frames import UNUSUAL, Malformed, decode
-from conductor.limits import Limits
-from conductor.messages import (
+from conductor.jsonrpc.codec import DECODE_ERRORS, Malformed, decode
+from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -45,29 +42,32 @@ from conductor.messages import (
     request_pieces,
     result_pieces,
 )
-from conductor.proxy.peers import Answered
-from conductor.routing.capabilities import with_acp
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.limits import Limits
+from conductor.proxy.peers import ResponseCallback
+from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.server_names import declared_server_names, with_server_names
+from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 
 __all__ = [
-    "HIGH_WATER",
+    "DECODE_ERRORS",
+    "HIGH_WATERMARK",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "REQUEST_CANCELLED",
-    "UNUSUAL",
-    "Answered",
-    "Call",
     "Connection",
     "ErrorObject",
     "Flusher",
     "Id",
+    "InFlightRequest",
     "Limits",
     "Malformed",
     "Message",
+    "NotificationBatch",
     "Payload",
-    "Run",
+    "ResponseCallback",
     "declared_server_names",
     "decode",
     "encode_error",
@@ -76,7 +76,7 @@ __all__ = [
     "notification_pieces",
     "request_pieces",
     "result_pieces",
-    "with_acp",
+    "with_mcp_over_acp",
     "with_server_names",
-    "write_backlog",
+    "write_loop",
 ]

@@ -2,7 +2,7 @@
 
 `RequestError` is both raised to answer a request and raised when a request was answered with an
 error, so a handler that does not catch it passes the error on unchanged. Exceptions become wire
-errors in `conductor.messages.error_of`, exit codes in `conductor.cli`.
+errors in `conductor.jsonrpc.messages.exception_to_error`, exit codes in `conductor.cli`.
 
 What an error says of this machine (commands, places in files, stderr, texts of exceptions) is for a
 local client, and for the log. `withhold_details` is entered around the chain of a remote client.
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conductor.chainfile import Problem
+    from conductor.chainfile import Diagnostic
 
 __all__ = [
     "ChainFileError",
+    "CommandLineError",
     "ComponentError",
     "ComponentExited",
     "ConductorError",
@@ -31,7 +32,6 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "StartError",
-    "UsageMistake",
     "describe",
     "details_are_withheld",
     "withhold_details",
@@ -59,20 +59,20 @@ def details_are_withheld() -> bool:
 class ConductorError(Exception):
     """Base of every error that the conductor raises on purpose."""
 
-    def untold(self) -> dict[str, Any]:
+    def private_details(self) -> dict[str, Any]:
         """What the client is not told, for the log."""
         return {}
 
 
 class ChainFileError(ConductorError):
-    """A chain file has mistakes; `problems` holds all of them, in the order of the file."""
+    """A chain file has mistakes; `diagnostics` holds all of them, in the order of the file."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = tuple(problems)
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        super().__init__("\n".join(str(problem) for problem in diagnostics))
+        self.diagnostics = tuple(diagnostics)
 
 
-class UsageMistake(ConductorError):
+class CommandLineError(ConductorError):
     """The command line has a mistake; `usage` is the line that says what it should look like."""
 
     def __init__(self, reason: str, usage: str | None = None) -> None:
@@ -108,13 +108,13 @@ class ComponentError(ConductorError):
         """What happened, without anything that is of this machine."""
         return f"component {self.component!r} failed; the server's log says why"
 
-    def told(self) -> tuple[str, dict[str, Any]]:
+    def public_details(self) -> tuple[str, dict[str, Any]]:
         """Message and data for the client: all of it, or what a remote client may know."""
         if not details_are_withheld():
             return str(self), self.data()
         return self.summary, _without_none(component=self.component, next=self.next)
 
-    def untold(self) -> dict[str, Any]:
+    def private_details(self) -> dict[str, Any]:
         """What the client is not told, for the log."""
         return self.data() if details_are_withheld() else {}
 

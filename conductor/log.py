@@ -15,8 +15,8 @@ __all__ = ["LEVELS", "Logger", "configure", "get_logger"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
-_ATOMIC = 4096
-_PATIENCE_MS = 100
+_PIPE_BUF = 4096
+_WRITE_TIMEOUT_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
 _as_json = False
@@ -59,7 +59,7 @@ class Logger:
         if not _brief:
             self.info(event, **fields)
 
-    def told_error(self, event: str, **fields: object) -> None:
+    def reported_error(self, event: str, **fields: object) -> None:
         """An error that the client is told as well."""
         if not _brief:
             self.error(event, **fields)
@@ -98,16 +98,18 @@ class _Stderr:
     """
 
     def __init__(self) -> None:
-        self._lost = 0
+        self._dropped_lines = 0
 
     def msg(self, message: str) -> None:
-        from conductor.masking import masked
+        from conductor.redaction import redact
 
-        lost = f" [{self._lost} lines of log were lost before]" if self._lost else ""
-        if self._write((masked(message) + lost + "\n").encode(errors="backslashreplace")):
-            self._lost = 0
+        dropped = (
+            f" [{self._dropped_lines} lines of log were lost before]" if self._dropped_lines else ""
+        )
+        if self._write((redact(message) + dropped + "\n").encode(errors="backslashreplace")):
+            self._dropped_lines = 0
         else:
-            self._lost += 1
+            self._dropped_lines += 1
 
     log = debug = info = warning = error = critical = msg
 
@@ -122,11 +124,11 @@ class _Stderr:
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
         sys.stderr.flush()
-        for start in range(0, len(data), _ATOMIC):
-            patience = 0 if self._lost else _PATIENCE_MS
-            if not any(events & select.POLLOUT for _, events in poll.poll(patience)):
+        for start in range(0, len(data), _PIPE_BUF):
+            timeout = 0 if self._dropped_lines else _WRITE_TIMEOUT_MS
+            if not any(events & select.POLLOUT for _, events in poll.poll(timeout)):
                 return False
-            os.write(fd, data[start : start + _ATOMIC])
+            os.write(fd, data[start : start + _PIPE_BUF])
         return True
 
 

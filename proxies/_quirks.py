@@ -12,7 +12,16 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 import yaml
 
-__all__ = ["QUIRKS", "Entry", "McpServers", "Quirk", "load", "mcp_servers_of", "quirks_of", "table"]
+__all__ = [
+    "QUIRKS",
+    "McpServers",
+    "Quirk",
+    "QuirkEntry",
+    "load",
+    "mcp_servers_of",
+    "quirks_of",
+    "table",
+]
 
 Quirk: TypeAlias = Literal[
     "early_updates",
@@ -27,7 +36,7 @@ QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
 
 
 @attrs.frozen
-class Entry:
+class QuirkEntry:
     """One line of the table."""
 
     name: str
@@ -45,24 +54,28 @@ class Entry:
         )
 
 
-def load() -> dict[str, list[Entry]]:
+def load() -> dict[str, list[QuirkEntry]]:
     """The table, by `agents` and `clients`."""
     read = table()
-    return {side: [Entry(**entry) for entry in read[side]] for side in ("agents", "clients")}
+    return {side: [QuirkEntry(**entry) for entry in read[side]] for side in ("agents", "clients")}
 
 
-def quirks_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> set[str]:
+def quirks_of(entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None) -> set[str]:
     """The quirks of who introduces itself like this; one that does not has those of everybody."""
     return {quirk for entry in _matching(entries, info) for quirk in entry.quirks}
 
 
-def mcp_servers_of(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> McpServers | None:
+def mcp_servers_of(
+    entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None
+) -> McpServers | None:
     """How the agent that introduces itself like this keeps MCP servers; `None` if unknown."""
     said = [entry.mcp_servers for entry in _matching(entries, info) if entry.mcp_servers]
     return said[-1] if said else None
 
 
-def _matching(entries: Iterable[Entry], info: Mapping[str, Any] | None) -> Iterator[Entry]:
+def _matching(
+    entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None
+) -> Iterator[QuirkEntry]:
     name, version = (str((info or {}).get(key) or "") for key in ("name", "version"))
     return (entry for entry in entries if entry.applies_to(name, version))
 

@@ -44,7 +44,7 @@ _NUMBERED: Final = re.compile(r"(.+)-[0-9]{1,6}")
 class Evidence:
     """All that was said about one tool call, by place.
 
-    `announced`: by `session/update`; `asked`: by the permission request; `call`: both together;
+    `announced_`: by `session/update`; `asked`: by the permission request; `call`: both together;
     `request`: the permission request itself.
     """
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from proxies._globs import matches
+from proxies._path_globs import matches
 
 __all__ = ["NamedPaths", "key_words", "named_paths", "resolve", "strings"]
 
@@ -87,7 +87,7 @@ _WEB: Final = _words("http https ws wss ftp git ssh")
 
 
 @attrs.frozen
-class Reading:
+class PathReading:
     """A path in one of its readings, absolute if the directory is known."""
 
     lexical: str
@@ -99,7 +99,7 @@ class NamedPaths:
     """All that a call says about files."""
 
     cwd: str
-    paths: Mapping[str, Sequence[Reading]] = attrs.field(factory=dict)
+    paths: Mapping[str, Sequence[PathReading]] = attrs.field(factory=dict)
     hints: Sequence[str] = ()
     """Texts that may be paths: they count for rules that deny."""
     bases: Sequence[str] = ()
@@ -151,7 +151,7 @@ class NamedPaths:
                     return name
         return None
 
-    def _hinted(self) -> Iterator[Reading]:
+    def _hinted(self) -> Iterator[PathReading]:
         """Readings of the hints: those of the first few with symbolic links and wildcards."""
         few = self.hints[:_FEW]
         inside = (os.path.join(self.cwd, os.path.expanduser(text)) for text in few)
@@ -163,7 +163,7 @@ class NamedPaths:
             yield from resolve(text, bases)[0]
         for text in self.hints[_FEW:]:
             path = _normal(os.path.join(self.cwd, text))
-            yield Reading(path, path)
+            yield PathReading(path, path)
 
 
 def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> NamedPaths:
@@ -175,7 +175,7 @@ def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> 
     bases = [cwd, *_bases(call.get("rawInput"))]
     named = [text for text in named if _may_be_one(text)][: _MOST + 1]
     possible += [text for text in named[:_FEW] if _is_file(text, bases)]
-    paths: dict[str, Sequence[Reading]] = {}
+    paths: dict[str, Sequence[PathReading]] = {}
     unresolved, unclear = [], list(possible)
     for text in list(dict.fromkeys(certain))[:_MOST_PATHS]:
         if _scheme(text) in _WEB:
@@ -196,7 +196,7 @@ def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> 
     return NamedPaths(cwd, paths, hints, bases, unresolved, unclear)
 
 
-def resolve(text: str, bases: Sequence[str]) -> tuple[list[Reading], bool]:
+def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
     """All readings of a path, and whether these are all that there can be."""
     if len(text) > _LONGEST:
         return [], False
@@ -221,13 +221,13 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[Reading], bool]:
             expanded = os.path.expanduser(each)
             certain = certain and expanded != each
             texts.append(expanded)
-    readings: list[Reading] = []
+    readings: list[PathReading] = []
     for each in dict.fromkeys(texts):
         for base in dict.fromkeys(bases):
             whole = os.path.join(base, each.partition("\0")[0])
             lexical, real = _normal(whole), _real(whole)
             certain = certain and "\0" not in each and (real is not None or not base)
-            readings += [Reading(lexical, one or lexical) for one in (real, _real(lexical))]
+            readings += [PathReading(lexical, one or lexical) for one in (real, _real(lexical))]
     return list(dict.fromkeys(readings)), certain
 
 

@@ -28,10 +28,10 @@ from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._commands import Announced, SlashCommands, answer, handled, say
 from proxies._ledger import Ledger, LedgerError
-from proxies._meter import Counting, Meter, Spent
-from proxies._shapes import opened_session, update_of_kind
+from proxies._messages import opened_session, update_of_kind
+from proxies._slash_commands import AnnouncedCommands, SlashCommands, answer, is_handled, say
+from proxies._usage_meter import Counting, UsageDelta, UsageMeter
 
 __all__ = ["Budget", "Limits"]
 
@@ -68,13 +68,13 @@ class Limits:
 
 @attrs.define
 class _Session:
-    meter: Meter = attrs.field(factory=Meter)
+    meter: UsageMeter = attrs.field(factory=UsageMeter)
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
     reserved: int = 0
     """Turns in `sums` that have not ended."""
-    announced: Announced = attrs.field(factory=Announced)
+    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
     def add(self, amounts: Mapping[str, float]) -> None:
         for name, amount in amounts.items():
@@ -158,7 +158,7 @@ class Budget(Proxy):
         session.running = taken = True
         try:
             result = await forward()
-            taken = not handled(result)
+            taken = not is_handled(result)
         except BaseException:
             taken = False
             raise
@@ -177,7 +177,7 @@ class Budget(Proxy):
     async def update(self, raw: bytes, forward: Forward) -> None:
         await forward()
         params = update_of_kind(raw, "usage_update", "state_update", "available_commands_update")
-        if params is None or handled(params["update"]):
+        if params is None or is_handled(params["update"]):
             return
         id = params["sessionId"]
         session = self._session(id)
@@ -198,7 +198,7 @@ class Budget(Proxy):
             await self.agent.cancel(id)
             text = f"Cancelled: the budget is used up ({over}).\n"
             await say(self.client, id, text, version=self._version)
-        elif ended or spent != Spent():
+        elif ended or spent != UsageDelta():
             await self._warn(id, _IN_A_TURN if session.running else _ALL)
 
     # ----------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Budget(Proxy):
         session.meter.counting = self.tokens_are
         return session
 
-    def _spend(self, session: _Session, spent: Spent) -> None:
+    def _spend(self, session: _Session, spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
             "turns": spent.turns,
             "tokens": spent.tokens,

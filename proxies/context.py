@@ -33,10 +33,10 @@ from attrs.validators import ge, gt
 
 from conductor.log import get_logger
 from conductor.proxy import Proxy, on, per_session
-from proxies._commands import Announced, SlashCommand, SlashCommands, answer
+from proxies._command import run
 from proxies._context_parts import UserText, part, without_parts
-from proxies._process import run
-from proxies._shapes import BESIDE, opened_session, update_of_kind
+from proxies._messages import OUTSIDE_TURN_UPDATES, opened_session, update_of_kind
+from proxies._slash_commands import AnnouncedCommands, SlashCommand, SlashCommands, answer
 
 __all__ = ["Context"]
 
@@ -54,7 +54,7 @@ class _Replay:
     in_prompt: bool = False
 
     def see(self, kind: str) -> None:
-        if kind in BESIDE:
+        if kind in OUTSIDE_TURN_UPDATES:
             return
         if kind in _USER and not self.in_prompt:
             self.prompts += 1
@@ -69,7 +69,7 @@ class _Session:
     """Prompts that the session has had."""
     shown: str = ""
     """What was put in last."""
-    announced: Announced = attrs.field(factory=Announced)
+    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     replay: _Replay | None = None
     """While the session is loaded."""
     user: UserText | None = None
@@ -159,7 +159,7 @@ class Context(Proxy):
         if kind == "user_message_chunk" and _has_text(update.get("content")):
             await self._user_chunk(id, params, forward)
             return
-        if kind not in BESIDE:
+        if kind not in OUTSIDE_TURN_UPDATES:
             await self._end_user_message(id)
         if kind == "available_commands_update":
             update = self._commands.announced(update, session.announced)

@@ -36,17 +36,17 @@ from attrs.validators import ge, gt, min_len
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._commands import handled, say
-from proxies._process import run
-from proxies._rules import choose_option, evident_kinds
-from proxies._shapes import (
+from proxies._command import run
+from proxies._http_post import post
+from proxies._messages import (
     merge_tool_call,
     opened_session,
     permission_tool_call,
     turn_end,
     update_of_kind,
 )
-from proxies._web import post
+from proxies._permission_rules import choose_option, evident_kinds
+from proxies._slash_commands import is_handled, say
 
 __all__ = ["Hook", "Hooks"]
 
@@ -148,7 +148,7 @@ class Hooks(Proxy):
         session.continues, session.cancelled = 0, False
         try:
             result = await forward()
-            while self._version == 1 and not handled(result):
+            while self._version == 1 and not is_handled(result):
                 self.release_lane()  # other sessions need not wait for our hooks
                 reason = await self._turn_ended(id, result.get("stopReason"))
                 if session.cancelled:

@@ -27,7 +27,7 @@ import attrs
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on
-from proxies._globs import matches
+from proxies._path_globs import matches
 
 __all__ = ["McpServers", "Server"]
 

@@ -30,9 +30,9 @@ import trio
 
 from conductor.proxy import Forward, Proxy, on, per_session
 from proxies import _quirks
-from proxies._commands import Announced, SlashCommands
+from proxies._messages import opened_session, update_of_kind
 from proxies._quirks import Quirk, quirks_of
-from proxies._shapes import opened_session, update_of_kind
+from proxies._slash_commands import AnnouncedCommands, SlashCommands
 
 __all__ = ["Normalize"]
 
@@ -48,7 +48,7 @@ class _Session:
     """Of the last tool call that had none of its own."""
     calls: dict[str, None] = attrs.field(factory=dict)
     """Ids of tool calls that were announced; the oldest are forgotten."""
-    commands: Announced = attrs.field(factory=Announced)
+    commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define

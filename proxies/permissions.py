@@ -33,9 +33,9 @@ from attrs.validators import gt, optional
 
 from conductor.log import get_logger
 from conductor.proxy import Proxy, RequestError, on, per_session
-from proxies._commands import Announced, SlashCommand, SlashCommands, answer
-from proxies._rules import Action, Call, Decision, Rule, choose_option, decide
-from proxies._shapes import merge_tool_call, opened_session, permission_tool_call, update_of_kind
+from proxies._messages import merge_tool_call, opened_session, permission_tool_call, update_of_kind
+from proxies._permission_rules import Action, Call, Decision, Rule, choose_option, decide
+from proxies._slash_commands import AnnouncedCommands, SlashCommand, SlashCommands, answer
 from proxies._tool_names import Evidence, ToolTable, tool_table
 
 __all__ = ["Permissions"]
@@ -57,7 +57,7 @@ class _Session:
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     """Tool calls with what permission requests added."""
     decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_SHOWN))
-    announced: Announced = attrs.field(factory=Announced)
+    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define

@@ -25,8 +25,8 @@ import trio
 from attrs.validators import ge, gt, optional
 
 from conductor.proxy import Forward, Proxy, RequestCancelled, on, per_session
-from proxies._commands import Announced, SlashCommands, answer, handled, say
-from proxies._shapes import opened_session, update_of_kind
+from proxies._messages import opened_session, update_of_kind
+from proxies._slash_commands import AnnouncedCommands, SlashCommands, answer, is_handled, say
 
 __all__ = ["RateLimit"]
 
@@ -36,7 +36,7 @@ class _Session:
     waiting: list[trio.CancelScope] = attrs.field(factory=list)
     holds: int = 0
     """How many of the turns that may run at once are its own."""
-    announced: Announced = attrs.field(factory=Announced)
+    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define
@@ -115,7 +115,7 @@ class RateLimit(Proxy):
         session, update = self.sessions[params["sessionId"]], params["update"]
         if update["sessionUpdate"] == "available_commands_update":
             session.announced.read(update)
-        elif update.get("state") == "idle" and not handled(update):
+        elif update.get("state") == "idle" and not is_handled(update):
             self._give_back(session)
 
     @on("session/close")

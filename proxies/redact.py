@@ -39,9 +39,15 @@ import attrs
 from attrs.validators import gt
 
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._positions import ANSWER, REQUEST, Cleaner, decoded, encoded
-from proxies._secrets import PATTERNS, Secrets, Tail, check_patterns, environment_values
-from proxies._shapes import BESIDE
+from proxies._messages import OUTSIDE_TURN_UPDATES
+from proxies._secret_finder import (
+    PATTERNS,
+    HeldTail,
+    SecretFinder,
+    check_patterns,
+    environment_values,
+)
+from proxies._text_positions import ANSWER, REQUEST, TextCleaner, decoded, encoded
 
 __all__ = ["Redact"]
 
@@ -85,7 +91,7 @@ _Key: TypeAlias = tuple[str, str | None]
 class _Stream:
     """A text that comes in pieces, and the last of these, to send the rest in its shape."""
 
-    tail: Tail
+    tail: HeldTail
     last: dict[str, Any]
 
 
@@ -100,9 +106,9 @@ class Redact(Proxy):
     environment: list[str] = attrs.field(factory=lambda: list(_VARIABLES))
     shortest: int = attrs.field(default=8, validator=gt(3))
     hold: int = attrs.field(default=16384, validator=gt(0))
-    _secrets: Secrets = attrs.field(init=False, repr=False)
-    _texts: Cleaner = attrs.field(init=False, repr=False)
-    _outputs: Cleaner = attrs.field(init=False, repr=False)
+    _secrets: SecretFinder = attrs.field(init=False, repr=False)
+    _texts: TextCleaner = attrs.field(init=False, repr=False)
+    _outputs: TextCleaner = attrs.field(init=False, repr=False)
     """For texts whose start may be cut off."""
 
     streams = per_session(dict[_Key, _Stream])
@@ -110,9 +116,9 @@ class Redact(Proxy):
     def __attrs_post_init__(self) -> None:
         values = environment_values(self.environment, os.environ, self.shortest)
         chosen = {name: PATTERNS[name] for name in self.builtin}
-        self._secrets = Secrets({**self.patterns, **chosen}, values)
-        self._texts = Cleaner(self._secrets.redact)
-        self._outputs = Cleaner(self._secrets.redact_output)
+        self._secrets = SecretFinder({**self.patterns, **chosen}, values)
+        self._texts = TextCleaner(self._secrets.redact)
+        self._outputs = TextCleaner(self._secrets.redact_output)
 
     # -- toward the agent --------------------------------------------------------------------------
 
@@ -185,7 +191,7 @@ class Redact(Proxy):
                 if len(streams) >= _MOST_STREAMS:
                     oldest = next(iter(streams))
                     await self._flush(session_id, unless=lambda other: other != oldest)
-                streams[key] = _Stream(Tail(self._secrets, self.hold), params)
+                streams[key] = _Stream(HeldTail(self._secrets, self.hold), params)
             if not _is_plain(params):
                 params = self._texts.clean(_with_text(params, ""), REQUEST)
             streams[key].last = params
@@ -193,7 +199,7 @@ class Redact(Proxy):
             if shown or not text:
                 await forward(_with_text(params, shown))
             return
-        if kind not in BESIDE:
+        if kind not in OUTSIDE_TURN_UPDATES:
             await self._flush(session_id)
         await self._pass_on(params, forward)
 
@@ -225,7 +231,7 @@ class Redact(Proxy):
         return await self._answer(forward, None if same else {**params, **changed}, self._texts)
 
     async def _answer(
-        self, forward: Forward, params: dict[str, Any] | None, cleaner: Cleaner
+        self, forward: Forward, params: dict[str, Any] | None, cleaner: TextCleaner
     ) -> Any:
         """Send a request on, as it came or with these params; its answer without secrets."""
         try:

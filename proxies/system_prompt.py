@@ -22,8 +22,8 @@ import trio
 
 from conductor.log import get_logger
 from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._commands import Announced, SlashCommands
-from proxies._shapes import update_of_kind
+from proxies._messages import update_of_kind
+from proxies._slash_commands import AnnouncedCommands, SlashCommands
 
 __all__ = ["SystemPrompt"]
 
@@ -99,7 +99,7 @@ class SystemPrompt(Proxy):
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         # Without a look at what is announced: a command of the agent's does without, too.
-        if self._commands.calls_other(params, Announced()):
+        if self._commands.calls_other(params, AnnouncedCommands()):
             return await forward()
         waiting = self.waiting.pop(params["sessionId"], [])
         if not waiting:

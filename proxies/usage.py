@@ -18,17 +18,23 @@ import attrs
 from attrs.validators import matches_re
 
 from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._commands import Announced, SlashCommand, SlashCommands, answer, handled
-from proxies._meter import CATEGORIES, Counting, Meter
-from proxies._shapes import opened_session, update_of_kind
+from proxies._messages import opened_session, update_of_kind
+from proxies._slash_commands import (
+    AnnouncedCommands,
+    SlashCommand,
+    SlashCommands,
+    answer,
+    is_handled,
+)
+from proxies._usage_meter import CATEGORIES, Counting, UsageMeter
 
 __all__ = ["Usage"]
 
 
 @attrs.define
 class _Session:
-    meter: Meter = attrs.field(factory=Meter)
-    announced: Announced = attrs.field(factory=Announced)
+    meter: UsageMeter = attrs.field(factory=UsageMeter)
+    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define
@@ -74,7 +80,7 @@ class Usage(Proxy):
             update = self._commands.announced(params["update"], announced)
             await forward({**params, "update": update})
             return
-        if params is not None and not handled(params["update"]):
+        if params is not None and not is_handled(params["update"]):
             self._meter(params["sessionId"]).update(params["update"])
         await forward()
 
@@ -84,17 +90,17 @@ class Usage(Proxy):
         if self._commands.calls_own(params, self.sessions[params["sessionId"]].announced):
             return await answer(self.client, params, report(meter), version=self._version)
         result = await forward()
-        if self._version == 1 and not handled(result):
+        if self._version == 1 and not is_handled(result):
             meter.turn(result)
         return result
 
-    def _meter(self, session_id: str) -> Meter:
+    def _meter(self, session_id: str) -> UsageMeter:
         meter = self.sessions[session_id].meter
         meter.counting = self.tokens
         return meter
 
 
-def report(meter: Meter) -> str:
+def report(meter: UsageMeter) -> str:
     """What a meter shows, for people."""
     lines = []
     if meter.used is not None and meter.size:

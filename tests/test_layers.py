@@ -16,21 +16,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [
-    {"environment", "errors", "limits", "log", "masking", "messages", "secret_rules"},
-    {"surrogates"},
-    {"frames"},
-    {"session_ids"},
-    {"transport"},
-    {"connection"},
-    {"routing"},
+    {"errors", "limits", "log", "redaction", "secret_detection", "secret_env"},
     {"schema", "chainfile"},
-    {"proxy", "endpoint"},
+    {"jsonrpc"},
+    {"acp"},
+    {"transport"},
+    {"routing"},
+    {"proxy"},
     {"bridging"},
-    {"remote"},
-    {"components"},
+    {"network", "remote"},
+    {"supervision"},
+    {"plugins"},
     {"chain"},
-    {"watchdog"},
-    {"serving", "server", "client", "record"},
+    {"client", "server"},
     {"testing"},
     {"cli", "standalone"},
 ]
@@ -41,41 +39,41 @@ ALONE = {"schema", "chainfile"}
 """Parts that must not import the runtime before them either, but for errors and limits."""
 
 PURE = [
-    "conductor.messages",
-    "conductor.secret_rules",
-    "conductor.frames",
-    "conductor.session_ids",
-    "conductor.surrogates",
+    "conductor.jsonrpc.messages",
+    "conductor.secret_detection",
+    "conductor.jsonrpc.codec",
+    "conductor.acp",
+    "conductor.jsonrpc.surrogates",
     "conductor.errors",
-    "conductor.transport.lines",
-    "conductor.connection.calls",
-    "conductor.connection.connection",
-    "conductor.connection.lanes",
-    "conductor.connection.outbox",
-    "conductor.connection.runs",
+    "conductor.jsonrpc.line_framing",
+    "conductor.jsonrpc.in_flight",
+    "conductor.jsonrpc.connection",
+    "conductor.plugins.lane",
+    "conductor.jsonrpc.write_buffer",
+    "conductor.jsonrpc.notification_batch",
     "conductor.routing.capabilities",
-    "conductor.routing.door",
+    "conductor.chain.startup_gate",
     "conductor.routing.envelope",
     "conductor.routing.handshake",
-    "conductor.routing.held",
-    "conductor.routing.recollection",
-    "conductor.routing.restarting",
+    "conductor.routing.message_queue",
+    "conductor.routing.session_log",
+    "conductor.routing.restart_marker",
     "conductor.routing.server_names",
-    "conductor.routing.sides",
-    "conductor.routing.special",
-    "conductor.routing.wire",
-    "conductor.routing.wire_side",
-    "conductor.components.stderr",
-    "conductor.remote.address",
-    "conductor.remote.cookies",
-    "conductor.remote.letters",
-    "conductor.remote.refusals",
-    "conductor.remote.sse",
+    "conductor.routing.port",
+    "conductor.routing.control",
+    "conductor.routing.link",
+    "conductor.routing.link_port",
+    "conductor.supervision.stderr",
+    "conductor.network.address",
+    "conductor.network.cookies",
+    "conductor.remote.message_meta",
+    "conductor.remote.http_errors",
+    "conductor.network.sse",
     "conductor.remote.ssh",
-    "conductor.remote.tls",
-    "conductor.remote.numbering",
-    "conductor.routing.parking",
-    "conductor.routing.unanswered",
+    "conductor.network.tls",
+    "conductor.network.sequence_numbers",
+    "conductor.chain.detached_client",
+    "conductor.chain.undelivered",
 ]
 
 PUBLIC = {
@@ -243,10 +241,10 @@ def _impure(module: str, seen: dict[str, str]) -> list[str]:
 
 
 def test_the_check_finds_what_it_is_for(tmp_path, monkeypatch):
-    path = ROOT / "conductor" / "frames.py"
+    path = ROOT / "conductor" / "jsonrpc" / "codec.py"
     source = (
         "from __future__ import annotations\nimport trio\nfrom conductor.routing import wire\n"
-        "if TYPE_CHECKING:\n    from conductor.chain import Chain\nelse:\n    import x\n"
+        "if TYPE_CHECKING:\n    from conductor.chain.chain import Chain\nelse:\n    import x\n"
         "try:\n    from .messages import Message\nexcept ImportError:\n    import y\n"
         "def f():\n    from conductor import chain\n"
     )
@@ -255,10 +253,10 @@ def test_the_check_finds_what_it_is_for(tmp_path, monkeypatch):
     found = [(each.place, each.target, each.lazy) for each in imports(path)]
 
     assert found[1:] == [
-        ("conductor/frames.py:2", "trio", False),
-        ("conductor/frames.py:3", "conductor.routing", False),
-        ("conductor/frames.py:7", "x", False),
-        ("conductor/frames.py:9", "conductor.messages", False),
-        ("conductor/frames.py:11", "y", False),
-        ("conductor/frames.py:13", "conductor", True),
+        ("conductor/jsonrpc/codec.py:2", "trio", False),
+        ("conductor/jsonrpc/codec.py:3", "conductor.routing", False),
+        ("conductor/jsonrpc/codec.py:7", "x", False),
+        ("conductor/jsonrpc/codec.py:9", "conductor.jsonrpc.messages", False),
+        ("conductor/jsonrpc/codec.py:11", "y", False),
+        ("conductor/jsonrpc/codec.py:13", "conductor", True),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.cli.commands import acp_conductor
+from conductor.cli.command_group import acp_conductor
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

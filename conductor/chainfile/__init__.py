@@ -12,51 +12,51 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.model import (
     ChainFile,
-    Component,
+    ComponentSpec,
+    InterpolatedString,
     Limits,
-    Restarts,
+    RestartBudget,
     Tls,
     ValuePath,
-    Written,
 )
-from conductor.chainfile.places import Place
-from conductor.chainfile.problems import Problem
+from conductor.chainfile.source_location import SourceLocation
 
 _T = TypeVar("_T")
 
 __all__ = [
     "ChainFile",
-    "Component",
+    "ComponentSpec",
+    "Diagnostic",
+    "InterpolatedString",
     "Limits",
-    "Place",
-    "Problem",
-    "Restarts",
+    "RestartBudget",
+    "SourceLocation",
     "Tls",
     "ValuePath",
-    "Written",
     "load",
     "structure_options",
 ]
 
 
 def load(
-    path: str | Path, *, environ: Mapping[str, str] = os.environ, any_kind: bool = False
+    path: str | Path, *, environ: Mapping[str, str] = os.environ, allow_special_files: bool = False
 ) -> ChainFile:
     """Read a chain file, and the chain files that it nests.
 
     `environ` is what `${VAR}` refers to. Only files are read: no component is looked up or
-    started. They have to be regular files. With `any_kind` the first one may be anything, a named
-    pipe, say, which is waited for; a descriptor that is open already (`/dev/fd/63`) always may.
-    Raises `ChainFileError` with every problem of every file.
+    started. They have to be regular files. With `allow_special_files` the first one may be
+    anything, a named pipe, say, which is waited for; a descriptor that is open already
+    (`/dev/fd/63`) always may. Raises `ChainFileError` with every problem of every file.
     """
     from conductor.chainfile.loader import load_chain
 
-    return load_chain(os.fspath(path), environ, any_kind)
+    return load_chain(os.fspath(path), environ, allow_special_files)
 
 
-def structure_options(component: Component, cls: type[_T]) -> _T:
+def structure_options(component: ComponentSpec, cls: type[_T]) -> _T:
     """Make an instance of the attrs class `cls` out of the component's options (`with:`).
 
     The options are the init parameters of `cls`; their types decide what a scalar means

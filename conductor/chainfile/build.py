@@ -15,8 +15,8 @@ import attrs
 
 from conductor.chainfile import paths
 from conductor.chainfile.document import Document
-from conductor.chainfile.grammar import AgentItem, File, Item, TlsItem
-from conductor.chainfile.model import ChainFile, Component, Limits, Tls, ValuePath
+from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, TlsItem
+from conductor.chainfile.model import ChainFile, ComponentSpec, Limits, Tls, ValuePath
 from conductor.chainfile.naming import command_name
 
 __all__ = ["build_chain"]
@@ -25,8 +25,8 @@ _T = TypeVar("_T")
 
 
 def build_chain(
-    file: File,
-    items: Sequence[tuple[ValuePath, Item]],
+    file: FileItem,
+    items: Sequence[tuple[ValuePath, ComponentItem]],
     document: Document,
     nested: Mapping[ValuePath, ChainFile],
     path: str,
@@ -37,7 +37,9 @@ def build_chain(
         [
             (
                 item.name
-                or _derived_name(item, _plain(item.run, where, document), nested.get(where)),
+                or _derived_name(
+                    item, _argv_without_variables(item.run, where, document), nested.get(where)
+                ),
                 item.name is not None,
             )
             for where, item in items
@@ -59,20 +61,20 @@ def build_chain(
     )
 
 
-def _about_cancellation(item: Item) -> dict[str, Any]:
+def _cancellation_settings(item: ComponentItem) -> dict[str, Any]:
     if not isinstance(item, AgentItem):
         return {}
     return {"cancel_timeout": item.cancel_timeout}
 
 
 def _component(
-    item: Item,
+    item: ComponentItem,
     name: str,
     where: ValuePath,
     chain: ChainFile | None,
     document: Document,
     directory: str,
-) -> Component:
+) -> ComponentSpec:
     def absolute(text: str) -> str:
         return paths.absolute(directory, text)
 
@@ -83,7 +85,7 @@ def _component(
     if use and ".py:" in use:
         file, _, cls = use.rpartition(":")
         use = f"{absolute(file)}:{cls}"
-    return Component(
+    return ComponentSpec(
         name=name,
         run=run,
         use=use,
@@ -107,14 +109,14 @@ def _component(
         stall_timeout=item.stall_timeout,
         on_stall=item.on_stall,
         on_cancel_timeout=item.on_cancel_timeout,
-        **_about_cancellation(item),
+        **_cancellation_settings(item),
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,
         place=document.places[where],
-        places=_below(where, document.places),
-        key_places=_below(where, document.keys),
-        written=_below(where, document.written),
+        places=_relative_paths(where, document.places),
+        key_places=_relative_paths(where, document.keys),
+        written=_relative_paths(where, document.written),
         directory=directory,
     )
 
@@ -133,7 +135,9 @@ def _file_name(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0] or "chain"
 
 
-def _plain(run: Sequence[str] | None, where: ValuePath, document: Document) -> Sequence[str] | None:
+def _argv_without_variables(
+    run: Sequence[str] | None, where: ValuePath, document: Document
+) -> Sequence[str] | None:
     """The command without the words that held a variable, whose value may be secret."""
     if run is None:
         return None
@@ -146,7 +150,7 @@ def _plain(run: Sequence[str] | None, where: ValuePath, document: Document) -> S
     return [program, *kept]
 
 
-def _derived_name(item: Item, run: Sequence[str] | None, chain: ChainFile | None) -> str:
+def _derived_name(item: ComponentItem, run: Sequence[str] | None, chain: ChainFile | None) -> str:
     """The name of a component after its command, class, entry point, host, socket or chain."""
     if run:
         name = command_name(run)
@@ -178,7 +182,7 @@ def _unique_names(names: Sequence[tuple[str, bool]]) -> list[str]:
     return unique
 
 
-def _below(where: ValuePath, everything: Mapping[ValuePath, _T]) -> dict[ValuePath, _T]:
+def _relative_paths(where: ValuePath, everything: Mapping[ValuePath, _T]) -> dict[ValuePath, _T]:
     depth = len(where)
     return {
         path[depth:]: value

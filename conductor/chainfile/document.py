@@ -20,12 +20,12 @@ import attrs
 from yaml import MarkedYAMLError, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from conductor.chainfile.diagnostics import Diagnostic
 from conductor.chainfile.interpolation import expand, find_references
-from conductor.chainfile.model import ValuePath, Written
-from conductor.chainfile.nodes import MAX_DEPTH, NULL, TOO_DEEP, NodeLoader
-from conductor.chainfile.places import Place
-from conductor.chainfile.problems import Problem
-from conductor.chainfile.source import Source
+from conductor.chainfile.model import InterpolatedString, ValuePath
+from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.yaml_nodes import MAX_DEPTH, NULL_SCALARS, TOO_DEEP, NodeLoader
 from conductor.errors import ChainFileError
 
 __all__ = ["Document", "read_document"]
@@ -37,7 +37,7 @@ _TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases r
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
 _BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
-_NOT_PASSED_ON = re.compile("[\0\ud800-\udfff]")
+_FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -45,23 +45,23 @@ class Document:
     """One chain file as data: mappings, lists, strings and None."""
 
     data: Any
-    places: dict[ValuePath, Place] = attrs.field(factory=dict)
-    keys: dict[ValuePath, Place] = attrs.field(factory=dict)
-    written: dict[ValuePath, Written] = attrs.field(factory=dict)
-    problems: list[Problem] = attrs.field(factory=list)
+    places: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
+    keys: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
+    written: dict[ValuePath, InterpolatedString] = attrs.field(factory=dict)
+    diagnostics: list[Diagnostic] = attrs.field(factory=list)
     unusable: set[ValuePath] = attrs.field(factory=set)
     """Values about which a problem was reported already."""
 
 
-def read_document(source: Source, environ: Mapping[str, str]) -> Document:
+def read_document(source: SourceText, environ: Mapping[str, str]) -> Document:
     """Read the one YAML document of a chain file; raises `ChainFileError` if it cannot be read."""
-    reader = _Reader(source, environ)
+    reader = _NodeReader(source, environ)
     data = reader.read(_compose(source), (), None)
     document = reader.document
-    return attrs.evolve(document, data=data, problems=list(dict.fromkeys(document.problems)))
+    return attrs.evolve(document, data=data, diagnostics=list(dict.fromkeys(document.diagnostics)))
 
 
-def _compose(source: Source) -> Node:
+def _compose(source: SourceText) -> Node:
     loader = None
     try:
         loader = NodeLoader(source.text)
@@ -86,7 +86,7 @@ def _compose(source: Source) -> Node:
     return node
 
 
-def _syntax_error(source: Source, error: MarkedYAMLError) -> ChainFileError:
+def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
     problem, mark = error.problem or "", error.problem_mark or error.context_mark
     index = min(mark.index, len(source.text)) if mark else 0
     if index == len(source.text):
@@ -111,35 +111,35 @@ def _syntax_error(source: Source, error: MarkedYAMLError) -> ChainFileError:
         help = "put a value that contains `: ` in quotes"
     elif "cannot start any token" in problem:
         help = "put a value that begins with this character in quotes"
-    return ChainFileError([Problem(place, message, note, help)])
+    return ChainFileError([Diagnostic(place, message, note, help)])
 
 
 def _error(
-    source: Source, start: int, end: int, message: str, help: str | None = None
+    source: SourceText, start: int, end: int, message: str, help: str | None = None
 ) -> ChainFileError:
-    return ChainFileError([Problem(source.place(start, end), message, help=help)])
+    return ChainFileError([Diagnostic(source.place(start, end), message, help=help)])
 
 
 @attrs.define(eq=False, repr=False)
-class _Reader:
-    source: Source
+class _NodeReader:
+    source: SourceText
     environ: Mapping[str, str]
     document: Document = attrs.field(factory=lambda: Document(None))
     values: int = 0
     around: list[Node] = attrs.field(factory=list)
     """The lists and mappings that are being read."""
 
-    def read(self, node: Node, path: ValuePath, key: Place | None) -> Any:
+    def read(self, node: Node, path: ValuePath, key: SourceLocation | None) -> Any:
         start, end = _span(node, self.source)
         place = key if key and start == end else self.source.place(start, end)
         self.document.places[path] = place
         self.values += 1
         if self.values > MAX_VALUES:
-            raise ChainFileError([Problem(place, _TOO_MANY)])
+            raise ChainFileError([Diagnostic(place, _TOO_MANY)])
         if len(path) > MAX_DEPTH:
-            raise ChainFileError([Problem(place, TOO_DEEP)])
+            raise ChainFileError([Diagnostic(place, TOO_DEEP)])
         if any(node is outer for outer in self.around):
-            raise ChainFileError([Problem(place, "an alias of this value stands inside it")])
+            raise ChainFileError([Diagnostic(place, "an alias of this value stands inside it")])
         if node.tag not in _PLAIN_TAGS:
             whole = self.source.place(node.start_mark.index, end)
             self.report(path, "a YAML tag has no meaning in a chain file", place=whole)
@@ -155,7 +155,7 @@ class _Reader:
         return data
 
     def items(self, node: Node, path: ValuePath) -> Iterator[tuple[str, Any]]:
-        first: dict[str, Place] = {}
+        first: dict[str, SourceLocation] = {}
         for key_node, value_node in node.value:
             start, end = _span(key_node, self.source)
             place = self.source.place(start, end)
@@ -165,26 +165,26 @@ class _Reader:
             elif key == "<<" and key_node.style is None:
                 help = "write the keys out; an alias may stand for a whole value"
                 self.report(path, "merge keys are not supported", place=place, help=help)
-            elif _NOT_PASSED_ON.search(key):
+            elif _FORBIDDEN_CHARACTERS.search(key):
                 self.report(path, "a key with a NUL or half a character", place=place)
             elif key in first:
                 note = (first[key], "first given here")
                 message = f"the key `{key}` is repeated"
-                self.document.problems.append(Problem(place, message, note))
+                self.document.diagnostics.append(Diagnostic(place, message, note))
             else:
                 first[key] = self.document.keys[*path, key] = place
                 yield key, self.read(value_node, (*path, key), place)
 
     def scalar(self, node: ScalarNode, path: ValuePath) -> str | None:
         text: str = node.value
-        if node.style is None and text in NULL:
+        if node.style is None and text in NULL_SCALARS:
             return None
-        if _NOT_PASSED_ON.search(text):
+        if _FORBIDDEN_CHARACTERS.search(text):
             self.report(path, "a NUL or half a character cannot be passed to a program")
             return ""
         expanded = expand(text, self.environ)
         if expanded.referred:
-            self.document.written[path] = Written(text, expanded.values, expanded.names)
+            self.document.written[path] = InterpolatedString(text, expanded.values, expanded.names)
         if expanded.bad:
             start, end = _span(node, self.source)
             spans = find_references(self.source.text[start:end])
@@ -202,16 +202,16 @@ class _Reader:
         path: ValuePath,
         message: str,
         *,
-        place: Place | None = None,
+        place: SourceLocation | None = None,
         help: str | None = None,
     ) -> None:
         """Report a problem about the value at `path`; nothing more is said about it later."""
         place = place or self.document.places[path]
-        self.document.problems.append(Problem(place, message, help=help))
+        self.document.diagnostics.append(Diagnostic(place, message, help=help))
         self.document.unusable.add(path)
 
 
-def _span(node: Node, source: Source) -> tuple[int, int]:
+def _span(node: Node, source: SourceText) -> tuple[int, int]:
     """Where a value begins and ends; anchors, and comments behind its first line, excluded."""
     start, end = node.start_mark.index, node.end_mark.index
     if properties := _PROPERTIES.match(source.text, start, end):

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import attrs
 import cattrs
 
-from conductor.chainfile.classes import class_hook, key_of
-from conductor.chainfile.mistakes import Mistake, Mistakes, collect, expected, mistake
+from conductor.chainfile.attrs_fields import attrs_hook, field_key
+from conductor.chainfile.converter import make_converter
+from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import (
     CANCEL_TIMEOUT,
     Dialect,
@@ -25,16 +26,15 @@ from conductor.chainfile.model import (
     OnFailure,
     OnStall,
     OnStartFailure,
-    Restarts,
+    RestartBudget,
 )
-from conductor.chainfile.problems import closest
-from conductor.chainfile.structure import converter
-from conductor.chainfile.units import Argv, Bytes, Seconds, seconds
+from conductor.chainfile.scalars import Argv, Bytes, Seconds, seconds
+from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, expected, invalid
 
-__all__ = ["KINDS", "AgentItem", "File", "Item", "file_converter"]
+__all__ = ["COMPONENT_KINDS", "AgentItem", "ComponentItem", "FileItem", "file_converter"]
 
-KINDS = ("run", "use", "connect", "unix", "chain")
-_QUOTED_KINDS = tuple(f"`{kind}`" for kind in KINDS)
+COMPONENT_KINDS = ("run", "use", "connect", "unix", "chain")
+_QUOTED_KINDS = tuple(f"`{kind}`" for kind in COMPONENT_KINDS)
 
 _HINTS = {
     **dict.fromkeys(("command", "cmd", "args", "argv", "exec"), "did you mean `run`?"),
@@ -46,22 +46,24 @@ _HINTS = {
     **dict.fromkeys(("host", "remote"), "did you mean `ssh`, or `connect`?"),
 }
 # Keys that say nothing about a component of this kind.
-_OF_A_PROGRAM = {"with", "isolate", "env", "inherit_env", "cwd", "ssh"}
-_OF_A_CONNECTION = {"headers", "tls", "ping_timeout"}
-_MEANINGLESS = {
-    "run": {"with", "isolate"} | _OF_A_CONNECTION,
-    "use": {"ssh"} | _OF_A_CONNECTION,
-    "connect": _OF_A_PROGRAM,
-    "unix": _OF_A_PROGRAM | _OF_A_CONNECTION,
+_PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh"}
+_CONNECTION_KEYS = {"headers", "tls", "ping_timeout"}
+_INAPPLICABLE_KEYS = {
+    "run": {"with", "isolate"} | _CONNECTION_KEYS,
+    "use": {"ssh"} | _CONNECTION_KEYS,
+    "connect": _PROGRAM_KEYS,
+    "unix": _PROGRAM_KEYS | _CONNECTION_KEYS,
 }
-_MEANINGLESS_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls"}
-_THERE = "the program gets the environment of the other machine, and of `env` what its sshd accepts"
+_INAPPLICABLE_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls"}
+_SSH_ENVIRONMENT_HELP = (
+    "the program gets the environment of the other machine, and of `env` what its sshd accepts"
+)
 _CHAIN_KEYS = {"name", "chain"}
 _PATH_AND_CLASS = re.compile(r".+\.py:[^\W\d]\w*")
 _RESTARTS = re.compile(r"([0-9]{1,6}) in (.+)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_OWN_HEADERS = {
+_RESERVED_HEADERS = {
     *("host", "connection", "upgrade", "content-length", "content-type", "transfer-encoding"),
     *("accept", "te", "trailer", "acp-connection-id", "acp-session-id"),
 }
@@ -69,13 +71,13 @@ _OWN_HEADERS = {
 
 def _positive(_: Any, __: Any, value: float | int | Mapping[str, float] | None) -> None:
     if isinstance(value, Mapping):
-        found: list[Mistake] = []
+        found: list[ValueIssue] = []
         for key, each in value.items():
             collect(found, (key,), _positive, None, None, each)
         if found:
-            raise Mistakes(found)
+            raise InvalidValue(found)
     elif value is not None and value <= 0:
-        raise mistake("must be more than zero")
+        raise invalid("must be more than zero")
 
 
 def _name(_: Any, __: Any, value: str | None) -> None:
@@ -85,12 +87,12 @@ def _name(_: Any, __: Any, value: str | None) -> None:
 
 def _argv(_: Any, __: Any, value: tuple[str, ...] | None) -> None:
     if value == ():
-        raise mistake("the command is empty")
+        raise invalid("the command is empty")
     if value and not value[0]:
-        raise Mistakes([Mistake("the command is empty", path=(0,))])
+        raise InvalidValue([ValueIssue("the command is empty", path=(0,))])
 
 
-def _used(_: Any, __: Any, value: str | None) -> None:
+def _plugin_name(_: Any, __: Any, value: str | None) -> None:
     if value is None:
         return
     looks_like_a_path = "/" in value or ":" in value or value.endswith(".py")
@@ -115,21 +117,21 @@ def _url(_: Any, __: Any, value: str | None) -> None:
         raise expected("a URL such as `wss://proxy.example.org/acp`")
 
 
-def _written(_: Any, __: Any, value: str | None) -> None:
+def _nonempty_path(_: Any, __: Any, value: str | None) -> None:
     if value is not None and not value:
-        raise mistake("the path is empty")
+        raise invalid("the path is empty")
 
 
 def _environment(_: Any, __: Any, value: Mapping[str, str]) -> None:
     found = [
-        Mistake(
+        ValueIssue(
             f"`{name}` cannot be the name of an environment variable", path=(name,), at_key=True
         )
         for name in value
         if not name or "=" in name
     ]
     if found:
-        raise Mistakes(found)
+        raise InvalidValue(found)
 
 
 def _host(_: Any, __: Any, value: str | None) -> None:
@@ -144,49 +146,49 @@ def _headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(name):
             message = f"`{name}` cannot be the name of a header"
-            found.append(Mistake(message, path=(name,), at_key=True))
-        elif name.lower() in _OWN_HEADERS or name.lower().startswith("sec-websocket-"):
+            found.append(ValueIssue(message, path=(name,), at_key=True))
+        elif name.lower() in _RESERVED_HEADERS or name.lower().startswith("sec-websocket-"):
             message = f"the header `{name}` belongs to the connection and cannot be given"
-            found.append(Mistake(message, path=(name,), at_key=True))
+            found.append(ValueIssue(message, path=(name,), at_key=True))
         elif not _HEADER_VALUE.fullmatch(text):
             message = "the value of a header is one line of ASCII"
-            found.append(Mistake(message, path=(name,)))
+            found.append(ValueIssue(message, path=(name,)))
     if found:
-        raise Mistakes(found)
+        raise InvalidValue(found)
 
 
-def _key_of_a_certificate(tls: TlsItem, _: Any, value: str | None) -> None:
-    _written(tls, _, value)
+def _certificate_key(tls: TlsItem, _: Any, value: str | None) -> None:
+    _nonempty_path(tls, _, value)
     if value is not None and tls.cert is None:
-        raise mistake("a key is of use with its certificate only", "add `cert`")
+        raise invalid("a key is of use with its certificate only", "add `cert`")
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class TlsItem:
     """`tls:` as it is written."""
 
-    ca: str | None = attrs.field(default=None, validator=_written)
-    cert: str | None = attrs.field(default=None, validator=_written)
-    key: str | None = attrs.field(default=None, validator=_key_of_a_certificate)
+    ca: str | None = attrs.field(default=None, validator=_nonempty_path)
+    cert: str | None = attrs.field(default=None, validator=_nonempty_path)
+    key: str | None = attrs.field(default=None, validator=_certificate_key)
     server_name: str | None = attrs.field(default=None, validator=_host)
     verify: bool = True
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class Item:
+class ComponentItem:
     """A component as it is written."""
 
     name: str | None = attrs.field(default=None, validator=_name)
     run: Argv | None = attrs.field(default=None, validator=_argv)
-    use: str | None = attrs.field(default=None, validator=_used)
+    use: str | None = attrs.field(default=None, validator=_plugin_name)
     connect: str | None = attrs.field(default=None, validator=_url)
-    unix: str | None = attrs.field(default=None, validator=_written)
-    chain: str | None = attrs.field(default=None, validator=_written)
+    unix: str | None = attrs.field(default=None, validator=_nonempty_path)
+    chain: str | None = attrs.field(default=None, validator=_nonempty_path)
     options: dict[str, Any] = attrs.field(factory=dict, alias="with_")
     env: dict[str, str] = attrs.field(factory=dict, validator=_environment)
     secrets: tuple[str, ...] = ()
     inherit_env: bool = True
-    cwd: str | None = attrs.field(default=None, validator=_written)
+    cwd: str | None = attrs.field(default=None, validator=_nonempty_path)
     isolate: bool = False
     ssh: str | None = attrs.field(default=None, validator=_host)
     headers: dict[str, str] = attrs.field(factory=dict, validator=_headers)
@@ -200,24 +202,24 @@ class Item:
     on_stall: OnStall = "report"
     on_cancel_timeout: OnCancelTimeout = "answer"
     on_failure: OnFailure | None = None
-    restarts: Restarts | None = None
+    restarts: RestartBudget | None = None
     required: bool = False
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class AgentItem(Item):
+class AgentItem(ComponentItem):
     """The agent as it is written: nothing is behind it that could take its place."""
 
     on_failure: Literal["restart", "end_chain"] | None = None
     cancel_timeout: Seconds = attrs.field(default=CANCEL_TIMEOUT, validator=_positive)
 
 
-_KEYS = {key_of(field) for field in attrs.fields(AgentItem)}
+_KEYS = {field_key(field) for field in attrs.fields(AgentItem)}
 _LIMITS = Limits()
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class Bounds:
+class LimitsItem:
     """`limits:` as it is written."""
 
     max_message_bytes: Bytes = attrs.field(default=_LIMITS.max_message_bytes, validator=_positive)
@@ -236,28 +238,28 @@ class Bounds:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class File:
+class FileItem:
     """A chain file as it is written."""
 
     version: Literal[1] = 1
     name: str | None = attrs.field(default=None, validator=_name)
-    proxies: tuple[Item, ...] = ()
+    proxies: tuple[ComponentItem, ...] = ()
     agent: AgentItem | None = None
     mcp_bridge: McpBridge = "auto"
-    limits: Bounds = attrs.field(factory=Bounds)
+    limits: LimitsItem = attrs.field(factory=LimitsItem)
     on_start_failure: OnStartFailure | None = None
 
 
 def file_converter(directory: str) -> cattrs.Converter:
-    """A converter for `File`."""
-    made = converter(directory, "key")
-    made.register_structure_hook(Restarts, _restarts)
-    for cls in (Item, AgentItem):
-        made.register_structure_hook(cls, _item_hook(cls, made))
-    return made
+    """A converter for `FileItem`."""
+    converter = make_converter(directory, "key")
+    converter.register_structure_hook(RestartBudget, _restart_budget)
+    for cls in (ComponentItem, AgentItem):
+        converter.register_structure_hook(cls, _item_hook(cls, converter))
+    return converter
 
 
-def _restarts(value: Any, _: Any) -> Restarts:
+def _restart_budget(value: Any, _: Any) -> RestartBudget:
     found = _RESTARTS.fullmatch(value) if isinstance(value, str) else None
     if not found:
         raise expected("a budget such as `3 in 60s`")
@@ -267,29 +269,31 @@ def _restarts(value: Any, _: Any) -> Restarts:
         within = 0.0
     if within <= 0:
         raise expected("a budget such as `3 in 60s`")
-    return Restarts(int(found[1]), within)
+    return RestartBudget(int(found[1]), within)
 
 
-def _item_hook(cls: type[Item], made: cattrs.Converter) -> Callable[[Any, Any], Item]:
-    read = class_hook(cls, made, "key", _HINTS)
+def _item_hook(
+    cls: type[ComponentItem], converter: cattrs.Converter
+) -> Callable[[Any, Any], ComponentItem]:
+    read = attrs_hook(cls, converter, "key", _HINTS)
 
-    def hook(data: Any, _: Any) -> Item:
+    def hook(data: Any, _: Any) -> ComponentItem:
         if not isinstance(data, Mapping):
             raise expected("a component", lambda written: "write `use: …` or `run: […]`")
-        found = _combination(data)
-        item: Item = collect(found, (), read, data, cls)
+        found = _key_conflicts(data)
+        item: ComponentItem = collect(found, (), read, data, cls)
         if found:
-            raise Mistakes(found)
+            raise InvalidValue(found)
         return item
 
     return hook
 
 
-def _combination(data: Mapping[str, Any]) -> list[Mistake]:
+def _key_conflicts(data: Mapping[str, Any]) -> list[ValueIssue]:
     """Which of the keys of a component do not go together."""
-    kinds = [key for key in data if key in KINDS]
+    kinds = [key for key in data if key in COMPONENT_KINDS]
     found = [
-        Mistake(
+        ValueIssue(
             f"`{kinds[0]}` and `{other}` exclude each other",
             path=(other,),
             at_key=True,
@@ -299,23 +303,23 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
     ]
     if not kinds:
         # A misspelt kind is an unknown key, about which enough is said.
-        meant = [_HINTS.get(key) or f"`{closest(key, _KEYS)}`" for key in data]
+        meant = [_HINTS.get(key) or f"`{closest_match(key, _KEYS)}`" for key in data]
         if "ssh" in data:
             help = "add the command: `run: […]`"
             found.append(
-                Mistake("`ssh` says where, not what to run", help, path=("ssh",), at_key=True)
+                ValueIssue("`ssh` says where, not what to run", help, path=("ssh",), at_key=True)
             )
         elif not any(word in hint for hint in meant for word in _QUOTED_KINDS):
             *most, last = _QUOTED_KINDS
-            found.append(Mistake(f"a component needs one of {', '.join(most)} and {last}"))
+            found.append(ValueIssue(f"a component needs one of {', '.join(most)} and {last}"))
     found += [
-        Mistake("expected a value", path=(kind,), quote=True)
+        ValueIssue("expected a value", path=(kind,), quote=True)
         for kind in kinds
         if data[kind] is None
     ]
     if len(kinds) == 1:
-        found += _without_meaning(kinds[0], data)
-        found += _tls_in_vain(data)
+        found += _inapplicable_keys(kinds[0], data)
+        found += _tls_without_encryption(data)
     if (
         data.get("on_cancel_timeout") == "restart"
         and kinds == ["use"]
@@ -324,25 +328,25 @@ def _combination(data: Mapping[str, Any]) -> list[Mistake]:
     ):
         help = "add `isolate: true` or `on_failure: restart`"
         message = "a plugin in this process cannot be restarted by itself"
-        found.append(Mistake(message, help, path=("on_cancel_timeout",)))
+        found.append(ValueIssue(message, help, path=("on_cancel_timeout",)))
     if data.get("on_failure") == "bypass" and data.get("required") in ("true", "yes", "on"):
         note = (("required",), "the chain must not run without this component")
         found.append(
-            Mistake("a required component is never bypassed", path=("on_failure",), note=note)
+            ValueIssue("a required component is never bypassed", path=("on_failure",), note=note)
         )
     return found
 
 
-def _without_meaning(kind: str, data: Mapping[str, Any]) -> list[Mistake]:
+def _inapplicable_keys(kind: str, data: Mapping[str, Any]) -> list[ValueIssue]:
     if kind == "run" and "ssh" in data:
-        kind, meaningless, help = "ssh", _MEANINGLESS_WITH_SSH, _THERE
+        kind, meaningless, help = "ssh", _INAPPLICABLE_WITH_SSH, _SSH_ENVIRONMENT_HELP
     elif kind == "chain":
         meaningless = _KEYS - _CHAIN_KEYS
         help = "a nested chain takes its settings from its own file"
     else:
-        meaningless, help = _MEANINGLESS[kind], None
+        meaningless, help = _INAPPLICABLE_KEYS[kind], None
     return [
-        Mistake(
+        ValueIssue(
             f"`{key}` has no meaning beside `{kind}`",
             help,
             path=(key,),
@@ -354,7 +358,7 @@ def _without_meaning(kind: str, data: Mapping[str, Any]) -> list[Mistake]:
     ]
 
 
-def _tls_in_vain(data: Mapping[str, Any]) -> list[Mistake]:
+def _tls_without_encryption(data: Mapping[str, Any]) -> list[ValueIssue]:
     url = data.get("connect")
     scheme = url.partition("://")[0] if isinstance(url, str) else None
     if "tls" not in data or scheme not in ("ws", "http"):
@@ -362,4 +366,4 @@ def _tls_in_vain(data: Mapping[str, Any]) -> list[Mistake]:
     note = (("connect",), "this connection is not encrypted")
     message = f"`tls` has no meaning for `{scheme}://`"
     help = f"write `{scheme}s://…`"
-    return [Mistake(message, help, path=("tls",), at_key=True, note=note)]
+    return [ValueIssue(message, help, path=("tls",), at_key=True, note=note)]

@@ -99,9 +99,9 @@ def _malformed(number: int, reference: re.Match[str]) -> BadReference:
 
 
 def _unset(number: int, name: str, environ: Mapping[str, str]) -> BadReference:
-    from conductor.chainfile.problems import closest
+    from conductor.chainfile.diagnostics import closest_match
 
-    meant = closest(name, environ)
+    meant = closest_match(name, environ)
     hint = f"set it, or give it a default: `${{{name}:-…}}`"
     return BadReference(
         number,

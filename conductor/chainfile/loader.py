@@ -18,51 +18,59 @@ import attrs
 import cattrs
 
 from conductor.chainfile.build import build_chain
+from conductor.chainfile.diagnostics import Diagnostic, in_file_order
 from conductor.chainfile.document import Document, read_document
-from conductor.chainfile.grammar import AgentItem, File, Item, file_converter
-from conductor.chainfile.mistakes import MISTAKEN, Mistakes, Values, explain, label_of
+from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, file_converter
 from conductor.chainfile.model import MAX_PROXIES, ChainFile, ValuePath
 from conductor.chainfile.paths import absolute, from_working_directory
-from conductor.chainfile.places import Place
-from conductor.chainfile.problems import Problem, in_file_order
-from conductor.chainfile.source import Source
+from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.source_text import SourceText
+from conductor.chainfile.value_errors import (
+    INVALID,
+    InvalidValue,
+    ValueContext,
+    path_label,
+    to_diagnostic,
+)
 from conductor.errors import ChainFileError
 
-__all__ = ["examine", "load_chain"]
+__all__ = ["load_and_diagnose", "load_chain"]
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_NESTING = 16
 
-_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-_RELATIVE = "a relative path begins at the file that it stands in"
-_VERSION = "this conductor reads files that begin with `version: 1`"
-_MINIMAL = """the smallest chain file is
+_DESCRIPTOR_PATHS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+_RELATIVE_PATH_HELP = "a relative path begins at the file that it stands in"
+_VERSION_HELP = "this conductor reads files that begin with `version: 1`"
+_MINIMAL_FILE_HELP = """the smallest chain file is
 version: 1
 agent:
   run: [my-agent]"""
 
 
-def load_chain(path: str, environ: Mapping[str, str], any_kind: bool = False) -> ChainFile:
+def load_chain(
+    path: str, environ: Mapping[str, str], allow_special_files: bool = False
+) -> ChainFile:
     """See `conductor.chainfile.load`."""
-    chain, problems = examine(path, environ, any_kind)
-    if chain is None or problems:
-        raise ChainFileError(problems)
+    chain, diagnostics = load_and_diagnose(path, environ, allow_special_files)
+    if chain is None or diagnostics:
+        raise ChainFileError(diagnostics)
     return chain
 
 
-def examine(
-    path: str, environ: Mapping[str, str], any_kind: bool = False
-) -> tuple[ChainFile | None, list[Problem]]:
+def load_and_diagnose(
+    path: str, environ: Mapping[str, str], allow_special_files: bool = False
+) -> tuple[ChainFile | None, list[Diagnostic]]:
     """The chain as far as it can be understood, and every problem of its files.
 
     With problems, what is there of the chain is only for a look at its components.
     """
-    loading = _Loading(environ, any_kind)
+    loading = _Loader(environ, allow_special_files)
     try:
         chain = loading.load(path, ())
     except _Unreadable as error:
-        return None, [Problem(Place.whole(path), str(error))]
-    return chain, loading.problems
+        return None, [Diagnostic(SourceLocation.whole(path), str(error))]
+    return chain, loading.diagnostics
 
 
 class _Unreadable(Exception):
@@ -70,40 +78,42 @@ class _Unreadable(Exception):
 
 
 @attrs.define(eq=False, repr=False)
-class _Loading:
+class _Loader:
     """One call of `load`: what was read so far, by real path, and what is wrong with it.
 
     `opened` is, for every file that is being read, its real path and its name for people.
     """
 
     environ: Mapping[str, str]
-    any_kind: bool = False
+    allow_special_files: bool = False
     loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
     mistaken: set[str] = attrs.field(factory=set)
     """Those of which only some components could be understood."""
-    problems: list[Problem] = attrs.field(factory=list)
+    diagnostics: list[Diagnostic] = attrs.field(factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
         """The chain in a file, as far as it can be understood. Raises `_Unreadable`."""
         real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
-            is_open = path.startswith(_DESCRIPTORS)
-            data = _read(path, any_kind=not opened and (self.any_kind or is_open))
+            is_open = path.startswith(_DESCRIPTOR_PATHS)
+            data = _read(
+                path, allow_special_files=not opened and (self.allow_special_files or is_open)
+            )
             self.loaded[real] = None
             try:
                 self.loaded[real] = self.chain(path, data, (*opened, (real, path)))
             except ChainFileError as error:
-                self.problems += error.problems
+                self.diagnostics += error.diagnostics
         return self.loaded[real]
 
     def chain(
         self, path: str, data: bytes, opened: tuple[tuple[str, str], ...]
     ) -> ChainFile | None:
-        before = len(self.problems)
+        before = len(self.diagnostics)
         directory = os.path.dirname(from_working_directory(path))
         source = _decode(path, data)
         document = read_document(source, self.environ)
-        problems = document.problems
+        diagnostics = document.diagnostics
         converter = file_converter(directory)
         file = _structure(document, converter)
         nested = {}
@@ -113,12 +123,12 @@ class _Loading:
                 inner = self.nested(document, where, text, path, opened)
                 if inner is not None:
                     nested[where] = inner
-        problems += _repeated_names(document)
-        problems += _too_many(document, nested)
-        self.problems[before:before] = in_file_order(problems)
+        diagnostics += _repeated_names(document)
+        diagnostics += _too_many_proxies(document, nested)
+        self.diagnostics[before:before] = in_file_order(diagnostics)
         if file is None:
             self.mistaken.add(opened[-1][0])
-            file, items = File(), list(_understood(document, converter))
+            file, items = FileItem(), list(_understood(document, converter))
         else:
             items = [(("proxies", index), item) for index, item in enumerate(file.proxies)]
             if file.agent is not None:
@@ -141,16 +151,16 @@ class _Loading:
         if real in real_paths:
             circle = [name for _, name in opened[real_paths.index(real) :]]
             message = f"a chain contains itself: {' → '.join([*circle, circle[0]])}"
-            document.problems.append(Problem(place, message))
+            document.diagnostics.append(Diagnostic(place, message))
             return None
         if len(opened) >= MAX_NESTING:
             message = f"chains nest more than {MAX_NESTING} deep"
-            document.problems.append(Problem(place, message))
+            document.diagnostics.append(Diagnostic(place, message))
             return None
         try:
             chain = self.load(inner_path, opened)
         except _Unreadable as error:
-            document.problems.append(Problem(place, str(error), help=_RELATIVE))
+            document.diagnostics.append(Diagnostic(place, str(error), help=_RELATIVE_PATH_HELP))
             return None
         if chain is None or real in self.mistaken:
             return chain  # whether it has an agent is not known for sure
@@ -158,21 +168,21 @@ class _Loading:
         if is_agent and chain.agent is None:
             message = "this chain has no agent, so it cannot be one"
             help = "name it among the `proxies`, or give it an `agent:`"
-            document.problems.append(Problem(place, message, help=help))
+            document.diagnostics.append(Diagnostic(place, message, help=help))
         if not is_agent and chain.agent is not None:
             message = "this chain has an agent of its own, so it cannot be a proxy"
             agent = chain.agent.place
             note = (agent, "its agent") if agent else None
             help = "name it as the `agent:`, or take the agent out of it"
-            document.problems.append(Problem(place, message, note, help))
+            document.diagnostics.append(Diagnostic(place, message, note, help))
         return chain
 
 
-def _read(path: str, *, any_kind: bool) -> bytes:
+def _read(path: str, *, allow_special_files: bool) -> bytes:
     """What is no regular file is not even opened: that waits for the writer of a named pipe."""
     try:
         kind = os.stat(path).st_mode
-        if not (any_kind or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        if not (allow_special_files or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
             raise _Unreadable(f"this is {_kind(kind)}, not a regular file")
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -192,60 +202,65 @@ def _kind(mode: int) -> str:
     return "a named pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
 
 
-def _decode(path: str, data: bytes) -> Source:
+def _decode(path: str, data: bytes) -> SourceText:
     data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        return Source(path, data.decode())
+        return SourceText(path, data.decode())
     except UnicodeDecodeError as error:
-        source = Source(path, data.decode(errors="replace"))
+        source = SourceText(path, data.decode(errors="replace"))
         start = len(data[: error.start].decode())
         message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        problem = Problem(source.place(start, start + 1), message, help="save the file as UTF-8")
+        problem = Diagnostic(source.place(start, start + 1), message, help="save the file as UTF-8")
         raise ChainFileError([problem]) from error
 
 
-def _structure(document: Document, converter: cattrs.Converter) -> File | None:
+def _structure(document: Document, converter: cattrs.Converter) -> FileItem | None:
     """The file with typed values, or None after its mistakes were added to the problems."""
     root = document.places[()]
     if not isinstance(document.data, dict):
         message = "a chain file is a mapping of keys to values"
-        raise ChainFileError([Problem(root, message, help=_MINIMAL)])
-    version = document.data.get("version", MISTAKEN)
-    if version is MISTAKEN:
-        document.problems.append(Problem(root, "the key `version` is missing", help=_VERSION))
+        raise ChainFileError([Diagnostic(root, message, help=_MINIMAL_FILE_HELP)])
+    version = document.data.get("version", INVALID)
+    if version is INVALID:
+        document.diagnostics.append(
+            Diagnostic(root, "the key `version` is missing", help=_VERSION_HELP)
+        )
     elif version != "1" and ("version",) not in document.unusable:
         # What the keys mean is decided by the version, so nothing else is worth saying.
         message = "this version of the chain file format is not known"
-        raise ChainFileError([Problem(document.places["version",], message, help=_VERSION)])
+        raise ChainFileError([Diagnostic(document.places["version",], message, help=_VERSION_HELP)])
     if not {"proxies", "agent"} & set(document.data):
         message = "the chain is empty: it has neither `proxies` nor an `agent`"
-        document.problems.append(Problem(root, message, help=_MINIMAL))
-    if document.data.get("agent", MISTAKEN) is None:
+        document.diagnostics.append(Diagnostic(root, message, help=_MINIMAL_FILE_HELP))
+    if document.data.get("agent", INVALID) is None:
         help = "without the key, the file is a proxy chain"
         message = "agent: expected a component, found nothing"
-        document.problems.append(Problem(document.places["agent",], message, help=help))
+        document.diagnostics.append(Diagnostic(document.places["agent",], message, help=help))
     try:
-        file: File = converter.structure(document.data, File)
-    except Mistakes as mistakes:
-        values = Values(document.data, document.places, document.keys, document.written, root)
+        file: FileItem = converter.structure(document.data, FileItem)
+    except InvalidValue as mistakes:
+        values = ValueContext(document.data, document.places, document.keys, document.written, root)
         for found in mistakes.found:
             if found.at_key or found.path not in document.unusable:
-                problem = explain(found, values, label_of(_within_component(found.path)))
-                document.problems.append(problem)
+                problem = to_diagnostic(found, values, path_label(_component_relative(found.path)))
+                document.diagnostics.append(problem)
         return None
     return file
 
 
 def _understood(
     document: Document, converter: cattrs.Converter
-) -> Iterator[tuple[ValuePath, Item]]:
+) -> Iterator[tuple[ValuePath, ComponentItem]]:
     """The components without a mistake, in a file with some."""
     for where, component in _components(document):
-        with suppress(Mistakes):
-            yield where, converter.structure(component, AgentItem if where == ("agent",) else Item)
+        with suppress(InvalidValue):
+            yield (
+                where,
+                converter.structure(component, AgentItem if where == ("agent",) else ComponentItem),
+            )
 
 
-def _within_component(path: ValuePath) -> ValuePath:
+def _component_relative(path: ValuePath) -> ValuePath:
     """The part of a path that tells a reader something: the caret shows which component it is."""
     if path[:1] == ("proxies",) and len(path) > 1:
         return path[2:]
@@ -262,8 +277,8 @@ def _components(document: Document) -> Iterator[tuple[ValuePath, dict[str, Any]]
         yield ("agent",), agent
 
 
-def _repeated_names(document: Document) -> Iterator[Problem]:
-    first: dict[str, Place] = {}
+def _repeated_names(document: Document) -> Iterator[Diagnostic]:
+    first: dict[str, SourceLocation] = {}
     for where, component in _components(document):
         name = component.get("name")
         path = (*where, "name")
@@ -272,18 +287,20 @@ def _repeated_names(document: Document) -> Iterator[Problem]:
         place = document.places[path]
         if name in first:
             note = (first[name], "first given here")
-            yield Problem(place, "two components have the same name", note)
+            yield Diagnostic(place, "two components have the same name", note)
         first.setdefault(name, place)
 
 
-def _too_many(document: Document, nested: Mapping[ValuePath, ChainFile]) -> Iterator[Problem]:
+def _too_many_proxies(
+    document: Document, nested: Mapping[ValuePath, ChainFile]
+) -> Iterator[Diagnostic]:
     total = 0
     for where, _ in _components(document):
         # An empty chain counts too: what a file can make us do has to have an end.
         more = max(1, _count(nested[where])) if where in nested else int(where != ("agent",))
         if total <= MAX_PROXIES < total + more:
             message = f"a chain has at most {MAX_PROXIES} proxies, those of nested chains included"
-            yield Problem(document.places[where], message)
+            yield Diagnostic(document.places[where], message)
         total += more
 
 

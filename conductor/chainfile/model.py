@@ -12,25 +12,25 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from conductor.chainfile.places import Place
+from conductor.chainfile.source_location import SourceLocation
 from conductor.limits import Limits
 
 __all__ = [
     "CANCEL_TIMEOUT",
     "MAX_PROXIES",
     "ChainFile",
-    "Component",
+    "ComponentSpec",
     "Dialect",
+    "InterpolatedString",
     "Limits",
     "McpBridge",
     "OnCancelTimeout",
     "OnFailure",
     "OnStall",
     "OnStartFailure",
-    "Restarts",
+    "RestartBudget",
     "Tls",
     "ValuePath",
-    "Written",
 ]
 
 CANCEL_TIMEOUT = 10.0
@@ -49,7 +49,7 @@ ValuePath: TypeAlias = tuple[str | int, ...]
 """The way to a value: `("run", 0)`, `("with", "files", 1)`."""
 
 
-class Written(msgspec.Struct, frozen=True):
+class InterpolatedString(msgspec.Struct, frozen=True):
     """A string with `${VAR}` in it: `text` as the file has it, `values` what the variables held
     that are called `names`.
 
@@ -64,7 +64,7 @@ class Written(msgspec.Struct, frozen=True):
         return f"Written(text={self.text!r})"
 
 
-class Restarts(msgspec.Struct, frozen=True):
+class RestartBudget(msgspec.Struct, frozen=True):
     """A restart budget: `count` restarts `within` so many seconds (`3 in 60s`)."""
 
     count: int
@@ -86,7 +86,7 @@ class Tls(msgspec.Struct, frozen=True):
     """Whether its certificate is looked at at all."""
 
 
-class Component(msgspec.Struct, frozen=True):
+class ComponentSpec(msgspec.Struct, frozen=True):
     """One component of a chain. Exactly one of `run`, `use`, `connect`, `unix` and `chain` is not
     None."""
 
@@ -144,17 +144,17 @@ class Component(msgspec.Struct, frozen=True):
     """Whether the component, if it holds the turn up, is restarted then, too."""
     on_failure: OnFailure | None = None
     """What follows when the component fails; None is the default of its kind."""
-    restarts: Restarts | None = None
+    restarts: RestartBudget | None = None
     """None is the default budget."""
     required: bool = False
     """Whether the chain must not run without it: it is never bypassed."""
-    place: Place | None = None
+    place: SourceLocation | None = None
     """Where the component stands; None if it comes from the command line."""
-    places: Mapping[ValuePath, Place] = {}
+    places: Mapping[ValuePath, SourceLocation] = {}
     """Where every value below the component stands, by its path as the file spells it."""
-    key_places: Mapping[ValuePath, Place] = {}
+    key_places: Mapping[ValuePath, SourceLocation] = {}
     """Where the key of every such value stands."""
-    written: Mapping[ValuePath, Written] = {}
+    written: Mapping[ValuePath, InterpolatedString] = {}
     """The strings that had `${VAR}` in them, as they were written."""
     directory: str | None = None
     """What relative paths are relative to, absolute; None is the working directory."""
@@ -179,20 +179,20 @@ class ChainFile(msgspec.Struct, frozen=True):
 
     path: str
     name: str
-    proxies: tuple[Component, ...] = ()
-    agent: Component | None = None
+    proxies: tuple[ComponentSpec, ...] = ()
+    agent: ComponentSpec | None = None
     mcp_bridge: McpBridge = "auto"
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
     """What `run` answers to `initialize` when the chain does not start; None is its default."""
 
-    def flat(self) -> tuple[Component, ...]:
+    def flat(self) -> tuple[ComponentSpec, ...]:
         """The components as messages meet them on their way from the client to the agent.
 
         A nested chain is replaced by its components, whose names begin with its own (`tools/…`).
         The agent, if there is one, is the last.
         """
-        flat: list[Component] = []
+        flat: list[ComponentSpec] = []
         for component in (*self.proxies, *([self.agent] if self.agent else [])):
             if component.chain is None:
                 flat.append(component)

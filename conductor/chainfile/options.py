@@ -13,46 +13,52 @@ from typing import Any
 import cattrs
 import msgspec
 
-from conductor.chainfile.classes import class_hook
-from conductor.chainfile.mistakes import Mistake, Mistakes, Values, explain, label_of
-from conductor.chainfile.model import Component
+from conductor.chainfile.attrs_fields import attrs_hook
+from conductor.chainfile.converter import make_converter
+from conductor.chainfile.diagnostics import Diagnostic, in_file_order
+from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.paths import working_directory
-from conductor.chainfile.places import Place
-from conductor.chainfile.problems import Problem, in_file_order
-from conductor.chainfile.structure import converter
+from conductor.chainfile.source_location import SourceLocation
+from conductor.chainfile.value_errors import (
+    InvalidValue,
+    ValueContext,
+    ValueIssue,
+    path_label,
+    to_diagnostic,
+)
 from conductor.errors import ChainFileError
 
 __all__ = ["structure"]
 
 
-def structure(component: Component, cls: Any) -> Any:
+def structure(component: ComponentSpec, cls: Any) -> Any:
     """See `conductor.chainfile.structure_options`."""
     hook = _hook(cls, component.directory or working_directory())
     try:
         return hook(dict(component.options), cls)
-    except Mistakes as mistakes:
+    except InvalidValue as mistakes:
         values = _values(component)
-        problems = [_problem(found.below("with"), component, values) for found in mistakes.found]
-    raise ChainFileError(in_file_order(problems))
+        diagnostics = [_problem(found.below("with"), component, values) for found in mistakes.found]
+    raise ChainFileError(in_file_order(diagnostics))
 
 
 @lru_cache(maxsize=64)
 def _hook(cls: type, directory: str) -> Callable[[Any, Any], Any]:
     """Takes 0.1 ms to make; `serve` makes an instance for every client."""
-    return class_hook(cls, _converter(directory), "option")
+    return attrs_hook(cls, _converter(directory), "option")
 
 
 @lru_cache(maxsize=16)
 def _converter(directory: str) -> cattrs.Converter:
     """Takes 0.4 ms to make."""
-    return converter(directory, "option")
+    return make_converter(directory, "option")
 
 
-def _values(component: Component) -> Values:
-    fallback = component.place or Place.whole("<command line>")
+def _values(component: ComponentSpec) -> ValueContext:
+    fallback = component.place or SourceLocation.whole("<command line>")
     # What is wrong with the options as a whole is shown where the class is named.
     whole = component.places.get(("use",), fallback)
-    return Values(
+    return ValueContext(
         data={"with": component.options},
         places={**component.places, ("with",): whole},
         keys=component.key_places,
@@ -61,8 +67,8 @@ def _values(component: Component) -> Values:
     )
 
 
-def _problem(mistake: Mistake, component: Component, values: Values) -> Problem:
-    problem = explain(mistake, values, label_of(mistake.path[1:]))
+def _problem(mistake: ValueIssue, component: ComponentSpec, values: ValueContext) -> Diagnostic:
+    problem = to_diagnostic(mistake, values, path_label(mistake.path[1:]))
     if component.place is None:
         return msgspec.structs.replace(problem, message=f"{component.name}: {problem.message}")
     return problem

@@ -14,9 +14,9 @@ def main() -> None:
         # Imports make many objects and no garbage: looking for it among them takes 9 ms of a start.
         # `serve_chain` has it looked for again when everything is there.
         gc.disable()
-        from conductor.cli.early import serve_plainly
+        from conductor.cli.early_spawn import serve_early
 
-        serve_plainly(sys.argv[1:])
-    from conductor.cli.commands import run_command
+        serve_early(sys.argv[1:])
+    from conductor.cli.command_group import run_command
 
     run_command(sys.argv[1:])

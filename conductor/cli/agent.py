@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from conductor.cli.usage import components_of
+from conductor.cli.usage import parse_component_arguments
 
 __all__ = ["command"]
 
@@ -34,6 +34,6 @@ def command(
       acp-conductor agent claude-agent-acp
       acp-conductor agent "uvx notes-proxy --db notes.sqlite" "DEBUG=1 gemini --acp"
     """
-    from conductor.cli.serve_chain import serve
+    from conductor.cli.stdio_chain import serve
 
-    serve(components_of(components), mode="agent", on_start_failure=on_start_failure)
+    serve(parse_component_arguments(components), mode="agent", on_start_failure=on_start_failure)

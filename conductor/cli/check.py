@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from conductor.cli.quiet import log_less
+from conductor.cli.log_defaults import omit_component_stderr
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, Component
-    from conductor.chainfile.problems import Problem
+    from conductor.chainfile.diagnostics import Diagnostic
+    from conductor.chainfile.model import ChainFile, ComponentSpec
 
 __all__ = ["command"]
 
@@ -43,39 +43,39 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
         for chain in chains:
             print(f"{chain.path}: ok: {_summary(chain)}")
         return
-    log_less(ctx)
-    from conductor.cli.starting import try_all
+    omit_component_stderr(ctx)
+    from conductor.cli.check_start import start_all
 
-    try_all(chains)
+    start_all(chains)
 
 
 def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
-    from conductor.chainfile.loader import examine
-    from conductor.cli.command_check import check_commands
-    from conductor.cli.reading import print_problems, report
+    from conductor.chainfile.loader import load_and_diagnose
+    from conductor.cli.check_programs import check_commands
+    from conductor.cli.load import print_diagnostics, report
     from conductor.errors import ChainFileError
 
     chains: list[ChainFile] = []
-    problems: list[Problem] = []
-    components: list[Component] = []
+    diagnostics: list[Diagnostic] = []
+    components: list[ComponentSpec] = []
     for file in files:
-        chain, found = examine(file, os.environ)
-        problems += found
+        chain, found = load_and_diagnose(file, os.environ)
+        diagnostics += found
         if chain is not None:
             chains.append(chain)
             components += chain.flat()
     warnings = check_commands(components)
     if any(spec.use is not None for spec in components):
-        from conductor.cli.plugin_check import check_plugins
+        from conductor.cli.check_plugins import check_plugins
 
         for problem in check_plugins(chains):
-            (problems if problem.severity == "error" else warnings).append(problem)
+            (diagnostics if problem.severity == "error" else warnings).append(problem)
     warnings = list(dict.fromkeys(warnings))
-    if problems:
-        print_problems(warnings)
-        report(ChainFileError(list(dict.fromkeys(problems))))
+    if diagnostics:
+        print_diagnostics(warnings)
+        report(ChainFileError(list(dict.fromkeys(diagnostics))))
         sys.exit(2)
-    print_problems(warnings)
+    print_diagnostics(warnings)
     return chains
 
 

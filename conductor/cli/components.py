@@ -29,14 +29,14 @@ def command(names: tuple[str, ...]) -> None:
       acp-conductor components
       acp-conductor components redact usage
     """
-    from conductor.components.loading import entry_points
     from conductor.errors import StartError
+    from conductor.plugins.loading import entry_points
 
     known = entry_points()
     if unknown := [name for name in names if name not in known]:
-        from conductor.chainfile.problems import closest
+        from conductor.chainfile.diagnostics import closest_match
 
-        near = closest(unknown[0], known)
+        near = closest_match(unknown[0], known)
         hint = f" Did you mean {near!r}?" if near else ""
         raise click.UsageError(f"no installed package has a component called {unknown[0]!r}.{hint}")
     # What modules print while they are imported is no part of the list.
@@ -56,11 +56,11 @@ def command(names: tuple[str, ...]) -> None:
 
 
 def _lines(name: str) -> Iterator[str]:
-    from conductor.chainfile.model import Component
-    from conductor.components.loading import load_class
+    from conductor.chainfile.model import ComponentSpec
+    from conductor.plugins.loading import load_class
     from conductor.proxy.base import Agent
 
-    cls = load_class(Component(name=name, use=name))
+    cls = load_class(ComponentSpec(name=name, use=name))
     kind = "agent" if issubclass(cls, Agent) else "proxy"
     yield f"{name} ({kind}): {_first_line(cls.__doc__)}"
     yield from (f"    {option}" for option in _options(cls))
@@ -87,7 +87,7 @@ def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
     """The fields of one class. `parts` gets the classes that they are of, by name."""
     import attrs
 
-    from conductor.chainfile.classes import key_of
+    from conductor.chainfile.attrs_fields import field_key
 
     if not attrs.has(cls):
         return
@@ -105,7 +105,7 @@ def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
         if not field.init:
             continue
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", None)
-        text = f"{key_of(field)}: {_NAME.sub(spelt_out, str(kind or field.type))}"
+        text = f"{field_key(field)}: {_NAME.sub(spelt_out, str(kind or field.type))}"
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             takes_self = default.takes_self

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from conductor.environment import take_secret
+from conductor.secret_env import take_secret
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import Component, Tls
+    from conductor.chainfile.model import ComponentSpec, Tls
 
 __all__ = ["command"]
 
@@ -70,23 +70,23 @@ def command(
     else:
         headers = _headers(token_file, header_file)
         component = _connection(url, headers, None if tls == Tls() else tls, ping_timeout)
-    from conductor.cli.serve_chain import serve
+    from conductor.cli.stdio_chain import serve
 
     serve((component,), mode="agent")
 
 
-def _socket(path: str) -> Component:
-    from conductor.chainfile.model import Component
+def _socket(path: str) -> ComponentSpec:
+    from conductor.chainfile.model import ComponentSpec
 
     if not path:
         raise click.BadParameter("expected a path after `unix:`", param_hint="URL")
-    return Component(name="agent", unix=os.path.abspath(path))
+    return ComponentSpec(name="agent", unix=os.path.abspath(path))
 
 
 def _connection(
     url: str, headers: dict[str, str], tls: Tls | None, ping_timeout: float
-) -> Component:
-    from conductor.chainfile.model import Component
+) -> ComponentSpec:
+    from conductor.chainfile.model import ComponentSpec
 
     try:
         parts = urlsplit(url)
@@ -103,7 +103,9 @@ def _connection(
     if tls is not None and parts.scheme in ("ws", "http"):
         raise click.UsageError(f"{parts.scheme}:// is not encrypted: write {parts.scheme}s://")
     name = parts.hostname or "agent"
-    return Component(name=name, connect=url, headers=headers, tls=tls, ping_timeout=ping_timeout)
+    return ComponentSpec(
+        name=name, connect=url, headers=headers, tls=tls, ping_timeout=ping_timeout
+    )
 
 
 def _headers(token_file: str | None, header_file: str | None) -> dict[str, str]:

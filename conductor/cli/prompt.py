@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conductor.cli.quiet import log_less
+from conductor.cli.log_defaults import omit_component_stderr
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
 
 __all__ = ["command"]
 
-_BEHIND: Final = "conductor.cli.prompt.behind"
+_AFTER_DASHES: Final = "conductor.cli.prompt.behind"
 
 
-class _Command(click.Command):
+class _PromptCommand(click.Command):
     """Remembers how many words came behind `--`, which click forgets."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_BEHIND] = len(args) - args.index("--") - 1 if "--" in args else 0
+        ctx.meta[_AFTER_DASHES] = len(args) - args.index("--") - 1 if "--" in args else 0
         return super().parse_args(ctx, args)
 
 
-@click.command("prompt", cls=_Command)
+@click.command("prompt", cls=_PromptCommand)
 @click.argument("words", nargs=-1, metavar="FILE|-- [PROXY]... AGENT  TEXT")
 @click.option(
     "--permissions",
@@ -70,15 +70,15 @@ def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings:
       git diff | acp-conductor prompt review.yaml - --permissions deny
       acp-conductor prompt --json -- "uvx notes-proxy" "claude-agent-acp" "What is new?"
     """
-    chain, text = _chain_and_text(words, ctx.meta[_BEHIND])
+    chain, text = _chain_and_text(words, ctx.meta[_AFTER_DASHES])
     if text == "-":
         text = sys.stdin.buffer.read().decode(errors="replace")
     if not text.strip():
         raise click.UsageError("the prompt is empty")
-    log_less(ctx)
-    from conductor.cli.one_shot import Settings, run_once
+    omit_component_stderr(ctx)
+    from conductor.cli.prompt_run import PromptSettings, run_prompt
 
-    run_once(chain, text, Settings(cwd=cwd, **settings))
+    run_prompt(chain, text, PromptSettings(cwd=cwd, **settings))
 
 
 def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str]:
@@ -87,15 +87,15 @@ def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str
     *chain, text = words
     if len(words) == behind:
         from conductor.chainfile.model import ChainFile
-        from conductor.cli.usage import components_of
+        from conductor.cli.usage import parse_component_arguments
 
-        *proxies, agent = components_of(chain)
+        *proxies, agent = parse_component_arguments(chain)
         return ChainFile("<command line>", "prompt", tuple(proxies), agent), text
     if len(chain) > 1 or not (os.path.exists(chain[0]) or chain[0].endswith((".yaml", ".yml"))):
         raise click.UsageError(
             "expected one chain file and one text; commands of components come behind `--`, "
             'as in: acp-conductor prompt -- "claude-agent-acp" "hello"'
         )
-    from conductor.cli.reading import read_chain
+    from conductor.cli.load import read_chain
 
     return read_chain(chain[0], "agent"), text

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from conductor.cli.usage import components_of
+from conductor.cli.usage import parse_component_arguments
 
 __all__ = ["command"]
 
@@ -25,11 +25,11 @@ def command(components: tuple[str, ...], name: str) -> None:
       acp-conductor proxy tools.yaml
       acp-conductor proxy "uvx notes-proxy" "python approve.py"
     """
-    from conductor.cli.serve_chain import serve, serve_path
+    from conductor.cli.stdio_chain import serve, serve_path
 
     if len(components) == 1 and _is_chain_file(components[0]):
         serve_path(components[0], "proxy")
-    serve(components_of(components), mode="proxy")
+    serve(parse_component_arguments(components), mode="proxy")
 
 
 def _is_chain_file(word: str) -> bool:

@@ -28,6 +28,6 @@ def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> 
       acp-conductor run chains/hello.yaml
       acp-conductor --log debug run ~/chains/review.yaml
     """
-    from conductor.cli.serve_chain import serve_path
+    from conductor.cli.stdio_chain import serve_path
 
     serve_path(file, on_start_failure=on_start_failure)

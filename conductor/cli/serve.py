@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from conductor.server.addresses import TcpAddress, UnixAddress
-    from conductor.server.directory import Directory
-    from conductor.server.serving import Settings
+    from conductor.server.cluster.directory import SessionDirectory
+    from conductor.server.listen.address import TcpAddress, UnixAddress
+    from conductor.server.run import ServerSettings
 
 __all__ = ["command"]
 
@@ -117,20 +117,20 @@ def command(file: str, **options: Any) -> None:
       acp-conductor serve review.yaml --listen 0.0.0.0:8765 --tls-cert cert.pem --tls-key key.pem \\
           --token-file tokens
     """
-    from conductor.cli.reading import check_options, read_chain
-    from conductor.server.serving import serve
+    from conductor.cli.load import check_options, read_chain
+    from conductor.server.run import serve
 
     chain = read_chain(file)
     check_options(chain)
     serve(chain, _settings(chain.limits.max_message_bytes, **options))
 
 
-def _settings(message_bytes: int, **options: Any) -> Settings:
-    from conductor.server.access import Access, address_of, read_tokens
-    from conductor.server.addresses import TcpAddress, parse_address
-    from conductor.server.bounds import Bounds, Patience
-    from conductor.server.listening import tls_context
-    from conductor.server.serving import Settings
+def _settings(message_bytes: int, **options: Any) -> ServerSettings:
+    from conductor.server.access import AccessPolicy, host_name_of, read_tokens
+    from conductor.server.limits import ServerLimits, ServerTimeouts
+    from conductor.server.listen.address import TcpAddress, parse_address
+    from conductor.server.listen.tcp import server_context
+    from conductor.server.run import ServerSettings
 
     try:
         listen = tuple(map(parse_address, options["listen"] or ["127.0.0.1:8765"]))
@@ -143,14 +143,14 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
     if client_ca is not None and cert is None:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
     try:
-        tls = None if cert is None else tls_context(cert, key, client_ca)
+        tls = None if cert is None else server_context(cert, key, client_ca)
     except OSError as exc:  # ssl.SSLError is one
         raise click.UsageError(f"--tls-cert, --tls-key or --client-ca: {exc}") from None
-    access = Access(
+    access = AccessPolicy(
         tokens=tokens,
         certificates=client_ca is not None,
         client_name=options["client_name"],
-        hosts=frozenset(map(address_of, options["hosts"])),
+        hosts=frozenset(map(host_name_of, options["hosts"])),
         origins=frozenset(origin.rstrip("/").lower() for origin in options["origins"]),
     )
     exposed = [a for a in listen if isinstance(a, TcpAddress) and not a.is_loopback]
@@ -163,7 +163,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
             f"{exposed[0].host} can be reached from other machines, which needs "
             f"{' and '.join(missing)}; --insecure listens all the same"
         )
-    bounds = Bounds(
+    limits = ServerLimits(
         clients=options["max_clients"],
         clients_each=options["max_clients_each"],
         sessions_each=options["max_sessions_each"],
@@ -172,7 +172,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
         streams=options["max_streams"],
         message_bytes=min(message_bytes, options["max_message_bytes"]),
     )
-    patience = Patience(
+    timeouts = ServerTimeouts(
         ping_interval=options["ping_interval"],
         ping_timeout=options["ping_timeout"],
         keep=options["keep"],
@@ -180,7 +180,7 @@ def _settings(message_bytes: int, **options: Any) -> Settings:
         drain=options["drain_timeout"],
     )
     directory = _directory(listen, tls is not None, options["sessions"], options["advertise"])
-    return Settings(listen, access, tls, bounds, patience, directory)
+    return ServerSettings(listen, access, tls, limits, timeouts, directory)
 
 
 def _directory(
@@ -188,15 +188,15 @@ def _directory(
     secure: bool,
     sessions: str | None,
     advertise: str | None,
-) -> Directory | None:
+) -> SessionDirectory | None:
     import importlib.util
     from urllib.parse import urlsplit
 
     from click.core import ParameterSource
 
-    from conductor.environment import take_secret
-    from conductor.server.addresses import url_of
-    from conductor.server.directory import Directory
+    from conductor.secret_env import take_secret
+    from conductor.server.cluster.directory import SessionDirectory
+    from conductor.server.listen.address import advertised_url
 
     take_secret("ACP_CONDUCTOR_SESSIONS")  # click has read it; components have no business with it
     if sessions is None:
@@ -213,14 +213,14 @@ def _directory(
         )
     if importlib.util.find_spec("coredis") is None:
         raise click.UsageError("--sessions needs coredis: pip install 'acp-conductor[sessions]'")
-    url = advertise or url_of(listen[0], secure=secure)
+    url = advertise or advertised_url(listen[0], secure=secure)
     if url is None:
         raise click.UsageError(
             "--sessions needs --advertise: --listen does not tell others where this one is"
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise click.UsageError("--advertise wants http://HOST:PORT or https://HOST:PORT")
-    return Directory(sessions, url.removesuffix("/").removesuffix("/acp"))
+    return SessionDirectory(sessions, url.removesuffix("/").removesuffix("/acp"))
 
 
 _TOKENS = "ACP_CONDUCTOR_TOKENS"
@@ -231,7 +231,7 @@ def _token_lines(path: str | None) -> list[str]:
     import os
     import stat
 
-    from conductor.environment import take_secret
+    from conductor.secret_env import take_secret
 
     lines = (take_secret(_TOKENS) or "").splitlines()
     if path is None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conductor.secret_rules import names_a_secret
+from conductor.secret_detection import names_a_secret
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, Component, Tls, ValuePath
+    from conductor.chainfile.model import ChainFile, ComponentSpec, Tls, ValuePath
 
 __all__ = ["command"]
 
@@ -33,7 +33,7 @@ def command(file: str) -> None:
       acp-conductor show chains/hello.yaml
       acp-conductor show ~/chains/review.yaml
     """
-    from conductor.cli.reading import read_chain
+    from conductor.cli.load import read_chain
 
     print("\n".join(_lines(read_chain(file))))
 
@@ -52,7 +52,7 @@ def _lines(chain: ChainFile) -> Iterator[str]:
     yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
 
 
-def _facts(component: Component) -> Iterator[tuple[str, str]]:
+def _facts(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     """What the chain file's keys come to, under their names."""
     if component.run is not None:
         yield "run", shlex.join(_argv(component))
@@ -108,7 +108,7 @@ def _tls(tls: Tls) -> str:
     return ", ".join(said + ["verify: no"] * (not tls.verify))
 
 
-def _argv(component: Component) -> Iterator[str]:
+def _argv(component: ComponentSpec) -> Iterator[str]:
     """The command; the value of an option that is called a secret is one."""
     hidden = False
     for index, word in enumerate(component.run or ()):
@@ -125,7 +125,7 @@ def _argv(component: Component) -> Iterator[str]:
         hidden = word.startswith("-") and not equals and names_a_secret(word)
 
 
-def _flow(component: Component, path: ValuePath, value: Any) -> str:
+def _flow(component: ComponentSpec, path: ValuePath, value: Any) -> str:
     """An option as YAML would have it on one line."""
     match value:
         case Mapping():
@@ -153,7 +153,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _written(component: Component, path: ValuePath) -> str | None:
+def _written(component: ComponentSpec, path: ValuePath) -> str | None:
     """The string as the file has it, if there is `${VAR}` in it."""
     written = component.written.get(path)
     return None if written is None else written.text

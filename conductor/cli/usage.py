@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 import click
 
-from conductor.masking import hide, hide_environment, masked
-from conductor.secret_rules import secret_parts
+from conductor.redaction import redact, register_environment, register_secrets
+from conductor.secret_detection import secret_parts
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import Component
+    from conductor.chainfile.model import ComponentSpec
 
-__all__ = ["components_of", "fail_usage", "served_command"]
+__all__ = ["fail_usage", "parse_component_arguments", "served_command"]
 
 _SERVED: Final = ("run", "agent", "proxy", "connect")
 """Commands whose stdin and stdout belong to a client."""
@@ -34,9 +34,9 @@ be a script with an open pipe."""
 _NAMED_VALUE: Final = re.compile(r"([\w.-]+)[\"']?\s*[=:]\s*[\"']?([^\s\"',}]+)")
 
 
-def components_of(words: Sequence[str]) -> tuple[Component, ...]:
+def parse_component_arguments(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
     """The components that the command line names. Raises `click.UsageError`."""
-    from conductor.cli.arguments import parse_components
+    from conductor.cli.component_specs import parse_components
 
     try:
         return parse_components(words)
@@ -46,11 +46,11 @@ def components_of(words: Sequence[str]) -> tuple[Component, ...]:
 
 def fail_usage(error: click.UsageError, arguments: Sequence[str], commands: Sequence[str]) -> None:
     """Report a mistake on stderr and to the client, if there is one; returns if there is none."""
-    hide_environment(os.environ)
-    hide(_secrets(arguments))
+    register_environment(os.environ)
+    register_secrets(_secrets(arguments))
     shown = io.StringIO()
     error.show(file=shown)
-    print(masked(shown.getvalue()), end="", file=sys.stderr, flush=True)
+    print(redact(shown.getvalue()), end="", file=sys.stderr, flush=True)
     command = served_command(arguments, commands)
     if os.isatty(0) or (command is None and not _client_speaks(arguments, commands)):
         return
@@ -80,28 +80,28 @@ def _explains(arguments: Sequence[str], command: str | None) -> bool:
 
 def _client_speaks(arguments: Sequence[str], commands: Sequence[str]) -> bool:
     """Whether a client initializes us, although no command was named; its words are kept."""
-    from conductor.transport.inherited import first_bytes
+    from conductor.transport.inherited_stdio import prefetched_stdin
 
     if any(word in commands for word in arguments):
         return False  # a command that serves no client
     try:
         if not select.select([0], [], [], _PATIENCE)[0]:
             return False
-        first_bytes.append(os.read(0, 65536))
+        prefetched_stdin.append(os.read(0, 65536))
     except OSError:
         return False
-    return b'"initialize"' in first_bytes[0]
+    return b'"initialize"' in prefetched_stdin[0]
 
 
 def _answer(error: click.UsageError, command: str, explains: bool) -> NoReturn:
-    from conductor.cli.serve_chain import serve_unusable_arguments
-    from conductor.errors import UsageMistake
+    from conductor.cli.stdio_chain import serve_unusable_arguments
+    from conductor.errors import CommandLineError
 
     usage = error.ctx.get_usage() if error.ctx is not None else None
     is_help = isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ()))
     reason = "Missing command." if is_help else error.format_message()
     mode: Literal["agent", "proxy"] = "proxy" if command == "proxy" else "agent"
-    mistake = UsageMistake(reason, usage)
+    mistake = CommandLineError(reason, usage)
     serve_unusable_arguments(mistake, mode=mode, explains=explains and mode == "agent")
 
 

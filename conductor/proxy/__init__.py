@@ -51,12 +51,12 @@ from conductor.errors import RequestCancelled, RequestError
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.content import text
-from conductor.proxy.declare import on
+from conductor.proxy.handlers import on
 from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
-from conductor.proxy.prompting import PromptTurn
-from conductor.proxy.raw import RawMessage
-from conductor.proxy.sessions import per_session
-from conductor.proxy.tools import ToolCall, tool
+from conductor.proxy.prompt_turn import PromptTurn
+from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.session_state import per_session
+from conductor.proxy.tool_handlers import ToolCall, tool
 
 __all__ = [
     "Agent",
@@ -87,7 +87,7 @@ def run(plugin: type[Plugin], /) -> None:
     arguments `--option value`. Never returns, except in a module that is imported as a plugin
     (`use: ./file.py:Class`): there it does nothing.
     """
-    from conductor.proxy.importing import is_importing_plugin
+    from conductor.proxy.import_guard import is_importing_plugin
 
     if is_importing_plugin():
         return

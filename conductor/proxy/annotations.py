@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
-from conductor.proxy.raw import RawMessage
+from conductor.proxy.raw_message import RawMessage
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.base import Object
 

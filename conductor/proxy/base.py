@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.declare import Handler, annotations_of, check_fields, collect
-from conductor.proxy.peers import AgentPeer, Answered, ClientPeer, Tap
-from conductor.proxy.prompting import hidden
-from conductor.proxy.restarts import with_restart
-from conductor.proxy.tools import with_tools
+from conductor.proxy.handlers import Handler, annotations_of, check_fields, collect_handlers
+from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.prompt_turn import is_turn_output
+from conductor.proxy.restart_hook import with_restart_hook
+from conductor.proxy.tool_handlers import with_tools
 
 if TYPE_CHECKING:
-    from conductor.proxy.toolbox import Toolbox
+    from conductor.proxy.tool_servers import ToolServers
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 
@@ -45,9 +45,11 @@ class Runtime(Protocol):
     @property
     def answering(self) -> bool: ...
 
-    def defer(self, cancelled: Callable[[], None]) -> Answered: ...
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
 
-    def tap(self, source: Literal["client", "agent"], method: str, tap: Tap) -> Callable[[], None]:
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]:
         """Show a tap every such notification of that peer; returns what ends that."""
 
 
@@ -82,7 +84,7 @@ class Plugin:
 
     _acp_runtime: Runtime
     _acp_sessions: Any
-    _acp_toolbox: Toolbox
+    _acp_toolbox: ToolServers
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"
     """What becomes of a message whose handler raised: a request is answered -32603 and a
@@ -104,7 +106,7 @@ class Plugin:
             )
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
-        cls._acp_handlers = with_tools(cls, with_restart(cls, collect(cls)))
+        cls._acp_handlers = with_tools(cls, with_restart_hook(cls, collect_handlers(cls)))
 
     @property
     def client(self) -> ClientPeer:
@@ -124,7 +126,7 @@ class Plugin:
         """Whether the handler that runs here works on a request, not on a notification."""
         return self._runtime("answering").answering
 
-    def defer(self, cancelled: Callable[[], None]) -> Answered:
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
         """Answer the handler's request later, by calling what this returns with a raw result or a
         raw error. What the handler returns is not used. `cancelled` is called when the request is
         cancelled; it is to be answered all the same.
@@ -216,7 +218,7 @@ class Proxy(Plugin):
         """
 
         def hide(params: bytes | None) -> bool:
-            return hidden(params, session_id)
+            return is_turn_output(params, session_id)
 
         remove = self._runtime("muted()").tap("agent", "session/update", hide)
         try:

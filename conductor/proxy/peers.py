@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.codec import decode_params, decode_result, encode
-from conductor.proxy.prompting import PromptTurn, Said
+from conductor.proxy.conversion import decode_params, decode_result, encode
+from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 from conductor.schema.base import Object
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
         ToolCallUpdate,
     )
 
-__all__ = ["AgentPeer", "Answered", "ClientPeer", "Peer", "Tap"]
+__all__ = ["AgentPeer", "ClientPeer", "NotificationTap", "Peer", "ResponseCallback"]
 
-Answered: TypeAlias = Callable[[bytes | None, bytes | None], None]
+ResponseCallback: TypeAlias = Callable[[bytes | None, bytes | None], None]
 """Called with a raw result or a raw error, one of them."""
 
-Tap: TypeAlias = Callable[[bytes | None], bool]
+NotificationTap: TypeAlias = Callable[[bytes | None], bool]
 """Called with the raw params of a notification, in its lane; True keeps it from going on."""
 
 _ABSENT: Final = object()
-_MESSAGE: Final = 100
+_MESSAGE_OVERHEAD: Final = 100
 """Bytes that a message takes, besides its params."""
 _methods: dict[type, str] = {}
 
@@ -41,8 +41,8 @@ class Peer:
     name: str
     _request: Callable[[str, bytes | None], Awaitable[bytes]]
     _notify: Callable[[str, bytes | None], None]
-    _ask: Callable[[str, bytes | None, Answered], Callable[[], None]]
-    _tap: Callable[[str, Tap], Callable[[], None]]
+    _ask: Callable[[str, bytes | None, ResponseCallback], Callable[[], None]]
+    _tap: Callable[[str, NotificationTap], Callable[[], None]]
     _release: Callable[[], None]
     _wait_for_readers: Callable[[int], Awaitable[None]]
 
@@ -76,13 +76,13 @@ class Peer:
             method, params = _method_of(type(method)), method
         raw = encode(params)
         self._notify(method, raw)
-        await self._wait_for_readers(_MESSAGE + len(raw or b""))
+        await self._wait_for_readers(_MESSAGE_OVERHEAD + len(raw or b""))
 
     def send(self, method: str, params: Any = None) -> None:
         """`notify`, for code that may not wait."""
         self._notify(method, encode(params))
 
-    def ask(self, method: str, params: Any, answered: Answered) -> Callable[[], None]:
+    def ask(self, method: str, params: Any, answered: ResponseCallback) -> Callable[[], None]:
         """Send a request without waiting for it, and return what cancels it.
 
         `answered` is called in the lane that the answer comes on, so what was sent before the
@@ -152,17 +152,17 @@ class AgentPeer(Peer):
         protocol the turn ends after the answer, so the handler then holds no lane.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        said = Said(session_id)
-        remove = self._tap("session/update", said.take)
+        collector = TurnCollector(session_id)
+        remove = self._tap("session/update", collector.take)
         try:
             params = encode({"sessionId": session_id, "prompt": blocks})
             answer = decode_params(await self._request("session/prompt", params), dict)
             if "stopReason" not in answer:
                 self._release()
-                await said.idle.wait()
+                await collector.idle.wait()
         finally:
             remove()
-        return PromptTurn(answer.get("stopReason") or said.stop_reason, said.text, answer)
+        return PromptTurn(answer.get("stopReason") or collector.stop_reason, collector.text, answer)
 
     async def cancel(self, session_id: str) -> None:
         """Ask the agent to end the session's turn."""

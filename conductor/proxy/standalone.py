@@ -18,12 +18,12 @@ from typing import Any, NoReturn
 
 import attrs
 
-from conductor.chainfile import Component
-from conductor.components.base import Component as Built
-from conductor.components.loading import instance_of
+from conductor.chainfile import ComponentSpec
 from conductor.errors import ComponentExited, StartError, withhold_details
+from conductor.plugins.loading import instantiate
 from conductor.proxy.base import Agent, Plugin
-from conductor.transport.inherited import first_bytes
+from conductor.routing.component import Component
+from conductor.transport.inherited_stdio import prefetched_stdin
 
 __all__ = ["run_isolated", "run_plugin"]
 
@@ -32,28 +32,28 @@ _VARIABLE = "ACP_PROXY_OPTIONS"
 
 def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until the client or conductor goes; then exit."""
-    from conductor.components.plugin import PluginComponent
-    from conductor.serving import serve_stdio
+    from conductor.chain.stdio_server import serve_stdio
+    from conductor.plugins.plugin_component import PluginComponent
 
     name, arguments = cls.__name__, sys.argv[1:]
     if arguments in (["-h"], ["--help"]):
         print(_usage(cls))
         sys.exit(0)
     try:
-        spec = Component(
+        spec = ComponentSpec(
             name=name,
             use=name,
             options=_options(arguments),
         )
-        made = [instance_of(spec, cls)]
+        made = [instantiate(spec, cls)]
     except (StartError, ValueError) as exc:
         print(exc, file=sys.stderr)
         sys.exit(2)
     role: Any = "agent" if issubclass(cls, Agent) else "proxy"
 
-    def make() -> Sequence[Built]:
+    def make() -> Sequence[Component]:
         """A second attempt to initialize gets an instance of its own."""
-        return [PluginComponent(name, made.pop() if made else instance_of(spec, cls), role)]
+        return [PluginComponent(name, made.pop() if made else instantiate(spec, cls), role)]
 
     serve_stdio(make, mode=role, bridged=False)
 
@@ -89,25 +89,25 @@ def _usage(cls: type[Plugin]) -> str:
 
 
 def run_isolated() -> NoReturn:
-    """Serve the plugin that the first line of stdin describes (`components.isolation`)."""
-    from conductor.components.build import build
-    from conductor.components.isolation import about, about_failure, read_spec
-    from conductor.components.plugin import PluginComponent
-    from conductor.serving import serve_stdio
+    """Serve the plugin that the first line of stdin describes (`plugins.isolation`)."""
+    from conductor.chain.build import build_components
+    from conductor.chain.stdio_server import serve_stdio
+    from conductor.plugins.isolation import about_failure, parse_bootstrap_line, plugin_info
+    from conductor.plugins.plugin_component import PluginComponent
 
-    line = _first_line()
+    line = _read_bootstrap_line()
     if not line:
-        sys.exit(0)  # whoever started us is gone
-    spec, role, withheld = read_spec(line)
+        sys.exit(0)  # the parent process is gone
+    spec, role, withheld = parse_bootstrap_line(line)
 
-    def make() -> Sequence[Built]:
-        (component,) = build((spec,), mode=role)
+    def make() -> Sequence[Component]:
+        (component,) = build_components((spec,), mode=role)
         assert isinstance(component, PluginComponent)
-        component.start_soon(component.client.notify, *about(component.plugin))
+        component.start_soon(component.client.notify, *plugin_info(component.plugin))
 
         def lost(error: ComponentExited) -> None:
             """The conductor answers what the plugin owed, and says what follows."""
-            component.client_side.neighbour.notify(*about_failure(error.status))
+            component.client_port.neighbour.notify(*about_failure(error.status))
             component.host.component_failed(component, error)
 
         component.lost = lost
@@ -125,7 +125,7 @@ def run_isolated() -> NoReturn:
         )
 
 
-def _first_line() -> bytes:
+def _read_bootstrap_line() -> bytes:
     """What comes behind it is left to the transport."""
     chunks: list[bytes] = []
     while not chunks or b"\n" not in chunks[-1]:
@@ -135,7 +135,7 @@ def _first_line() -> bytes:
         chunks.append(chunk)
     line, _, rest = b"".join(chunks).partition(b"\n")
     if rest:
-        first_bytes.append(rest)
+        prefetched_stdin.append(rest)
     return line
 
 

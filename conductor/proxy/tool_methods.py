@@ -15,7 +15,7 @@ from conductor.proxy.annotations import DeclarationError
 if TYPE_CHECKING:
     from conductor.proxy.base import Proxy
 
-__all__ = ["ToolCall", "marked", "server_of_tools", "tool"]
+__all__ = ["ToolCall", "server_of_tools", "tool", "tool_names"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__acp_tool__"
@@ -31,7 +31,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     """`None` in the stateless binding."""
 
 
-class _Mark(msgspec.Struct, frozen=True):
+class _ToolMark(msgspec.Struct, frozen=True):
     name: str | None
     description: str | None
 
@@ -53,7 +53,7 @@ def tool(
         if not inspect.iscoroutinefunction(marked):
             shown = getattr(marked, "__qualname__", repr(marked))
             raise DeclarationError(f"@tool: {shown} must be `async def`")
-        setattr(marked, _MARK, _Mark(name, description))
+        setattr(marked, _MARK, _ToolMark(name, description))
         return marked
 
     return mark if function is None else mark(function)
@@ -66,10 +66,10 @@ def server_of_tools(plugin: Proxy, call: Callable[[], ToolCall]) -> Any:
     from conductor import __version__
 
     server = MCPServer(type(plugin).__name__, version=__version__)
-    for name in marked(type(plugin)):
+    for name in tool_names(type(plugin)):
         method = getattr(plugin, name)
-        mark: _Mark = getattr(method, _MARK)
-        text, arguments = _documented(inspect.getdoc(method) or "")
+        mark: _ToolMark = getattr(method, _MARK)
+        text, arguments = _parse_docstring(inspect.getdoc(method) or "")
         server.add_tool(
             _bound(method, arguments, call),
             name=mark.name or name,
@@ -114,7 +114,7 @@ _ARGUMENT: Final = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 _SECTION: Final = re.compile(r"^\S.*:\s*$")
 
 
-def _documented(text: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
     """A docstring as the tool's description and those of its arguments."""
     head, *rest = _ARGUMENTS.split(text, maxsplit=1)
     found: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _documented(text: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(part for part in (head.strip(), rest_of_it) if part), found
 
 
-def marked(cls: type) -> list[str]:
+def tool_names(cls: type) -> list[str]:
     """The names of the tools, in the order in which they are written, bases first."""
     found: dict[str, None] = {}
     for base in reversed(cls.__mro__):

@@ -19,28 +19,23 @@ from typing import Final
 import httpx2
 import trio
 
-from conductor.remote.address import Address
-from conductor.remote.network import (
-    keep_alive,
-    network_errors,
-    open_stream,
-    what_the_os_says,
-)
-from conductor.remote.proxies import proxy_for, shown
-from conductor.remote.tls import client_context, what_tls_says
+from conductor.network.address import RemoteAddress
+from conductor.network.http_proxy import display_url, proxy_for
+from conductor.network.tcp import describe_os_error, keep_alive_options, network_errors, open_stream
+from conductor.network.tls import client_context, describe_tls_error
 
-__all__ = ["Clients"]
+__all__ = ["HttpClientPool"]
 
-_PATIENCE: Final = 2.0
+_PREFACE_TIMEOUT: Final = 2.0
 """Seconds for the answer to a preface of HTTP/2."""
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS: Final = 4
 
 
-class Clients:
+class HttpClientPool:
     """One client for what is short, `short`, and one for each stream that stays open."""
 
-    def __init__(self, address: Address, cookies: CookieJar, ping_timeout: float) -> None:
+    def __init__(self, address: RemoteAddress, cookies: CookieJar, ping_timeout: float) -> None:
         self._address = address
         self._cookies = cookies
         self._ping_timeout = ping_timeout
@@ -56,7 +51,7 @@ class Clients:
             if address.is_secure:
                 self._tls = client_context(address.tls)
             elif self._proxy is None:
-                self._http2_only = await _speaks_http2(address, self._ping_timeout)
+                self._http2_only = await _supports_http2(address, self._ping_timeout)
         self.short = self.new()
 
     def new(self) -> httpx2.AsyncClient:
@@ -69,7 +64,7 @@ class Clients:
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
             proxy=self._proxy,
             trust_env=False,
-            socket_options=keep_alive(self._ping_timeout),
+            socket_options=keep_alive_options(self._ping_timeout),
         )
         return httpx2.AsyncClient(
             transport=transport,
@@ -81,20 +76,20 @@ class Clients:
 
     def why(self, error: httpx2.HTTPError) -> str:
         """Why a request failed."""
-        proxy = "" if self._proxy is None else f"the proxy {shown(self._proxy)}"
+        proxy = "" if self._proxy is None else f"the proxy {display_url(self._proxy)}"
         if proxy and isinstance(error, httpx2.ConnectError):
-            return f"{proxy}: {_what_http_says(error)}"
+            return f"{proxy}: {_describe_http_error(error)}"
         if proxy and isinstance(error, httpx2.ProxyError):
             return f"{proxy} refused to connect ({error})"
-        return _what_http_says(error)
+        return _describe_http_error(error)
 
 
-def _what_http_says(error: httpx2.HTTPError) -> str:
+def _describe_http_error(error: httpx2.HTTPError) -> str:
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLError):
-            return what_tls_says(cause)
+            return describe_tls_error(cause)
         if isinstance(cause, OSError):
-            return what_the_os_says(cause)
+            return describe_os_error(cause)
     if isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError):
         return "it was cut"
     return str(error) or type(error).__name__
@@ -106,11 +101,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-async def _speaks_http2(address: Address, ping_timeout: float) -> bool:
+async def _supports_http2(address: RemoteAddress, ping_timeout: float) -> bool:
     stream = await open_stream(address, ping_timeout)
     answer = b""
     try:
-        with trio.move_on_after(_PATIENCE):
+        with trio.move_on_after(_PREFACE_TIMEOUT):
             await stream.send_all(_PREFACE)
             while len(answer) < 4 and (chunk := await stream.receive_some(64)):
                 answer += chunk

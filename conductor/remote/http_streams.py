@@ -22,45 +22,50 @@ import httpx2
 import trio
 
 from conductor.errors import ConnectionClosed
-from conductor.remote.carrying import RECEIVED
-from conductor.remote.http_requests import CONNECTION, SESSION, TRY_AGAIN, Requests
-from conductor.remote.letters import Sessions, read_letter
-from conductor.remote.link import RemoteLink
-from conductor.remote.network import nobody_listens
-from conductor.remote.numbering import Incoming, Numbered, OutOfStep
-from conductor.remote.sse import Event, EventReader, OverlongEvent
+from conductor.network.resumable_stream import RECEIVED_HEADER
+from conductor.network.sequence_numbers import NumberedFrame, ReceiveWindow, SequenceError
+from conductor.network.sse import EventDecoder, EventTooLarge, ServerSentEvent
+from conductor.network.tcp import is_connection_refused
+from conductor.remote.http_connection import (
+    CONNECTION_HEADER,
+    RETRY_STATUSES,
+    SESSION_HEADER,
+    ClientHttpConnection,
+)
+from conductor.remote.message_meta import SessionTracker, read_meta
+from conductor.remote.transport import RemoteTransport
 
-__all__ = ["IN_A_HEADER", "Streams"]
+__all__ = ["SessionStreams", "is_header_value"]
 
-IN_A_HEADER: Final = re.compile(r"[!-~]([ -~]*[!-~])?").fullmatch
+is_header_value: Final = re.compile(r"[!-~]([ -~]*[!-~])?").fullmatch
 """Whether HTTP lets the id of a session be in a header."""
-_LAST_EVENT: Final = "Last-Event-ID"
-_EVENTS: Final = "text/event-stream"
-_AT_ONCE: Final = 1.0
+_LAST_EVENT_HEADER: Final = "Last-Event-ID"
+_EVENT_STREAM_TYPE: Final = "text/event-stream"
+_MIN_STREAM_SECONDS: Final = 1.0
 """A stream that ends within so many seconds is not opened again."""
-_LATER: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 """Seconds until a stream is asked for again that the server cannot open yet."""
-_TAKEN: Final = 10
+_MAX_CONFLICTS: Final = 10
 """Times that a stream is asked for while the server says that it has a reader: the one before, of
 which it has not noticed yet that it was closed."""
-_CUT: Final = 0
+_NO_STATUS: Final = 0
 """In place of a status: there was none, or what followed was cut."""
 
 
 @attrs.define(eq=False)
-class Streams:
+class SessionStreams:
     """The streams of one connection, read in tasks of `nursery`."""
 
-    link: RemoteLink
-    requests: Requests
-    sessions: Sessions
+    transport: RemoteTransport
+    requests: ClientHttpConnection
+    sessions: SessionTracker
     nursery: trio.Nursery
-    _events: dict[str | None, Incoming] = attrs.field(factory=dict, init=False)
+    _events: dict[str | None, ReceiveWindow] = attrs.field(factory=dict, init=False)
     """What has come, by session."""
     _open: dict[str | None, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    """Sessions whose stream is open, or is being opened; what ends it."""
+    """SessionTracker whose stream is open, or is being opened; what ends it."""
     _unread: int = attrs.field(default=0, init=False)
-    """Streams whose messages wait for us."""
+    """SessionStreams whose messages wait for us."""
 
     def open(self, session: str | None) -> None:
         """Read this session's stream, or the connection's, if that is not done yet."""
@@ -71,12 +76,12 @@ class Streams:
     async def deliver(self, lines: list[bytes]) -> None:
         """Hand on messages of the server's; the sessions that they name have streams now."""
         for line in lines:
-            session = self.sessions.arrives(read_letter(line))
-            if session is not None and IN_A_HEADER(session):
+            session = self.sessions.record_received(read_meta(line))
+            if session is not None and is_header_value(session):
                 self.open(session)
         self._unread += 1
         try:
-            await self.link.lines.send(lines)
+            await self.transport.lines.send(lines)
         finally:
             self._unread -= 1
         for session in self.sessions.take_ended():
@@ -87,11 +92,11 @@ class Streams:
         half = ping_timeout / 2
         asked = trio.current_time()
         while True:
-            await trio.sleep_until(max(self.requests.heard, asked) + half)
+            await trio.sleep_until(max(self.requests.last_received, asked) + half)
             if (
                 self.requests.connection is None
                 or self._unread
-                or trio.current_time() < self.requests.heard + half
+                or trio.current_time() < self.requests.last_received + half
             ):
                 asked = trio.current_time()
                 continue
@@ -100,16 +105,16 @@ class Streams:
                 with trio.fail_after(half):
                     await self.requests.request("OPTIONS", {})
             except httpx2.HTTPError as exc:
-                if self.requests.is_ours:
+                if self.requests.is_conductor:
                     self.requests.cut(self.nursery)
                     continue
                 self.requests.fail(exc)
                 return
             except trio.TooSlowError:
-                if self.requests.is_ours:
+                if self.requests.is_conductor:
                     self.requests.cut(self.nursery)
                     continue
-                self.link.lost(f"it did not answer within {ping_timeout:g} s (ping_timeout)")
+                self.transport.lost(f"it did not answer within {ping_timeout:g} s (ping_timeout)")
                 return
 
     def _close(self, session: str) -> None:
@@ -130,7 +135,7 @@ class Streams:
         taken = 0
         while True:
             began = trio.current_time()
-            status, later = _CUT, False
+            status, later = _NO_STATUS, False
             error: httpx2.HTTPError = httpx2.ReadTimeout("it did not answer")
             try:
                 with self.requests.attempt():
@@ -138,12 +143,12 @@ class Streams:
                         status, later = await self._read(client, session)
             except httpx2.HTTPError as exc:
                 error = exc
-            except OutOfStep as exc:
-                self.link.lost(f"it cannot be resumed: {exc}")
+            except SequenceError as exc:
+                self.transport.lost(f"it cannot be resumed: {exc}")
                 return
-            except OverlongEvent:
-                limit = self.link.max_message_bytes
-                self.link.lost(f"it sent a message of more than {limit} bytes")
+            except EventTooLarge:
+                limit = self.transport.max_message_bytes
+                self.transport.lost(f"it sent a message of more than {limit} bytes")
                 return
             except ConnectionClosed:
                 return
@@ -151,67 +156,67 @@ class Streams:
                 return
             if session is not None and status == 200 and self.sessions.may_end(session):
                 return
-            if session is not None and status == 409 and (taken := taken + 1) <= _TAKEN:
-                await trio.sleep(_LATER)
+            if session is not None and status == 409 and (taken := taken + 1) <= _MAX_CONFLICTS:
+                await trio.sleep(_RETRY_SECONDS)
                 continue
             if session is not None and status == 429 and later:
-                await trio.sleep(_LATER)
+                await trio.sleep(_RETRY_SECONDS)
                 continue
-            if session is not None and status == 429 and self.requests.is_ours:
+            if session is not None and status == 429 and self.requests.is_conductor:
                 await trio.sleep_forever()  # everything is told on the connection's stream
-            may_go_on = self.requests.is_ours and status in TRY_AGAIN | {200, _CUT}
-            nobody = status == _CUT and nobody_listens(error)
-            if may_go_on and await self.requests.persevering.try_again(nobody=nobody):
+            may_go_on = self.requests.is_conductor and status in RETRY_STATUSES | {200, _NO_STATUS}
+            refused = status == _NO_STATUS and is_connection_refused(error)
+            if may_go_on and await self.requests.backoff.wait_to_retry(refused=refused):
                 continue
-            if status == _CUT:
+            if status == _NO_STATUS:
                 self.requests.fail(error)
                 return
-            if status != 200 or trio.current_time() - began < _AT_ONCE:
+            if status != 200 or trio.current_time() - began < _MIN_STREAM_SECONDS:
                 why = "ended" if status == 200 else f"was refused: {status}"
-                self.link.lost(f"its stream of events {why}")
+                self.transport.lost(f"its stream of events {why}")
                 return
 
     async def _read(self, client: httpx2.AsyncClient, session: str | None) -> tuple[int, bool]:
         """The status that a stream was answered with, and whether it may be opened later."""
         assert self.requests.connection is not None
         headers = {
-            "Accept": _EVENTS,
+            "Accept": _EVENT_STREAM_TYPE,
             "Cache-Control": "no-store",
-            CONNECTION: self.requests.connection,
+            CONNECTION_HEADER: self.requests.connection,
         }
         if session is not None:
-            headers[SESSION] = session
-        if self.requests.is_ours:
+            headers[SESSION_HEADER] = session
+        if self.requests.is_conductor:
             known = self._events.get(session)
-            headers[_LAST_EVENT] = "0" if known is None else str(known.taken)
-            await self.link.lines.send(())  # what was cut short
-        reader = EventReader(self.link.max_message_bytes)
+            headers[_LAST_EVENT_HEADER] = "0" if known is None else str(known.taken)
+            await self.transport.lines.send(())  # what was cut short
+        reader = EventDecoder(self.transport.max_message_bytes)
         async with client.stream(
             "GET", self.requests.address.url, headers=headers, extensions=self.requests.extensions
         ) as response:
-            self.requests.heard = trio.current_time()
+            self.requests.last_received = trio.current_time()
             if response.status_code != 200:
                 return response.status_code, "retry-after" in response.headers
-            self.requests.persevering.reached()
+            self.requests.backoff.reset()
             async with aclosing(response.aiter_bytes()) as chunks:
                 async for chunk in chunks:
-                    self.requests.heard = trio.current_time()
-                    lines = self._taken_from(reader.feed(chunk), session)
+                    self.requests.last_received = trio.current_time()
+                    lines = self._new_messages(reader.feed(chunk), session)
                     if lines:
                         await self.deliver(lines)
                         await trio.lowlevel.checkpoint_if_cancelled()  # it may have ended this
         return 200, False
 
-    def _taken_from(self, events: list[Event], session: str | None) -> list[bytes]:
+    def _new_messages(self, events: list[ServerSentEvent], session: str | None) -> list[bytes]:
         """The messages that are new, and what is to be said about them to a server of ours."""
-        if not self.requests.is_ours:
+        if not self.requests.is_conductor:
             return [event.data for event in events if event.data]
         if not events:
             return []
-        numbered, now = [_numbered(event) for event in events], trio.current_time()
+        numbered, now = [_numbered_frame(event) for event in events], trio.current_time()
         # A session may be set up again whose numbers the server remembers, and we do not.
         first = 1 if session is None else numbered[0].number
-        incoming = self._events.setdefault(session, Incoming(taken=first - 1))
+        incoming = self._events.setdefault(session, ReceiveWindow(taken=first - 1))
         lines = []
         for event in numbered:
             incoming.put(event)
@@ -222,17 +227,19 @@ class Streams:
         return lines
 
     async def _acknowledge(self, session: str | None, number: int) -> None:
-        headers = {} if session is None else {SESSION: session}
+        headers = {} if session is None else {SESSION_HEADER: session}
         with self.requests.attempt(), suppress(httpx2.HTTPError):  # the next one says it, too
-            await self.requests.request("POST", {**headers, RECEIVED: str(number)}, b"")
+            await self.requests.request("POST", {**headers, RECEIVED_HEADER: str(number)}, b"")
 
     async def _acknowledge_all(self, session: str, number: int) -> None:
         """So that the server can forget what it has kept for a session that is closed."""
         with suppress(httpx2.HTTPError):
-            await self.requests.persist("POST", {SESSION: session, RECEIVED: str(number)}, b"")
+            await self.requests.request_with_retry(
+                "POST", {SESSION_HEADER: session, RECEIVED_HEADER: str(number)}, b""
+            )
 
 
-def _numbered(event: Event) -> Numbered:
+def _numbered_frame(event: ServerSentEvent) -> NumberedFrame:
     if event.id is None or not event.id.isdecimal():
-        raise OutOfStep("an event has no number")
-    return Numbered(int(event.id), event.data)
+        raise SequenceError("an event has no number")
+    return NumberedFrame(int(event.id), event.data)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["ssh_argv"]
 
-_NOT_TAKEN = "the ssh server does not take the variable $n (AcceptEnv in its sshd_config)"
+_VARIABLE_REFUSED = "the ssh server does not take the variable $n (AcceptEnv in its sshd_config)"
 
 
 def ssh_argv(
@@ -47,7 +47,7 @@ def _remote_command(command: Sequence[str], names: Sequence[str], cwd: str | Non
         return run
     steps = []
     if names:
-        complaint = f'{{ echo "{_NOT_TAKEN}" >&2; exit 78; }}'
+        complaint = f'{{ echo "{_VARIABLE_REFUSED}" >&2; exit 78; }}'
         found = f'printenv "$n" >/dev/null || {complaint}'
         steps.append(f"for n in {shlex.join(names)}; do {found}; done")
     if cwd is not None:

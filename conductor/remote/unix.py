@@ -8,51 +8,51 @@ from __future__ import annotations
 import trio
 
 from conductor.errors import ConnectionClosed
-from conductor.remote.link import RemoteLink
-from conductor.remote.network import Unreachable, what_the_os_says
-from conductor.transport.base import CHUNK
+from conductor.network.tcp import Unreachable, describe_os_error
+from conductor.remote.transport import RemoteTransport
+from conductor.transport.base import CHUNK_SIZE
 
-__all__ = ["carry"]
+__all__ = ["run_transport"]
 
 
-async def carry(link: RemoteLink) -> None:
-    """Be the connection with the socket at the path `link.where`."""
+async def run_transport(transport: RemoteTransport) -> None:
+    """Be the connection with the socket at the path `transport.location`."""
     try:
-        stream = await trio.open_unix_socket(link.where)
+        stream = await trio.open_unix_socket(transport.location)
     except OSError as exc:
-        reason = what_the_os_says(exc)
-        raise Unreachable(f"could not be reached at {link.where}: {reason}") from exc
-    link.reached = True
+        reason = describe_os_error(exc)
+        raise Unreachable(f"could not be reached at {transport.location}: {reason}") from exc
+    transport.reached = True
     async with stream, trio.open_nursery() as nursery:
-        nursery.start_soon(_send, link, stream)
-        await _receive(link, stream)
+        nursery.start_soon(_send, transport, stream)
+        await _receive(transport, stream)
         nursery.cancel_scope.cancel()
 
 
-async def _receive(link: RemoteLink, stream: trio.SocketStream) -> None:
+async def _receive(transport: RemoteTransport, stream: trio.SocketStream) -> None:
     try:
-        while chunk := await stream.receive_some(CHUNK):
-            await _put(link, chunk)
+        while chunk := await stream.receive_some(CHUNK_SIZE):
+            await _write(transport, chunk)
     except trio.BrokenResourceError:
-        link.lost("it was cut")
+        transport.lost("it was cut")
         return
     except ConnectionClosed:
         return
-    link.end(f"closed the connection at {link.where}")
+    transport.end(f"closed the connection at {transport.location}")
 
 
-async def _put(link: RemoteLink, chunk: bytes) -> None:
+async def _write(transport: RemoteTransport, chunk: bytes) -> None:
     rest = memoryview(chunk)
     while rest:
-        written = link.network.write_now((rest,))
+        written = transport.network.write_now((rest,))
         rest = rest[written:]
         if rest:
-            await link.network.wait_writable()
+            await transport.network.wait_writable()
 
 
-async def _send(link: RemoteLink, stream: trio.SocketStream) -> None:
+async def _send(transport: RemoteTransport, stream: trio.SocketStream) -> None:
     try:
-        while chunk := await link.network.receive():
+        while chunk := await transport.network.receive():
             await stream.send_all(chunk)
         await stream.send_eof()
     except trio.BrokenResourceError:

@@ -1,228 +1,62 @@
-"""A WebSocket to a server: opened, watched, and closed with a word.
-
-A peer that is silent is asked by a ping whether it is there, and counts as gone when it does not
-answer in time: a connection that is cut without a word would be waited for for ever. The time does
-not run while we leave the socket unread, or cannot write: then nobody can answer.
+"""Carries a component's messages over a WebSocket: one message per text frame, both ways; with a
+server of ours, numbered, so that a connection which is cut goes on with another one (`resuming`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from http.cookiejar import CookieJar
-from typing import Final, TypeVar
 
-import attrs
 import trio
-import trio_websocket
 
-from conductor.remote.address import Address
-from conductor.remote.carrying import MORE
-from conductor.remote.cookies import cookies_for, keep_cookies
-from conductor.remote.network import Unreachable, open_stream
-from conductor.remote.parting import Parting
-from conductor.remote.refusals import refusal
-from conductor.remote.socket import Socket, SocketClosed
+from conductor.errors import ConnectionClosed
+from conductor.network.address import RemoteAddress
+from conductor.network.tcp import warn_about_plaintext_credentials
+from conductor.network.websocket import WebSocket, WebSocketClosed
+from conductor.remote.resume_client import RESUME_OFFER, ResumeTerms, relay_resumable
+from conductor.remote.transport import RemoteTransport
+from conductor.remote.websocket_connection import open_websocket, send_pings
 
-__all__ = ["WebSocket", "keep_asking", "open_socket"]
-
-_RECEIVE: Final = 65536
-_ABNORMAL: Final = 1006
-_GOODBYE: Final = 2.0
-"""Seconds that the peer has to answer our goodbye."""
+__all__ = ["relay_messages", "run_transport"]
 
 
-async def keep_asking(socket: WebSocket, ping_timeout: float) -> None:
-    """Ask whether the peer is there whenever it was silent for half of the time."""
-    half = ping_timeout / 2
-    asked = 0.0
-    while True:
-        await trio.sleep_until(max(socket.heard, asked) + half)
-        if (asked := trio.current_time()) < socket.heard + half:
-            continue
+async def run_transport(
+    transport: RemoteTransport, address: RemoteAddress, cookies: CookieJar, ping_timeout: float
+) -> None:
+    """Be the connection with the WebSocket at this address."""
+    warn_about_plaintext_credentials(address)
+    limit = transport.max_message_bytes
+    connect = partial(open_websocket, address, cookies, ping_timeout, limit)
+    async with connect(RESUME_OFFER) as socket:
+        transport.reached = True
+        terms = ResumeTerms.from_headers(socket.headers)
+        if terms is not None:
+            await relay_resumable(socket, terms, transport, connect, ping_timeout)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_pings, socket, ping_timeout)
+            await relay_messages(socket, transport)
+            nursery.cancel_scope.cancel()
+        transport.end(socket.end_reason(transport.location))
+
+
+async def relay_messages(socket: WebSocket, transport: RemoteTransport) -> None:
+    """Move messages both ways until the socket is closed."""
+
+    async def send() -> None:
         try:
-            await socket.ping(half)
-        except SocketClosed:
+            while lines := await transport.lines.receive():
+                for line in lines:
+                    await socket.send(line.decode(errors="replace"))
+            await socket.close()
+        except WebSocketClosed:
             return  # whoever receives knows
 
-
-@asynccontextmanager
-async def open_socket(
-    address: Address,
-    cookies: CookieJar,
-    ping_timeout: float,
-    max_message_bytes: int,
-    more_headers: tuple[tuple[str, str], ...] = (),
-) -> AsyncIterator[WebSocket]:
-    """A WebSocket that is open, and is cut at the end. Raises `Unreachable`."""
-    headers = [*address.headers.items(), *more_headers]
-    if (cookie := cookies_for(address, cookies)) is not None:
-        headers.append(("Cookie", cookie))
-    stream = _Watched(await open_stream(address, ping_timeout))
-    parting = Parting(stream)
-    try:
-        async with trio.open_nursery() as nursery:
-            with stream.at_end:
-                connection = await trio_websocket.wrap_client_stream(
-                    nursery,
-                    parting,  # type: ignore[arg-type]  # any stream will do
-                    address.authority,
-                    address.target,
-                    extra_headers=[(name.encode(), value.encode()) for name, value in headers],
-                    message_queue_size=1,
-                    max_message_size=max_message_bytes + MORE,
-                    receive_buffer_size=_RECEIVE,
-                )
-            if stream.at_end.cancelled_caught:
-                hint = "" if address.is_secure else "; does it want wss://?"
-                raise Unreachable(f"did not answer at {address.shown} as a WebSocket{hint}")
-            keep_cookies(address, connection.handshake_headers, cookies)
-            parting.connection = connection
-            yield WebSocket(connection, stream, parting)
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if (rejected := _find(group, trio_websocket.ConnectionRejected)) is not None:
-            status, body = rejected.status_code, bytes(rejected.body or b"")
-            raise Unreachable(refusal(address, status, body), status) from None
-        if (unreachable := _find(group, Unreachable)) is not None:
-            raise unreachable from None
-        raise
-    finally:
-        await trio.aclose_forcefully(stream)
-
-
-@attrs.define(eq=False)
-class _Watched(trio.abc.Stream):
-    """A stream that tells when something was last received, and cancels whoever waits for more than
-    will come: trio-websocket waits for the answer to its handshake even when there is none."""
-
-    _stream: trio.abc.Stream
-    heard: float = attrs.field(factory=trio.current_time, init=False)
-    moved: float = attrs.field(factory=trio.current_time, init=False)
-    """When something was last sent."""
-    at_end: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        view = memoryview(data)
-        for start in range(0, len(view), _RECEIVE):
-            await self._stream.send_all(view[start : start + _RECEIVE])
-            self.moved = trio.current_time()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        data: bytes | bytearray = b""
-        try:
-            data = await self._stream.receive_some(max_bytes)
-        finally:
-            self.heard = trio.current_time()
-            if not data:
-                self.at_end.cancel()
-        return data
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-@attrs.define(eq=False)
-class WebSocket(Socket):
-    """The client's end of a WebSocket."""
-
-    _connection: trio_websocket.WebSocketConnection
-    _stream: _Watched
-    _parting: Parting
-    closed: SocketClosed | None = attrs.field(default=None, init=False)
-    """How it was closed, once it is."""
-    always_read: bool = attrs.field(default=False, init=False)
-    """Whether the peer reads whatever it is sent, so that what does not move is lost."""
-    _is_read: bool = attrs.field(default=False, init=False)
-    _sending: int = attrs.field(default=0, init=False)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Of the server's answer, in lower case."""
-        pairs = self._connection.handshake_headers
-        return {name.decode().lower(): value.decode("latin-1") for name, value in pairs}
-
-    @property
-    def heard(self) -> float:
-        """When the peer last gave a sign of life."""
-        return self._stream.heard
-
-    async def receive(self) -> str | None:
-        self._is_read = True
-        try:
-            while not isinstance(message := await self._connection.get_message(), str):
-                pass
-        except trio_websocket.ConnectionClosed:
-            await self._parting.say_last_words()
-            self._has_closed()
-            return None
-        finally:
-            self._is_read = False
-        return message
-
-    async def send(self, text: str) -> None:
-        self._sending += 1
-        try:
-            await self._connection.send_message(text)
-        except trio_websocket.ConnectionClosed:
-            raise self._has_closed() from None
-        finally:
-            self._sending -= 1
-
-    async def ping(self, deadline: float) -> None:
-        asked = trio.current_time()
-        with trio.move_on_after(deadline):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        while (text := await socket.receive()) is not None:
             try:
-                await self._connection.ping()
-                return
-            except trio_websocket.ConnectionClosed:
-                raise self._has_closed() from None
-        moved = self._stream.moved > asked
-        if (self._sending and (moved or not self.always_read)) or not self._is_read:
-            return
-        if self.heard > asked:
-            return  # it may well have answered
-        self.closed = SocketClosed(_ABNORMAL, f"it did not answer a ping within {deadline:g} s")
-        await self.cut()
-        raise self.closed
-
-    async def close(self, code: int = 1000, reason: str = "") -> None:
-        with trio.move_on_after(_GOODBYE):
-            await self._connection.aclose(code, reason or None)
-
-    async def cut(self) -> None:
-        """Give it up, without a word."""
-        await trio.aclose_forcefully(self._stream)
-
-    def how_it_ended(self, where: str) -> str:
-        """For people."""
-        closed = self.closed
-        if closed is None or closed.code in (1000, 1005):
-            return f"closed its connection at {where}"
-        if closed.code == _ABNORMAL:
-            return f"lost its connection to {where}: {closed.reason or 'it was cut'}"
-        reason = f", {closed.reason}" if closed.reason else ""
-        if self._parting.fault is not None:
-            return f"broke the rules of WebSocket at {where} ({closed.code}{reason})"
-        return f"closed its connection at {where} ({closed.code}{reason})"
-
-    def _has_closed(self) -> SocketClosed:
-        if self.closed is None:
-            closed = self._connection.closed
-            code = _ABNORMAL if closed is None else closed.code
-            self.closed = SocketClosed(code, None if closed is None else closed.reason)
-        return self.closed
-
-
-_Exc = TypeVar("_Exc", bound=BaseException)
-
-
-def _find(group: BaseExceptionGroup[BaseException], kind: type[_Exc]) -> _Exc | None:
-    for exc in group.exceptions:
-        found = _find(exc, kind) if isinstance(exc, BaseExceptionGroup) else exc
-        if isinstance(found, kind):
-            return found
-    return None
+                await transport.lines.send([text.encode()])
+            except ConnectionClosed:
+                break
+        nursery.cancel_scope.cancel()

@@ -13,44 +13,51 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from conductor.frames import UNUSUAL, members
-from conductor.messages import Payload
+from conductor.jsonrpc.codec import DECODE_ERRORS, members
+from conductor.jsonrpc.messages import Payload
 
-__all__ = ["bridged", "has_acp", "protocol_version", "resumes", "with_acp"]
+__all__ = [
+    "has_mcp_over_acp",
+    "protocol_version",
+    "supports_resume",
+    "with_bridgeable_mcp_over_acp",
+    "with_mcp_over_acp",
+]
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
 _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def with_acp(result: bytes) -> bytes:
+def with_mcp_over_acp(result: bytes) -> bytes:
     """The answer with the capability; unchanged where it has it or is no initialize answer."""
     members = _members(result)
-    if members is None or has_acp(result):
+    if members is None or has_mcp_over_acp(result):
         return result
-    path, value = _form(members)
+    path, value = _capability_path(members)
     return _set(result, path, value)
 
 
-def bridged(result: bytes) -> bytes:
-    """`with_acp`, for an agent that takes servers of some kind that one over ACP can become.
+def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
+    """`with_mcp_over_acp`, for an agent that takes servers of some kind that one over ACP can
+    become.
 
     Every agent of version 1 takes stdio servers; one of version 2 says what it takes.
     """
     if protocol_version(result) == 1:
-        return with_acp(result)
+        return with_mcp_over_acp(result)
     for kind in ("stdio", "http"):
         if _has(result, ("capabilities", "session", "mcp", kind)):
-            return with_acp(result)
+            return with_mcp_over_acp(result)
     return result
 
 
-def has_acp(result: bytes) -> bool:
+def has_mcp_over_acp(result: bytes) -> bool:
     """Whether the answer says that MCP servers over ACP are welcome."""
     members = _members(result)
     if members is None:
         return False
-    return _has(result, _form(members)[0])
+    return _has(result, _capability_path(members)[0])
 
 
 def _has(result: bytes, path: tuple[str, ...]) -> bool:
@@ -63,7 +70,7 @@ def _has(result: bytes, path: tuple[str, ...]) -> bool:
     return value not in (b"false", b"null")
 
 
-def resumes(result: bytes) -> bool:
+def supports_resume(result: bytes) -> bool:
     """Whether the agent has `session/resume`; every agent of version 2 has."""
     if protocol_version(result) == 2:
         return True
@@ -75,7 +82,7 @@ def protocol_version(result: Payload) -> int:
     return 2 if bytes((_members(bytes(result)) or {}).get("protocolVersion", b"1")) == b"2" else 1
 
 
-def _form(members: dict[str, Raw]) -> tuple[tuple[str, ...], bytes]:
+def _capability_path(members: dict[str, Raw]) -> tuple[tuple[str, ...], bytes]:
     return _V2 if bytes(members.get("protocolVersion", b"1")) == b"2" else _V1
 
 
@@ -93,7 +100,7 @@ def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
 def _members(value: bytes) -> dict[str, Raw] | None:
     try:
         return _decode_members(value)
-    except UNUSUAL:
+    except DECODE_ERRORS:
         try:
             # With lone surrogates, which msgspec refuses.
             return {name: Raw(member) for name, member in members(value).items()}

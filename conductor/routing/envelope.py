@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.frames import UNUSUAL, freed, members
-from conductor.messages import (
+from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy, members
+from conductor.jsonrpc.messages import (
     INVALID_PARAMS,
     Payload,
     Pieces,
@@ -26,11 +26,11 @@ from conductor.messages import (
 
 __all__ = [
     "DIALECTS",
-    "ENVELOPES",
-    "INITS",
+    "ENVELOPE_METHODS",
+    "INIT_METHODS",
     "Dialect",
-    "Inner",
-    "notification_frame",
+    "EnvelopedMessage",
+    "notification_affixes",
     "unwrap",
     "wrap_notification",
     "wrap_request",
@@ -41,8 +41,14 @@ Dialect = Literal["proxy", "_proxy"]
 DIALECTS: Final[tuple[Dialect, Dialect]] = ("proxy", "_proxy")
 """In the order in which they are tried."""
 
-INITS: Final[dict[str, Dialect]] = {"proxy/initialize": "proxy", "_proxy/initialize": "_proxy"}
-ENVELOPES: Final[dict[str, Dialect]] = {"proxy/successor": "proxy", "_proxy/successor": "_proxy"}
+INIT_METHODS: Final[dict[str, Dialect]] = {
+    "proxy/initialize": "proxy",
+    "_proxy/initialize": "_proxy",
+}
+ENVELOPE_METHODS: Final[dict[str, Dialect]] = {
+    "proxy/successor": "proxy",
+    "_proxy/successor": "_proxy",
+}
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -50,11 +56,11 @@ class _Envelope(msgspec.Struct, gc=False):
     params: Raw | UnsetType = UNSET
 
 
-_frames: dict[tuple[Dialect | None, str], tuple[bytes, bytes]] = {}
+_affixes: dict[tuple[Dialect | None, str], tuple[bytes, bytes]] = {}
 _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
-class Inner(msgspec.Struct, frozen=True):
+class EnvelopedMessage(msgspec.Struct, frozen=True):
     """The message inside an envelope. Its own `_meta` is in its params; the envelope's is hop-local
     and ends here (newest schema)."""
 
@@ -62,7 +68,7 @@ class Inner(msgspec.Struct, frozen=True):
     params: Payload | None
 
 
-def unwrap(params: Payload | None) -> Inner:
+def unwrap(params: Payload | None) -> EnvelopedMessage:
     """The message in the params of a `proxy/successor`.
 
     Absent and null inner params are the same. Raises `RequestError` (-32602) for anything that is
@@ -70,20 +76,20 @@ def unwrap(params: Payload | None) -> Inner:
     """
     try:
         envelope = _decode(params if params is not None else b"null")
-    except UNUSUAL as exc:
+    except DECODE_ERRORS as exc:
         envelope_or_none = _with_surrogates(params)
         if envelope_or_none is None:
             raise RequestError(INVALID_PARAMS, "Invalid params", {"error": str(exc)}) from None
         envelope = envelope_or_none
     inner = envelope.params
     if inner is UNSET:
-        return Inner(envelope.method, None)
+        return EnvelopedMessage(envelope.method, None)
     first = memoryview(inner)[0]
     if first in b"{[":
         assert params is not None
-        return Inner(envelope.method, freed(inner, len(params)))
+        return EnvelopedMessage(envelope.method, detached_copy(inner, len(params)))
     if bytes(inner) == b"null":
-        return Inner(envelope.method, None)
+        return EnvelopedMessage(envelope.method, None)
     problem = "JSON-RPC params must be an object or array"
     raise RequestError(INVALID_PARAMS, "Invalid params", {"error": problem})
 
@@ -108,15 +114,15 @@ def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None)
     return (head, params if params is not None else b"null", b"}}\n")
 
 
-def notification_frame(dialect: Dialect | None, method: str) -> tuple[bytes, bytes]:
+def notification_affixes(dialect: Dialect | None, method: str) -> tuple[bytes, bytes]:
     """What stands before and after the params of a notification, in an envelope if in a dialect."""
-    head, tail = _frames.get((dialect, method), (b"", b""))
+    head, tail = _affixes.get((dialect, method), (b"", b""))
     if not head:
         marked = notification_pieces if dialect is None else partial(wrap_notification, dialect)
         head, _, tail = b"".join(marked(method, b"\0")).partition(b"\0")
-        if len(_frames) > 1000:
-            _frames.clear()
-        _frames[dialect, method] = head, tail
+        if len(_affixes) > 1000:
+            _affixes.clear()
+        _affixes[dialect, method] = head, tail
     return head, tail
 
 

@@ -24,23 +24,23 @@ from typing import Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.messages import INVALID_REQUEST, METHOD_NOT_FOUND
+from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND
 from conductor.routing.envelope import DIALECTS, Dialect
 
 __all__ = [
     "AnsweredAlone",
-    "Ask",
-    "Closed",
-    "Echoed",
-    "Fail",
+    "AnsweredWithError",
+    "ClosedEarly",
+    "EchoedToPredecessor",
+    "EchoedToSuccessor",
+    "FailStart",
     "Handshake",
-    "Pass",
-    "Refused",
-    "SentBack",
+    "PassAnswerOn",
+    "SendInit",
 ]
 
 
-class Refused(msgspec.Struct, frozen=True):
+class AnsweredWithError(msgspec.Struct, frozen=True):
     """The component answered its init with an error."""
 
     code: int
@@ -48,7 +48,7 @@ class Refused(msgspec.Struct, frozen=True):
     """Message and data of the error, for what they mention."""
 
 
-class Echoed(msgspec.Struct, frozen=True):
+class EchoedToSuccessor(msgspec.Struct, frozen=True):
     """The component sent our init to its successor: it did not know the name."""
 
 
@@ -56,31 +56,33 @@ class AnsweredAlone(msgspec.Struct, frozen=True):
     """The component answered with a result, but never initialised its successor."""
 
 
-class SentBack(msgspec.Struct, frozen=True):
+class EchoedToPredecessor(msgspec.Struct, frozen=True):
     """The component sent an init to its predecessor, outside of an envelope."""
 
     method: str
 
 
-class Closed(msgspec.Struct, frozen=True):
+class ClosedEarly(msgspec.Struct, frozen=True):
     """The component ended, or closed its output, before it answered."""
 
 
-Event: TypeAlias = Refused | Echoed | AnsweredAlone | SentBack | Closed
+Reaction: TypeAlias = (
+    AnsweredWithError | EchoedToSuccessor | AnsweredAlone | EchoedToPredecessor | ClosedEarly
+)
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """Send the init in this dialect; `anew` means to a freshly started process."""
+class SendInit(msgspec.Struct, frozen=True):
+    """Send the init in this dialect; `in_new_process` means to a freshly started process."""
 
     dialect: Dialect
-    anew: bool = False
+    in_new_process: bool = False
 
 
-class Pass(msgspec.Struct, frozen=True):
+class PassAnswerOn(msgspec.Struct, frozen=True):
     """What came is the component's real answer."""
 
 
-class Fail(msgspec.Struct, frozen=True):
+class FailStart(msgspec.Struct, frozen=True):
     """It cannot be initialised; the reason is for people."""
 
     reason: str
@@ -96,12 +98,12 @@ class Handshake:
 
     role: Literal["proxy", "agent"]
     dialect: Dialect | None = None
-    _left: list[Dialect] = attrs.field(init=False)
+    _untried: list[Dialect] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        given: Sequence[Dialect] = DIALECTS if self.dialect is None else (self.dialect,)
-        self._left = list(given if self.role == "proxy" else ())
-        self.dialect = self._left.pop(0) if self._left else None
+        dialects: Sequence[Dialect] = DIALECTS if self.dialect is None else (self.dialect,)
+        self._untried = list(dialects if self.role == "proxy" else ())
+        self.dialect = self._untried.pop(0) if self._untried else None
 
     @property
     def method(self) -> str:
@@ -111,38 +113,42 @@ class Handshake:
     @property
     def may_retry(self) -> bool:
         """Whether there is another dialect to try."""
-        return bool(self._left)
+        return bool(self._untried)
 
-    def after(self, event: Event) -> Ask | Pass | Fail:
+    def after(self, event: Reaction) -> SendInit | PassAnswerOn | FailStart:
         """What to do about a reaction."""
         match event:
-            case Echoed():
+            case EchoedToSuccessor():
                 return self._next(
-                    anew=False,
-                    otherwise=Fail(
+                    in_new_process=False,
+                    otherwise=FailStart(
                         f"it sent its own initialization on to its successor: it does not know "
                         f"`{self.method}`"
                     ),
                 )
-            case Refused(code=code, text=text):
+            case AnsweredWithError(code=code, text=text):
                 if code == METHOD_NOT_FOUND:
-                    return self._next(anew=False, otherwise=Fail(self._unknown(text)))
+                    return self._next(
+                        in_new_process=False, otherwise=FailStart(self._unknown(text))
+                    )
                 if code == INVALID_REQUEST and "version" not in text:
-                    return self._next(anew=True, otherwise=Fail(self._unknown(text)))
-                return Pass()
+                    return self._next(in_new_process=True, otherwise=FailStart(self._unknown(text)))
+                return PassAnswerOn()
             case AnsweredAlone():
-                return Fail(
+                return FailStart(
                     f"it answered `{self.method}` without having initialized its successor: is it "
                     "an agent rather than a proxy?"
                 )
-            case SentBack(method=method):
+            case EchoedToPredecessor(method=method):
                 what = "what it was sent" if method == self.method else f"`{method}`"
-                return Fail(
+                return FailStart(
                     f"it sent {what} back instead of answering `{self.method}`: is it a program "
                     "that speaks ACP?"
                 )
-            case Closed():
-                return self._next(anew=True, otherwise=Fail("it ended during initialization"))
+            case ClosedEarly():
+                return self._next(
+                    in_new_process=True, otherwise=FailStart("it ended during initialization")
+                )
 
     def _unknown(self, text: str) -> str:
         """For people: it does not take the init in any dialect; `text` is what it says."""
@@ -152,8 +158,10 @@ class Handshake:
             hint = "is it an agent rather than a proxy?"
         return f"it does not take `{self.method}`: {hint} It says: {text}"
 
-    def _next(self, *, anew: bool, otherwise: Pass | Fail) -> Ask | Pass | Fail:
-        if self.role == "agent" or not self._left:
+    def _next(
+        self, *, in_new_process: bool, otherwise: PassAnswerOn | FailStart
+    ) -> SendInit | PassAnswerOn | FailStart:
+        if self.role == "agent" or not self._untried:
             return otherwise
-        self.dialect = self._left.pop(0)
-        return Ask(self.dialect, anew=anew)
+        self.dialect = self._untried.pop(0)
+        return SendInit(self.dialect, in_new_process=in_new_process)

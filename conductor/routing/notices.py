@@ -12,23 +12,23 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
-from conductor.frames import UNUSUAL
-from conductor.messages import Payload, encode_told, shortened
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.messages import Payload, encode_lossy, truncate
 
 __all__ = ["Notices", "Severity"]
 
 Severity: TypeAlias = Literal["info", "warning", "error"]
-_SENDER: Final = "[acp-conductor]"
+_PREFIX: Final = "[acp-conductor]"
 _MAX_CHARS: Final = 4_000
 """Of a title and of a detail: an exception's text may have any length."""
 
 
-class _Session(msgspec.Struct):
+class _SessionCapabilities(msgspec.Struct):
     notices: dict[str, Any] | None = None
 
 
 class _Capabilities(msgspec.Struct):
-    session: _Session | None = None
+    session: _SessionCapabilities | None = None
 
 
 class _Initialize(msgspec.Struct):
@@ -47,32 +47,32 @@ class Notices:
     @classmethod
     def of(cls, initialize: Payload | None, version: int) -> Notices:
         """For a client that sent these params with `initialize`; `version` was negotiated."""
-        return cls(as_notice=version == 2 or _presents_notices(initialize))
+        return cls(as_notice=version == 2 or _supports_notices(initialize))
 
     def params(
         self, session: str, title: str, detail: str | None = None, severity: Severity = "warning"
     ) -> bytes:
         """The params of the `session/update`. `title` must make sense alone; `detail` is more
         about it, or what to do."""
-        title = shortened(title, _MAX_CHARS)
-        detail = shortened(detail or "", _MAX_CHARS)
+        title = truncate(title, _MAX_CHARS)
+        detail = truncate(detail or "", _MAX_CHARS)
         update: dict[str, Any]
         if self.as_notice:
             update = {"sessionUpdate": "notice", "severity": severity}
-            update["title"] = f"{_SENDER} {title}"
+            update["title"] = f"{_PREFIX} {title}"
             if detail:
                 update["description"] = detail
         else:
             text = "; ".join(filter(None, (title, detail)))
-            content = {"type": "text", "text": f"{_SENDER} {text}\n"}
+            content = {"type": "text", "text": f"{_PREFIX} {text}\n"}
             update = {"sessionUpdate": "agent_message_chunk", "content": content}
-        return encode_told({"sessionId": session, "update": update})
+        return encode_lossy({"sessionId": session, "update": update})
 
 
-def _presents_notices(initialize: Payload | None) -> bool:
+def _supports_notices(initialize: Payload | None) -> bool:
     try:
         capabilities = _decode(initialize or b"{}").clientCapabilities
-    except UNUSUAL:
+    except DECODE_ERRORS:
         return False
     session = capabilities.session if capabilities is not None else None
     return session is not None and session.notices is not None

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from conductor.routing.restarting import from_members, members_of
+from conductor.routing.restart_marker import join_members, params_members
 
 __all__ = ["SERVER_NAMES", "declared_server_names", "with_server_names"]
 
@@ -46,10 +46,10 @@ def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
     if not names or not result.startswith((b"{", b"null")):
         return result
     try:
-        found = members_of(result)
-        meta = members_of(bytes(found.get("_meta", b"{}")))
+        found = params_members(result)
+        meta = params_members(bytes(found.get("_meta", b"{}")))
     except RecursionError:
         return result
     meta[SERVER_NAMES] = json.dumps(dict(names)).encode()
-    found["_meta"] = from_members(meta)
-    return from_members(found)
+    found["_meta"] = join_members(meta)
+    return join_members(found)

@@ -14,15 +14,17 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from conductor.server.certificates import NameKind
+from conductor.server.client_certificate import NameKind
 
-__all__ = ["Access", "Peer", "Refusal", "address_of", "join_headers", "read_tokens"]
+__all__ = ["AccessPolicy", "Refusal", "TcpPeer", "host_name_of", "join_headers", "read_tokens"]
 
-_DIGEST = re.compile(r"(?:(?P<name>[^:]*):)?\s*sha256:(?P<digest>[0-9A-Fa-f]{64})")
-METHODS = "GET, POST, DELETE, OPTIONS"
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*))(?::[0-9]*)?")
-_HEADERS = "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
-_EXPOSED = "Acp-Connection-Id, Acp-Session-Id"
+_TOKEN_DIGEST = re.compile(r"(?:(?P<name>[^:]*):)?\s*sha256:(?P<digest>[0-9A-Fa-f]{64})")
+ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
+_HOST_HEADER = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*))(?::[0-9]*)?")
+_ALLOWED_HEADERS = (
+    "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
+)
+_EXPOSED_HEADERS = "Acp-Connection-Id, Acp-Session-Id"
 
 
 @attrs.frozen
@@ -35,7 +37,7 @@ class Refusal:
 
 
 @attrs.frozen
-class Peer:
+class TcpPeer:
     """Whoever is at the other end of a TCP connection."""
 
     address: str
@@ -47,7 +49,7 @@ class Peer:
 
 
 @attrs.frozen
-class Access:
+class AccessPolicy:
     """What is asked of a request."""
 
     tokens: Mapping[bytes, str] = attrs.field(factory=dict, repr=False)
@@ -64,9 +66,9 @@ class Access:
     def authenticates(self) -> bool:
         return bool(self.tokens) or self.certificates
 
-    def principal(self, headers: Mapping[str, str], peer: Peer) -> str | Refusal:
+    def principal(self, headers: Mapping[str, str], peer: TcpPeer) -> str | Refusal:
         """Who sends this, or why it is not let in; the name of whoever nobody asked is empty."""
-        refusal = self._misdirected(headers, peer) or self._foreign(headers)
+        refusal = self._check_host(headers, peer) or self._check_origin(headers)
         if refusal is not None:
             return refusal
         names = []
@@ -75,7 +77,7 @@ class Access:
                 return Refusal(401, "a client certificate is required")
             names.append(f"certificate {peer.certificate}")
         if self.tokens:
-            name = self._named(headers.get("authorization", ""))
+            name = self._token_name(headers.get("authorization", ""))
             if name is None:
                 challenge = (("www-authenticate", 'Bearer realm="acp"'),)
                 return Refusal(401, "a valid bearer token is required", challenge)
@@ -94,23 +96,25 @@ class Access:
             *vary,
             ("access-control-allow-origin", origin),
             ("access-control-allow-credentials", "true"),
-            ("access-control-expose-headers", _EXPOSED),
+            ("access-control-expose-headers", _EXPOSED_HEADERS),
         ]
 
-    def preflight(self, headers: Mapping[str, str], peer: Peer) -> list[tuple[str, str]] | Refusal:
+    def preflight(
+        self, headers: Mapping[str, str], peer: TcpPeer
+    ) -> list[tuple[str, str]] | Refusal:
         """What the answer to OPTIONS says besides; a browser sends it without credentials."""
-        refusal = self._misdirected(headers, peer) or self._foreign(headers)
+        refusal = self._check_host(headers, peer) or self._check_origin(headers)
         if refusal is not None:
             return refusal
         return [
-            ("allow", METHODS),
-            ("access-control-allow-methods", METHODS),
-            ("access-control-allow-headers", _HEADERS),
+            ("allow", ALLOWED_METHODS),
+            ("access-control-allow-methods", ALLOWED_METHODS),
+            ("access-control-allow-headers", _ALLOWED_HEADERS),
             ("access-control-max-age", "600"),
         ]
 
-    def _misdirected(self, headers: Mapping[str, str], peer: Peer) -> Refusal | None:
-        host = address_of(headers.get("host", ""))
+    def _check_host(self, headers: Mapping[str, str], peer: TcpPeer) -> Refusal | None:
+        host = host_name_of(headers.get("host", ""))
         ours = {peer.local, *self.hosts}
         if _is_loopback(peer.local):
             ours |= {"localhost", "127.0.0.1", "::1"}
@@ -118,13 +122,13 @@ class Access:
             return None
         return Refusal(421, "the Host header names no host of this server (see --host)")
 
-    def _foreign(self, headers: Mapping[str, str]) -> Refusal | None:
+    def _check_origin(self, headers: Mapping[str, str]) -> Refusal | None:
         origin = headers.get("origin")
         if origin is None or origin in self.origins:
             return None
         return Refusal(403, "the Origin is not allowed (see --allow-origin)")
 
-    def _named(self, authorization: str) -> str | None:
+    def _token_name(self, authorization: str) -> str | None:
         """The name that goes with a token; whether and where it is found shows in no time taken."""
         scheme, _, token = authorization.partition(" ")
         shown = _digest(token.strip())
@@ -136,8 +140,8 @@ class Access:
 
 
 def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
-    """Tokens as `Access` wants them: `name:token` or a token alone per line, `#` begins a comment.
-    In place of a token there may be its digest, `sha256:` and 64 hexadecimal digits.
+    """Tokens as `AccessPolicy` wants them: `name:token` or a token alone per line, `#` begins a
+    comment. In place of a token there may be its digest, `sha256:` and 64 hexadecimal digits.
 
     A token alone is named by its digest: wherever it stands, and on every server, it is the same
     principal. Raises `ValueError`, for people; no token is in its text.
@@ -147,15 +151,15 @@ def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        if (match := _DIGEST.fullmatch(text)) is not None:
+        if (match := _TOKEN_DIGEST.fullmatch(text)) is not None:
             digest = bytes.fromhex(match["digest"])
             tokens[digest] = (match["name"] or "").strip() or digest.hex()[:12]
             continue
         name, colon, token = text.partition(":")
         name, token = (name.strip(), token.strip()) if colon else ("", text)
-        if len(token) < _SHORTEST or any(char.isspace() for char in token):
+        if len(token) < _MIN_LENGTH or any(char.isspace() for char in token):
             raise ValueError(
-                f"line {number}: a token is {_SHORTEST} characters at least, without spaces "
+                f"line {number}: a token is {_MIN_LENGTH} characters at least, without spaces "
                 "(how about `openssl rand -hex 32`?)"
             )
         digest = _digest(token)
@@ -173,10 +177,10 @@ def join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name: ", ".join(each) for name, each in values.items()}
 
 
-def address_of(host: str) -> str:
-    """The name or address of a `Host` header, without port and brackets, in lower case; empty where
-    it is none."""
-    match = _HOST.fullmatch(host)
+def host_name_of(host: str) -> str:
+    """The name or address of a `ComponentHost` header, without port and brackets, in lower case;
+    empty where it is none."""
+    match = _HOST_HEADER.fullmatch(host)
     return "" if match is None else (match["v6"] or match["name"]).removesuffix(".").lower()
 
 
@@ -188,4 +192,4 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-_SHORTEST = 16
+_MIN_LENGTH = 16

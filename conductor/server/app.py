@@ -13,46 +13,53 @@ from typing import Any
 import attrs
 import trio
 
-from conductor.endpoint import background
+from conductor.client.peer import background_tasks
 from conductor.log import get_logger
-from conductor.server.access import Access, Peer, Refusal, join_headers
-from conductor.server.answering import PATH, Answering
-from conductor.server.bounded_sockets import UNFINISHED
-from conductor.server.exchange import PLAIN, Headers, Load, Receive, Send, encoded
-from conductor.server.failures import place_of
-from conductor.server.forwarding import COOKIE, Forwarding, cookie_of
-from conductor.server.peeking import Peeked, headers_of
-from conductor.server.remote_clients import Owner, RemoteClient, RemoteClients
-from conductor.server.returning import Arrival, arrive
+from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
+from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
+from conductor.server.cluster.forward import CONNECTION_COOKIE, NodeForwarder, connection_cookie
+from conductor.server.exception_location import exception_location
+from conductor.server.http.connection import ServerHttpConnection
+from conductor.server.http.endpoint import ENDPOINT_PATH, EndpointHandler
+from conductor.server.http.request_response import (
+    PLAIN_TEXT,
+    Headers,
+    Receive,
+    ReceiveBudget,
+    Send,
+    encode_headers,
+)
+from conductor.server.listen.protocol_sniff import PeekableStream, parse_headers
 from conductor.server.shares import PAYER
-from conductor.server.sockets import AsgiSocket, carry
-from conductor.server.streamable import Streamable
-from conductor.server.unfinished import Unfinished
+from conductor.server.websocket.bounded import PARTIAL_MESSAGE_KEY
+from conductor.server.websocket.connection import AsgiServerWebSocket, serve_websocket
+from conductor.server.websocket.partial_message import PartialMessage
+from conductor.server.websocket.reconnect import AdmittedWebSocket, admit_websocket
 
-__all__ = ["COOKIE", "App", "Headers"]
+__all__ = ["CONNECTION_COOKIE", "AsgiApp", "Headers"]
 
 
 log = get_logger(component="server")
 
 
 @attrs.define(eq=False)
-class App:
+class AsgiApp:
     """`nursery` runs what belongs to a client longer than one request of it."""
 
-    clients: RemoteClients
-    access: Access
+    clients: ClientRegistry
+    access: AccessPolicy
     nursery: trio.Nursery
-    forwarding: Forwarding | None = None
+    forwarding: NodeForwarder | None = None
     """To the other nodes, where there are any."""
-    _load: Load = attrs.field(factory=Load, init=False)
-    _streamable: dict[RemoteClient, Streamable] = attrs.field(factory=dict, init=False)
+    _load: ReceiveBudget = attrs.field(factory=ReceiveBudget, init=False)
+    _streamable: dict[RemoteClient, ServerHttpConnection] = attrs.field(factory=dict, init=False)
 
-    async def __call__(self, peer: Peer, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, peer: TcpPeer, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             clients, access = self.clients, self.access
-            bounds, patience = clients.bounds, clients.patience
-            await Answering(
-                scope, receive, send, access, bounds, patience, self._load, self, peer
+            limits, timeouts = clients.limits, clients.timeouts
+            await EndpointHandler(
+                scope, receive, send, access, limits, timeouts, self._load, self, peer
             ).answer()
         elif scope["type"] == "websocket":
             await self._websocket(peer, scope, receive, send)
@@ -65,42 +72,44 @@ class App:
         if payer is not None:
             await self.clients.shares.turn(payer.account)
 
-    def charge(self, headers: Mapping[str, str], peer: Peer) -> None:
+    def charge(self, headers: Mapping[str, str], peer: TcpPeer) -> None:
         """From now on the connection of this task is its principal's."""
         principal, payer = self.access.principal(headers, peer), PAYER.get()
         if payer is not None and not isinstance(principal, Refusal):
-            owner = Owner(principal, peer.address)
-            payer.account = self.clients.shares.account(owner.counted_as)
+            owner = ClientOwner(principal, peer.address)
+            payer.account = self.clients.shares.account(owner.quota_key)
 
     # -- WebSocket ---------------------------------------------------------------------------------
 
-    def unfinished(self) -> Unfinished:
+    def partial_message(self) -> PartialMessage:
         """For a WebSocket that may be opened."""
-        return Unfinished(self._load, self.clients.bounds, self.clients.patience)
+        return PartialMessage(self._load, self.clients.limits, self.clients.timeouts)
 
     def upgrade(
-        self, path: str, headers: Mapping[str, str], peer: Peer
-    ) -> tuple[Arrival, Headers] | Refusal:
+        self, path: str, headers: Mapping[str, str], peer: TcpPeer
+    ) -> tuple[AdmittedWebSocket, Headers] | Refusal:
         """For whom a WebSocket is to be opened, and the headers that tell it so."""
-        if path.partition("?")[0] != PATH:
-            return Refusal(404, f"there is only {PATH}")
+        if path.partition("?")[0] != ENDPOINT_PATH:
+            return Refusal(404, f"there is only {ENDPOINT_PATH}")
         principal = self.access.principal(headers, peer)
         if isinstance(principal, Refusal):
             return principal
-        cookie = cookie_of(headers.get("cookie", ""))
-        arrival = arrive(self.clients, headers, cookie, Owner(principal, peer.address))
-        if isinstance(arrival, Refusal):
-            return arrival
-        return arrival, [*self.identity(arrival.client, peer), *arrival.headers]
+        cookie = connection_cookie(headers.get("cookie", ""))
+        admitted = admit_websocket(
+            self.clients, headers, cookie, ClientOwner(principal, peer.address)
+        )
+        if isinstance(admitted, Refusal):
+            return admitted
+        return admitted, [*self.identity(admitted.client, peer), *admitted.headers]
 
-    async def forwards(self, peeked: Peeked, peer: Peer) -> bool:
+    async def try_forward(self, peekable: PeekableStream, peer: TcpPeer) -> bool:
         """Whether a WebSocket goes back to a connection of another node, which has served it."""
-        owner = await self._elsewhere(join_headers(headers_of(peeked.head)), peer)
+        owner = await self._owner_node(join_headers(parse_headers(peekable.head)), peer)
         if self.forwarding is None or owner is None:
             return False
-        return await self.forwarding.relay_socket(owner, peeked)
+        return await self.forwarding.tunnel_socket(owner, peekable)
 
-    async def _elsewhere(self, headers: Mapping[str, str], peer: Peer) -> str | None:
+    async def _owner_node(self, headers: Mapping[str, str], peer: TcpPeer) -> str | None:
         """The URL of the node that has the connection which a WebSocket goes back to."""
         if self.forwarding is None or peer.certificate is not None:
             return None  # a certificate cannot be shown for somebody else
@@ -108,71 +117,78 @@ class App:
             return None
         return await self.forwarding.owner(headers, by_cookie=True)
 
-    def identity(self, client: RemoteClient, peer: Peer) -> Headers:
+    def identity(self, client: RemoteClient, peer: TcpPeer) -> Headers:
         """What a client is told of its connection: a header, and a cookie for load balancers."""
         secure = "; Secure" if peer.secure else ""
-        cookie = f"{COOKIE}={client.id}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        cookie = f"{CONNECTION_COOKIE}={client.id}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return [("acp-connection-id", client.id), ("set-cookie", cookie)]
 
-    async def _websocket(self, peer: Peer, scope: Any, receive: Receive, send: Send) -> None:
-        unfinished, give_up = scope["state"][UNFINISHED]
-        unfinished.whose = peer.address
-        async with background() as nursery:
-            nursery.start_soon(unfinished.watch, give_up)
+    async def _websocket(self, peer: TcpPeer, scope: Any, receive: Receive, send: Send) -> None:
+        partial_message, give_up = scope["state"][PARTIAL_MESSAGE_KEY]
+        partial_message.quota_key = peer.address
+        async with background_tasks() as nursery:
+            nursery.start_soon(partial_message.watch, give_up)
             try:
-                await self._serve_websocket(peer, scope, receive, send, unfinished)
+                await self._serve_websocket(peer, scope, receive, send, partial_message)
             finally:
-                unfinished.done()
+                partial_message.done()
 
     async def _serve_websocket(
-        self, peer: Peer, scope: Any, receive: Receive, send: Send, unfinished: Unfinished
+        self,
+        peer: TcpPeer,
+        scope: Any,
+        receive: Receive,
+        send: Send,
+        partial_message: PartialMessage,
     ) -> None:
         await receive()
         headers = join_headers(scope["headers"])
-        socket = AsgiSocket(receive, send)
-        owner = await self._elsewhere(headers, peer) if scope["path"] == PATH else None
+        socket = AsgiServerWebSocket(receive, send)
+        owner = await self._owner_node(headers, peer) if scope["path"] == ENDPOINT_PATH else None
         if self.forwarding is not None and owner is not None:
-            accept, most = partial(_accept, send), self.clients.bounds.message_bytes
+            accept, most = partial(_accept_websocket, send), self.clients.limits.message_bytes
             if await self.forwarding.relay_messages(owner, scope, accept, socket, most):
                 return
         opened = self.upgrade(scope["path"], headers, peer)
         if isinstance(opened, Refusal):
             start = {"type": "websocket.http.response.start", "status": opened.status}
-            await send({**start, "headers": encoded([*PLAIN, *opened.headers])})
+            await send({**start, "headers": encode_headers([*PLAIN_TEXT, *opened.headers])})
             await send({"type": "websocket.http.response.body", "body": opened.reason.encode()})
             return
-        arrival, extra = opened
-        unfinished.whose = arrival.client.owner.counted_as
-        await _accept(send, encoded(extra))
-        await carry(socket, arrival, self.clients.patience)
+        admitted, extra = opened
+        partial_message.quota_key = admitted.client.owner.quota_key
+        await _accept_websocket(send, encode_headers(extra))
+        await serve_websocket(socket, admitted, self.clients.timeouts)
 
     # -- Streamable HTTP ---------------------------------------------------------------------------
 
-    def connect(self, owner: Owner) -> Streamable | Refusal:
+    def connect(self, owner: ClientOwner) -> ServerHttpConnection | Refusal:
         """A client that speaks HTTP."""
         client = self.clients.admit(owner, "http")
         if isinstance(client, Refusal):
             return client
-        streamable = self._streamable[client] = Streamable(client, self.clients.bounds)
+        streamable = self._streamable[client] = ServerHttpConnection(client, self.clients.limits)
         self.nursery.start_soon(self._run, streamable)
         return streamable
 
-    def find(self, id: str | None, principal: str) -> Streamable | Refusal:
+    def find(self, id: str | None, principal: str) -> ServerHttpConnection | Refusal:
         if id is None:
             return Refusal(400, "Acp-Connection-Id header required")
         client = self.clients.find(id, principal)
         streamable = self._streamable.get(client) if client is not None else None
         return streamable or Refusal(404, "Unknown Acp-Connection-Id")
 
-    async def _run(self, streamable: Streamable) -> None:
+    async def _run(self, streamable: ServerHttpConnection) -> None:
         try:
             await streamable.run()
         except Exception as exc:  # a mistake of ours, which is no other client's business
-            log.error("a client was given up", client=streamable.client.number, **place_of(exc))
+            log.error(
+                "a client was given up", client=streamable.client.number, **exception_location(exc)
+            )
             streamable.client.end()
         finally:
             del self._streamable[streamable.client]
 
 
-async def _accept(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
+async def _accept_websocket(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
     await send({"type": "websocket.accept", "headers": list(headers)})

@@ -11,7 +11,7 @@
 
 - `open_chain` (the pytest fixture `chain`): a whole chain in memory, with a `FakeClient`.
 - `FakeClient`: keeps everything that it got, in order, answers by handlers, sends raw lines.
-- `FakeAgent`, `FakeProxy`: scripted components at the other end of a wire, as a process would be.
+- `FakeAgent`, `FakeProxy`: scripted components at the other end of a link, as a process would be.
 - `Transcript`, `Heard`: what was heard, and questions about it.
 - `conductor.testing.agent.TestAgent`: an agent that does what the prompt says (`use: test-agent`).
 - the pytest fixture `virtual_clock`: time passes when everyone waits, so no test ever does.

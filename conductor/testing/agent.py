@@ -19,8 +19,8 @@ import trio
 
 from conductor import __version__
 from conductor.proxy import Agent, RequestError, on, run
-from conductor.testing.commands import COMMANDS, Session, Stop, Turn, perform
-from conductor.testing.mcp import McpError, open_server
+from conductor.testing.commands import COMMANDS, CommandSession, CommandTurn, StopTurn, perform
+from conductor.testing.mcp_client import McpError, open_server
 
 __all__ = ["TestAgent"]
 
@@ -41,7 +41,7 @@ class TestAgent(Agent):
     __test__: ClassVar[bool] = False  # it is no test case, whatever pytest thinks of its name
 
     _version: int = attrs.field(default=1, init=False)
-    _sessions: dict[str, Session] = attrs.field(factory=dict, init=False)
+    _sessions: dict[str, CommandSession] = attrs.field(factory=dict, init=False)
     _servers: trio.Nursery | None = attrs.field(default=None, init=False)
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class TestAgent(Agent):
 
     @on("session/new")
     async def new_session(self, params: dict[str, Any]) -> dict[str, Any]:
-        session = Session(f"session-{len(self._sessions) + 1}", _cwd(params))
+        session = CommandSession(f"session-{len(self._sessions) + 1}", _cwd(params))
         self._sessions[session.id] = session
         await self._open(session, params)
         return {"sessionId": session.id, **self._state(session)}
@@ -136,7 +136,7 @@ class TestAgent(Agent):
             raise RequestError(_INVALID_REQUEST, "a turn of this session is already running")
         session.turns += 1
         session.turn = trio.CancelScope()
-        turn = Turn(
+        turn = CommandTurn(
             self.client,
             session,
             self._version,
@@ -157,20 +157,20 @@ class TestAgent(Agent):
         self.start_soon(self._take_turn_2, turn)
         return {"messageId": turn.prompt_id}
 
-    async def _take_turn(self, turn: Turn) -> str:
+    async def _take_turn(self, turn: CommandTurn) -> str:
         scope = turn.session.turn
         assert scope is not None
         try:
             with scope:
                 await perform(turn)
                 return "end_turn"
-        except Stop as stop:
+        except StopTurn as stop:
             return stop.reason
         finally:
             turn.session.turn = None
         return "cancelled"
 
-    async def _take_turn_2(self, turn: Turn) -> None:
+    async def _take_turn_2(self, turn: CommandTurn) -> None:
         """Version 2: the prompt has been answered, the end of the turn is an update."""
         try:
             reason = await self._take_turn(turn)
@@ -181,7 +181,7 @@ class TestAgent(Agent):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _open(self, session: Session, params: Mapping[str, Any]) -> None:
+    async def _open(self, session: CommandSession, params: Mapping[str, Any]) -> None:
         """Start the session's MCP servers, as agents do; one that cannot start is no error."""
         declared: Sequence[Mapping[str, Any]] = params.get("mcpServers") or ()
         session.reopen()
@@ -193,35 +193,35 @@ class TestAgent(Agent):
         if self._version == 1:
             self.start_soon(self._announce_commands, session)  # begins after our answer
 
-    async def _announce_commands(self, session: Session) -> None:
+    async def _announce_commands(self, session: CommandSession) -> None:
         update = {
             "sessionUpdate": "available_commands_update",
             "availableCommands": _available_commands(),
         }
         await self.client.notify("session/update", {"sessionId": session.id, "update": update})
 
-    async def _reopen(self, params: Mapping[str, Any]) -> Session:
+    async def _reopen(self, params: Mapping[str, Any]) -> CommandSession:
         session = self._known(params)
         session.cwd = _cwd(params)
         await self._open(session, params)
         return session
 
-    async def _replay(self, session: Session) -> None:
+    async def _replay(self, session: CommandSession) -> None:
         for update in session.history:
             await self.client.notify("session/update", {"sessionId": session.id, "update": update})
 
-    def _state(self, session: Session) -> dict[str, Any]:
+    def _state(self, session: CommandSession) -> dict[str, Any]:
         if self._version == 1:
             return {"modes": {"currentModeId": session.mode, "availableModes": _MODES}}
         return {"availableCommands": _available_commands()}
 
-    def _known(self, params: Mapping[str, Any]) -> Session:
+    def _known(self, params: Mapping[str, Any]) -> CommandSession:
         id = params.get("sessionId")
         if not isinstance(id, str) or id not in self._sessions:
             raise RequestError(_NOT_FOUND, "Resource not found", {"sessionId": id})
         return self._sessions[id]
 
-    def _session(self, params: Mapping[str, Any]) -> Session:
+    def _session(self, params: Mapping[str, Any]) -> CommandSession:
         session = self._known(params)
         if session.closed.is_set():
             raise RequestError(_INVALID_PARAMS, f"{session.id} is closed")
@@ -243,7 +243,7 @@ def _cwd(params: Mapping[str, Any]) -> str:
     return cwd
 
 
-def _cancel_turn(session: Session) -> None:
+def _cancel_turn(session: CommandSession) -> None:
     if session.turn is not None:
         session.turn.cancel()
 
@@ -256,7 +256,7 @@ def _available_commands() -> list[dict[str, Any]]:
 
 
 async def _keep_server(
-    session: Session,
+    session: CommandSession,
     declaration: Mapping[str, Any],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:

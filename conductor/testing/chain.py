@@ -7,25 +7,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
-from conductor.chainfile.model import Component as Spec
-from conductor.client import attach
-from conductor.components.base import Component
-from conductor.components.build import build
-from conductor.components.plugin import PluginComponent
+from conductor.chain.build import build_components
+from conductor.chainfile.model import ComponentSpec
+from conductor.client.acp_client import attach
 from conductor.limits import Limits
+from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin
-from conductor.routing.capabilities import with_acp
+from conductor.routing.capabilities import with_mcp_over_acp
+from conductor.routing.component import Component
 from conductor.testing.fakes import FakeClient, FakeComponent
 
-__all__ = ["Part", "open_chain"]
+__all__ = ["ChainPart", "open_chain"]
 
-Part: TypeAlias = Plugin | FakeComponent | Spec
+ChainPart: TypeAlias = Plugin | FakeComponent | ComponentSpec
 """A proxy or agent: an instance of its class, a fake, or what a chain file says about it."""
 
 
 @asynccontextmanager
 async def open_chain(
-    *parts: Part | str | os.PathLike[str],
+    *parts: ChainPart | str | os.PathLike[str],
     mode: Literal["agent", "proxy"] = "agent",
     limits: Limits | None = None,
     stop_timeout: float = 5.0,
@@ -40,9 +40,9 @@ async def open_chain(
     Nothing starts before the client initializes. After the block the chain stops in order;
     `client.attached.ending` says how it ended.
     """
-    flat: list[Part] = []
+    flat: list[ChainPart] = []
     for part in parts:
-        flat += [part] if isinstance(part, Plugin | FakeComponent | Spec) else _file(part)
+        flat += [part] if isinstance(part, Plugin | FakeComponent | ComponentSpec) else _file(part)
     if mode == "agent" and (not flat or _is_proxy(flat[-1])):
         from conductor.testing.agent import TestAgent
 
@@ -68,20 +68,20 @@ async def open_chain(
         yield attached.client
 
 
-def _file(path: str | os.PathLike[str]) -> list[Part]:
+def _file(path: str | os.PathLike[str]) -> list[ChainPart]:
     from conductor.chainfile import load
 
     return list(load(os.fspath(path)).flat())
 
 
-def _is_proxy(part: Part) -> bool:
+def _is_proxy(part: ChainPart) -> bool:
     """Whether it cannot be an agent; what a chain file says may be either."""
     if isinstance(part, FakeComponent):
         return part.role == "proxy"
     return isinstance(part, Plugin) and not isinstance(part, Agent)
 
 
-def _names(parts: list[Part]) -> list[str]:
+def _names(parts: list[ChainPart]) -> list[str]:
     names: list[str] = []
     for part in parts:
         name = stem = type(part).__name__ if isinstance(part, Plugin) else part.name
@@ -93,11 +93,13 @@ def _names(parts: list[Part]) -> list[str]:
     return names
 
 
-def _component(part: Part, name: str, is_agent: bool, bridged: bool) -> Component:
+def _component(part: ChainPart, name: str, is_agent: bool, bridged: bool) -> Component:
     if isinstance(part, Plugin):
         return PluginComponent(name, part, "agent" if is_agent else "proxy")
     if isinstance(part, FakeComponent):
         part.name = name
         return part
-    amend: Any = with_acp if bridged and is_agent else None
-    return build([part], mode="agent" if is_agent else "proxy", amend=amend)[0]
+    patch_result: Any = with_mcp_over_acp if bridged and is_agent else None
+    return build_components(
+        [part], mode="agent" if is_agent else "proxy", patch_result=patch_result
+    )[0]

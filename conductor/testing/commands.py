@@ -18,11 +18,11 @@ import attrs
 import trio
 
 from conductor.proxy import Peer, RequestError
-from conductor.testing.mcp import McpError, McpServer
+from conductor.testing.mcp_client import McpError, McpServer
 
-__all__ = ["COMMANDS", "Command", "Session", "Stop", "Turn", "perform"]
+__all__ = ["COMMANDS", "Command", "CommandSession", "CommandTurn", "StopTurn", "perform"]
 
-_AT_ONCE: Final = 32
+_CHUNKS_PER_STEP: Final = 32
 """Chunks of `stream` that are written together; between them a cancellation gets in."""
 _PERMISSIONS: Final = [
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
@@ -31,7 +31,7 @@ _PERMISSIONS: Final = [
 ]
 
 
-class Stop(Exception):
+class StopTurn(Exception):
     """Ends the turn with a stop reason."""
 
     def __init__(self, reason: str) -> None:
@@ -44,7 +44,7 @@ class _Usage(Exception):
 
 
 @attrs.define(eq=False)
-class Session:
+class CommandSession:
     """What the agent keeps of one session."""
 
     id: str
@@ -75,11 +75,11 @@ class Session:
 
 
 @attrs.define(eq=False)
-class Turn:
+class CommandTurn:
     """One prompt and the way to answer it, in both versions of the protocol."""
 
     client: Peer
-    session: Session
+    session: CommandSession
     version: int
     prompt: Sequence[Mapping[str, Any]]
     alone: bool
@@ -135,7 +135,7 @@ class Turn:
         return os.path.join(self.session.cwd, path)
 
 
-Function: TypeAlias = Callable[[Turn, str], Awaitable[None]]
+Function: TypeAlias = Callable[[CommandTurn, str], Awaitable[None]]
 
 
 @attrs.frozen
@@ -161,8 +161,8 @@ def _command(usage: str, about: str) -> Callable[[Function], Function]:
     return add
 
 
-async def perform(turn: Turn) -> None:
-    """Do what the prompt says. `Stop` and `RequestError` (of `fail`) end the turn."""
+async def perform(turn: CommandTurn) -> None:
+    """Do what the prompt says. `StopTurn` and `RequestError` (of `fail`) end the turn."""
     first = turn.text.split(maxsplit=1)
     if not first or first[0] not in COMMANDS:
         await turn.say(f"You said: {turn.text}" if first else "You said nothing. Try `help`.")
@@ -180,40 +180,40 @@ async def perform(turn: Turn) -> None:
 
 
 @_command("help", "list the commands")
-async def _help(turn: Turn, _: str) -> None:
+async def _help(turn: CommandTurn, _: str) -> None:
     rows = [(f"{each.name} {each.arguments}", each.about) for each in COMMANDS.values()]
     width = max(len(usage) for usage, _ in rows)
     await turn.say("".join(f"{usage:{width}}  {about}\n" for usage, about in rows))
 
 
 @_command("say TEXT", "say TEXT")
-async def _say(turn: Turn, text: str) -> None:
+async def _say(turn: CommandTurn, text: str) -> None:
     await turn.say(text)
 
 
 @_command("echo", "say the prompt, as content blocks in JSON")
-async def _echo(turn: Turn, _: str) -> None:
+async def _echo(turn: CommandTurn, _: str) -> None:
     await turn.say(json.dumps(turn.prompt, ensure_ascii=False))
 
 
 @_command("think TEXT", "think TEXT")
-async def _think(turn: Turn, text: str) -> None:
+async def _think(turn: CommandTurn, text: str) -> None:
     await turn.chunk(text, "agent_thought_chunk")
 
 
 @_command("stream N [SIZE]", "say N chunks of SIZE characters (16)")
-async def _stream(turn: Turn, arguments: str) -> None:
+async def _stream(turn: CommandTurn, arguments: str) -> None:
     count, size = _numbers(arguments, 1, 16)
     text = ("0123456789abcdef" * (size // 16 + 1))[:size]
     for number in range(count):
-        if number % _AT_ONCE == 0:
+        if number % _CHUNKS_PER_STEP == 0:
             await trio.lowlevel.checkpoint()
             await turn.wait_room()
         await turn.chunk(text)
 
 
 @_command("ask [TITLE]", "ask for permission")
-async def _ask(turn: Turn, title: str) -> None:
+async def _ask(turn: CommandTurn, title: str) -> None:
     title = title or "Do something"
     id = await turn.begin_tool(title, "edit")
     call = {"toolCallId": id, "title": title, "kind": "edit", "status": "pending"}
@@ -234,7 +234,7 @@ async def _ask(turn: Turn, title: str) -> None:
 
 
 @_command("read PATH [LINE [LIMIT]]", "say a file that the client reads")
-async def _read(turn: Turn, arguments: str) -> None:
+async def _read(turn: CommandTurn, arguments: str) -> None:
     words = _words(arguments, 1, 3)
     line, limit = _numbers(" ".join(words[1:]), 0, 0)
     params: dict[str, Any] = {"path": turn.path(words[0])}
@@ -249,7 +249,7 @@ async def _read(turn: Turn, arguments: str) -> None:
 
 
 @_command("write PATH TEXT", "have the client write a file")
-async def _write(turn: Turn, arguments: str) -> None:
+async def _write(turn: CommandTurn, arguments: str) -> None:
     path, _, text = arguments.partition(" ")
     if not path:
         raise _Usage
@@ -262,7 +262,7 @@ async def _write(turn: Turn, arguments: str) -> None:
 
 
 @_command("plan STEP[; STEP]...", "make a plan and carry it out")
-async def _plan(turn: Turn, steps: str) -> None:
+async def _plan(turn: CommandTurn, steps: str) -> None:
     names = [step.strip() for step in steps.split(";") if step.strip()]
     if not names:
         raise _Usage
@@ -283,14 +283,14 @@ def _status(index: int, done: int) -> str:
 
 
 @_command("tool TITLE", "show a tool call that completes")
-async def _tool(turn: Turn, title: str) -> None:
+async def _tool(turn: CommandTurn, title: str) -> None:
     id = await turn.begin_tool(title or "Tool")
     await turn.tool(id, "in_progress")
     await turn.tool(id, "completed", "done")
 
 
 @_command("mode ID", "change the session's mode")
-async def _mode(turn: Turn, mode: str) -> None:
+async def _mode(turn: CommandTurn, mode: str) -> None:
     if not mode:
         raise _Usage
     turn.session.mode = mode
@@ -298,7 +298,7 @@ async def _mode(turn: Turn, mode: str) -> None:
 
 
 @_command("tools", "list the tools of the session's MCP servers")
-async def _tools(turn: Turn, _: str) -> None:
+async def _tools(turn: CommandTurn, _: str) -> None:
     for name, server in sorted(turn.session.servers.items()):
         try:
             tools = await server.tools()
@@ -313,7 +313,7 @@ async def _tools(turn: Turn, _: str) -> None:
 
 
 @_command("call SERVER TOOL [JSON]", "call a tool of an MCP server")
-async def _call(turn: Turn, arguments: str) -> None:
+async def _call(turn: CommandTurn, arguments: str) -> None:
     server_name, tool, given = _two_and_json(arguments)
     id = await turn.begin_tool(f"{server_name}: {tool}")
     await turn.tool(id, "in_progress")
@@ -333,7 +333,7 @@ async def _call(turn: Turn, arguments: str) -> None:
 
 
 @_command("request METHOD [JSON]", "send a request to the client and say its answer")
-async def _request(turn: Turn, arguments: str) -> None:
+async def _request(turn: CommandTurn, arguments: str) -> None:
     method, given = _one_and_json(arguments)
     try:
         await turn.say(json.dumps(await turn.client.request(method, given), ensure_ascii=False))
@@ -342,12 +342,12 @@ async def _request(turn: Turn, arguments: str) -> None:
 
 
 @_command("notify METHOD [JSON]", "send a notification to the client")
-async def _notify(turn: Turn, arguments: str) -> None:
+async def _notify(turn: CommandTurn, arguments: str) -> None:
     await turn.client.notify(*_one_and_json(arguments))
 
 
 @_command("wait [SECONDS]", "wait, until cancelled if no time is given")
-async def _wait(turn: Turn, seconds: str) -> None:
+async def _wait(turn: CommandTurn, seconds: str) -> None:
     try:
         await trio.sleep(float(seconds or "inf"))
     except ValueError:
@@ -355,36 +355,36 @@ async def _wait(turn: Turn, seconds: str) -> None:
 
 
 @_command("stop REASON", "end the turn with this stop reason")
-async def _stop(turn: Turn, reason: str) -> None:
-    raise Stop(reason or "end_turn")
+async def _stop(turn: CommandTurn, reason: str) -> None:
+    raise StopTurn(reason or "end_turn")
 
 
 @_command("fail CODE [MESSAGE]", "answer the prompt with an error")
-async def _fail(turn: Turn, arguments: str) -> None:
+async def _fail(turn: CommandTurn, arguments: str) -> None:
     first, _, message = arguments.partition(" ")
     (code,) = _numbers(first, -32603)
     raise RequestError(code, message or "failed, as the prompt said")
 
 
 @_command("env NAME", "say an environment variable of the agent's process")
-async def _env(turn: Turn, name: str) -> None:
+async def _env(turn: CommandTurn, name: str) -> None:
     await turn.say(f"{name}={os.environ.get(name, '(not set)')}\n")
 
 
 @_command("log TEXT", "write TEXT on stderr")
-async def _log(turn: Turn, text: str) -> None:
+async def _log(turn: CommandTurn, text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 @_command("exit STATUS", "end the agent's process at once")
-async def _exit(turn: Turn, status: str) -> None:
+async def _exit(turn: CommandTurn, status: str) -> None:
     (number,) = _numbers(status, 0)
     await _before_the_end(turn)
     os._exit(number)
 
 
 @_command("signal NAME", "send a signal to the agent's process, for example KILL")
-async def _signal(turn: Turn, name: str) -> None:
+async def _signal(turn: CommandTurn, name: str) -> None:
     number = getattr(signal, f"SIG{name.upper()}", None)
     if number is None:
         raise _Usage
@@ -394,19 +394,19 @@ async def _signal(turn: Turn, name: str) -> None:
 
 
 @_command("crash", "raise an exception where the agent cannot go on")
-async def _crash(turn: Turn, _: str) -> None:
+async def _crash(turn: CommandTurn, _: str) -> None:
     turn.crash()
     await trio.sleep_forever()
 
 
-async def _before_the_end(turn: Turn) -> None:
+async def _before_the_end(turn: CommandTurn) -> None:
     """Let what was said be written; refuse to take the conductor along."""
     if not turn.alone:
         await turn.say(
             "this agent shares its process with the conductor: give it one of its own "
             "(`isolate: true`, or `run: [python, -m, conductor.testing.agent]`), or use `crash`\n"
         )
-        raise Stop("refusal")
+        raise StopTurn("refusal")
     for _ in range(3):
         await trio.lowlevel.checkpoint()
 

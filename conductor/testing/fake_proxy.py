@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import attrs
 
-from conductor.connection.calls import Call
-from conductor.endpoint import Endpoint, Handler
-from conductor.messages import (
+from conductor.client.peer import JsonRpcPeer, MessageHandler
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
     CANCEL,
     METHOD_NOT_FOUND,
     Payload,
@@ -18,8 +18,8 @@ from conductor.messages import (
 )
 from conductor.routing.envelope import (
     DIALECTS,
-    ENVELOPES,
-    INITS,
+    ENVELOPE_METHODS,
+    INIT_METHODS,
     Dialect,
     unwrap,
     wrap_notification,
@@ -39,7 +39,7 @@ class FakeProxy(FakeComponent):
     send requests of its own.
     """
 
-    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     name: str = attrs.field(default="fake-proxy", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="proxy", init=False)
     speaks: Dialect = attrs.field(default=DIALECTS[0], kw_only=True)
@@ -51,90 +51,92 @@ class FakeProxy(FakeComponent):
     async def toward_client(self, method: str, params: Any = None) -> Any:
         return await self.endpoint.request(method, params)
 
-    def new_endpoint(self, transport: MemoryTransport) -> Endpoint:
-        return _Passing(transport, self.handlers, speaks=self.speaks)
+    def new_endpoint(self, transport: MemoryTransport) -> JsonRpcPeer:
+        return _PassingPeer(transport, self.handlers, speaks=self.speaks)
 
 
 @attrs.define(eq=False)
-class _Passing(Endpoint):
+class _PassingPeer(JsonRpcPeer):
     """A proxy's end of its one connection, which carries two peers."""
 
     speaks: Dialect = attrs.field(kw_only=True)
-    _passed: dict[Call, Call] = attrs.field(factory=dict, init=False)
+    _passed: dict[InFlightRequest, InFlightRequest] = attrs.field(factory=dict, init=False)
     """Sent on, and what it answers."""
 
-    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method in self.handlers:
             super().on_request(call, method, params)
-        elif method in INITS and INITS[method] != self.speaks:
+        elif method in INIT_METHODS and INIT_METHODS[method] != self.speaks:
             self._see_request(call, method, params)
             error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
             self.connection.respond(call, None, error)
-        elif method in INITS:
+        elif method in INIT_METHODS:
             self._see_request(call, method, params)
-            self._pass_request(call, "initialize", params, wrapped=True)
-        elif method in ENVELOPES:
+            self._pass_request(call, "initialize", params, enveloped=True)
+        elif method in ENVELOPE_METHODS:
             inner = unwrap(params)
             call.method = inner.method
             if inner.method in self.handlers:
                 super().on_request(call, inner.method, inner.params)
                 return
             self._see_request(call, inner.method, inner.params)
-            self._pass_request(call, inner.method, inner.params, wrapped=False)
+            self._pass_request(call, inner.method, inner.params, enveloped=False)
         else:
             self._see_request(call, method, params)
-            self._pass_request(call, method, params, wrapped=True)
+            self._pass_request(call, method, params, enveloped=True)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
-        wrapped = method not in ENVELOPES
-        if not wrapped:
+        enveloped = method not in ENVELOPE_METHODS
+        if not enveloped:
             inner = unwrap(params)
             method, params = inner.method, inner.params
         super().on_notification(method, params)
         if method == CANCEL or method in self.handlers:
             return
-        if wrapped:
+        if enveloped:
             self.connection.write(wrap_notification(self.speaks, method, params))
         else:
             self.connection.write(notification_pieces(method, params))
 
-    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
-        super().on_answer(call, result, error)
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        super().on_response(call, result, error)
         asked = self._passed.pop(call, None)
         if asked is not None:
             self.connection.respond(asked, result, error)
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: InFlightRequest) -> None:
         self.notify(CANCEL, {"requestId": call.target_id})
 
-    def _see_request(self, call: Call, method: str, params: Payload | None) -> None:
+    def _see_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if self.tap is not None:
             self.tap.on_request(call, method, params)
 
     def _pass_request(
-        self, call: Call, method: str, params: Payload | None, *, wrapped: bool
+        self, call: InFlightRequest, method: str, params: Payload | None, *, enveloped: bool
     ) -> None:
-        own = Call(method, self, target=self)
+        own = InFlightRequest(method, self, target=self)
         self._passed[own] = call
-        call.target = _Onward(own)
+        call.target = _ForwardedRequest(own)
         id = self.connection.open(own)
-        if wrapped:
+        if enveloped:
             self.connection.write(wrap_request(self.speaks, id, method, params))
         else:
             self.connection.write(request_pieces(id, method, params))
 
-    def _cancelled_by_peer(self, params: Any) -> None:
-        super()._cancelled_by_peer(params)
+    def _cancel_by_peer(self, params: Any) -> None:
+        super()._cancel_by_peer(params)
         call = self.connection.received.get(params["requestId"])
         if call is not None:
             call.cancel()
 
 
 @attrs.frozen(eq=False)
-class _Onward:
+class _ForwardedRequest:
     """The target of a request that was passed on: cancelling it cancels what was sent on."""
 
-    own: Call
+    own: InFlightRequest
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: InFlightRequest) -> None:
         self.own.cancel()

@@ -1,6 +1,6 @@
 """Fakes at the two ends of a chain: scripted, and with a memory. (`FakeProxy`: `fake_proxy`.)
 
-They are peers on a wire, not plugins, so a test sees what a real program would see, byte for byte,
+They are peers on a link, not plugins, so a test sees what a real program would see, byte for byte,
 and can do what a real program might: answer twice, answer rubbish, say nothing, hang up.
 """
 
@@ -11,20 +11,20 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from conductor.client import Attached, Client
-from conductor.endpoint import Endpoint, Handler
+from conductor.client.acp_client import Attached, Client
+from conductor.client.peer import JsonRpcPeer, MessageHandler
 from conductor.errors import RequestError
-from conductor.testing.hop import MemoryHop
+from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.transcript import Transcript
 from conductor.transport.memory import MemoryTransport
 
-__all__ = ["FakeAgent", "FakeClient", "FakeComponent", "Step", "Turn"]
+__all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
 
-Step: TypeAlias = str | Mapping[str, Any] | RequestError | Callable[[str], Awaitable[None]]
+TurnStep: TypeAlias = str | Mapping[str, Any] | RequestError | Callable[[str], Awaitable[None]]
 """A part of a scripted turn: text to say, an update to send, the answer to the prompt (with
 `stopReason`, or an error to answer with), or a function to await, which gets the session id."""
 
-Turn: TypeAlias = Sequence[Step]
+ScriptedTurn: TypeAlias = Sequence[TurnStep]
 
 FULL_CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 
@@ -64,33 +64,34 @@ def _first_option(params: Any) -> dict[str, Any]:
 
 
 @attrs.define(eq=False)
-class FakeComponent(MemoryHop):
+class FakeComponent(MemoryPairComponent):
     """A component that is played by the test, at the other end of a memory pair.
 
-    Requests are answered by `handlers`, those without one -32601; `endpoint` says things of its
+    Requests are answered by `handlers`, those without one -32601; `peer` says things of its
     own. Everything that arrives is in `transcript`, in order, across restarts.
     """
 
-    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
-    endpoint: Endpoint = attrs.field(init=False)
+    endpoint: JsonRpcPeer = attrs.field(init=False)
     """The component's end, once it was started."""
 
     def hang_up(self) -> None:
         """End as a program would that crashes."""
         self.endpoint.transport.close()
 
-    def new_endpoint(self, transport: MemoryTransport) -> Endpoint:
+    def new_endpoint(self, transport: MemoryTransport) -> JsonRpcPeer:
         """The component's end of a fresh connection."""
-        return Endpoint(transport, self.handlers)
+        return JsonRpcPeer(transport, self.handlers)
 
-    # -- MemoryHop ---------------------------------------------------------------------------------
+    # -- MemoryPairComponent
+    # ---------------------------------------------------------------------------------
 
-    def _connected(self, transport: MemoryTransport) -> None:
+    def _on_connected(self, transport: MemoryTransport) -> None:
         self.endpoint = self.new_endpoint(transport)
         self.endpoint.tap = self.transcript
 
-    async def _play(self) -> None:
+    async def _run_peer(self) -> None:
         """Live as a well-behaved program: at the end of the input, finish what was begun, and
         leave."""
         async with self.endpoint.open():
@@ -98,22 +99,23 @@ class FakeComponent(MemoryHop):
             await self.endpoint.wait_idle()
             self.endpoint.connection.flush()
 
-    def _cut(self) -> None:
-        if self.wire.connection is not None:
-            self.wire.connection.transport.close()
+    def _disconnect(self) -> None:
+        if self.link.connection is not None:
+            self.link.connection.transport.close()
 
 
 @attrs.define(eq=False)
 class FakeAgent(FakeComponent):
-    """An agent that follows a script: `turns`, one for each prompt; further ones say nothing.
+    """An agent that follows a script: `handler_call`, one for each prompt; further ones say
+    nothing.
 
     `handlers` may replace any of its answers, and add others.
     """
 
-    handlers: dict[str, Handler] = attrs.field(factory=dict)
+    handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     name: str = attrs.field(default="fake-agent", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
-    turns: list[Turn] = attrs.field(factory=list, kw_only=True)
+    turns: list[ScriptedTurn] = attrs.field(factory=list, kw_only=True)
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
     _sessions: int = attrs.field(default=0, init=False)
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from conductor.connection.calls import Call
-from conductor.connection.runs import Run
-from conductor.frames import Malformed
-from conductor.messages import Payload
-from conductor.proxy.codec import decode_params
+from conductor.jsonrpc.codec import Malformed
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.proxy.conversion import decode_params
 
 __all__ = ["Heard", "Transcript"]
 
@@ -73,7 +73,7 @@ class Transcript(Sequence[Heard]):
 
     # -- Receiver ----------------------------------------------------------------------------------
 
-    def on_request(self, call: Call, method: str, params: Payload | None) -> None:
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         value, raw = _value(params)
         self.add(Heard("request", method, params=value, id=call.source_id, raw=raw))
 
@@ -81,18 +81,20 @@ class Transcript(Sequence[Heard]):
         value, raw = _value(params)
         self.add(Heard("notification", method, params=value, raw=raw))
 
-    def on_run(self, run: Run) -> None:
-        for each in run.params:
-            self.on_notification(run.method, each)
+    def on_notifications(self, notifications: NotificationBatch) -> None:
+        for each in notifications.params:
+            self.on_notification(notifications.method, each)
 
-    def on_answer(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
         value, raw = _value(result if error is None else error)
         if error is None:
             self.add(Heard("answer", call.method, result=value, raw=raw))
         else:
             self.add(Heard("answer", call.method, error=value, raw=raw))
 
-    def on_malformed(self, frame: Malformed, call: Call | None) -> None:
+    def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         self.add(Heard("malformed", frame.reason, raw=frame.excerpt.encode()))
 
     # -- questions ---------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-__all__ = ["CHUNK", "Transport"]
+__all__ = ["CHUNK_SIZE", "Transport"]
 
-CHUNK: Final = 65536
+CHUNK_SIZE: Final = 65536
 """Bytes asked for at a time, but of a descriptor."""
 
 
@@ -31,10 +31,10 @@ class Transport(Protocol):
     async def wait_writable(self) -> None:
         """Return when `write_now` may take more."""
 
-    def hung_up(self) -> bool:
+    def peer_closed_write(self) -> bool:
         """Whether the peer has ended its stream, though there may be bytes of it to receive."""
 
-    def deaf(self) -> bool:
+    def peer_closed_read(self) -> bool:
         """Whether nobody reads any more what is written, as far as one can know without writing."""
 
     def close_writing(self) -> None:

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from conductor.errors import ConnectionClosed
-from conductor.transport.base import CHUNK
+from conductor.transport.base import CHUNK_SIZE
 
 __all__ = ["MemoryTransport", "memory_pair"]
 
@@ -39,9 +39,9 @@ class MemoryTransport:
                 return b""
             await pipe.readers.park()
         chunk = pipe.chunks.popleft()
-        if len(chunk) > CHUNK:
-            pipe.chunks.appendleft(chunk[CHUNK:])
-            chunk = chunk[:CHUNK]
+        if len(chunk) > CHUNK_SIZE:
+            pipe.chunks.appendleft(chunk[CHUNK_SIZE:])
+            chunk = chunk[:CHUNK_SIZE]
         pipe.size -= len(chunk)
         pipe.writers.unpark_all()
         return chunk
@@ -60,7 +60,7 @@ class MemoryTransport:
         if pipe.broken or pipe.ended:
             raise ConnectionClosed("the other end of the memory pipe is closed")
         room = pipe.capacity - pipe.size
-        data = b"".join(_first(pieces, room))
+        data = b"".join(_first_bytes(pieces, room))
         if data:
             pipe.chunks.append(data)
             pipe.size += len(data)
@@ -72,10 +72,10 @@ class MemoryTransport:
         while pipe.size >= pipe.capacity and not pipe.broken:
             await pipe.writers.park()
 
-    def hung_up(self) -> bool:
+    def peer_closed_write(self) -> bool:
         return self._incoming.ended
 
-    def deaf(self) -> bool:
+    def peer_closed_read(self) -> bool:
         return self._outgoing.broken
 
     def close_writing(self) -> None:
@@ -92,7 +92,7 @@ class MemoryTransport:
         pipe.readers.unpark_all()
 
 
-def _first(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
+def _first_bytes(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
     """The first `size` bytes of the pieces, without copying what is behind them."""
     for piece in pieces:
         part = memoryview(piece)[:size]
@@ -102,7 +102,7 @@ def _first(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes | 
             return
 
 
-def memory_pair(capacity: int = CHUNK) -> tuple[MemoryTransport, MemoryTransport]:
+def memory_pair(capacity: int = CHUNK_SIZE) -> tuple[MemoryTransport, MemoryTransport]:
     """Two connected transports; each direction holds at most `capacity` bytes unread."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(back, there), MemoryTransport(there, back)

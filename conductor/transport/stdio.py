@@ -2,7 +2,7 @@
 
 While it is claimed, fd 1 belongs to the protocol: what was stdout moves to a descriptor that only
 the transport knows, fd 1 points at stderr, so that a stray `print` goes where logs go, and fd 0 at
-/dev/null (design: invariant 8). O_NONBLOCK is a property of the open file, which whoever started us
+/dev/null (design: invariant 8). O_NONBLOCK is a property of the open file, which the parent process
 may share, so it is put back in the end.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from conductor.errors import ConnectionClosed
-from conductor.transport.fds import FdTransport
-from conductor.transport.inherited import first_bytes
+from conductor.transport.fd_transport import FdTransport
+from conductor.transport.inherited_stdio import prefetched_stdin
 
-__all__ = ["claim_stdio", "put_back_blocking"]
+__all__ = ["claim_stdio", "restore_blocking"]
 
-_blocking: list[tuple[int, bool]] = []
+_saved_blocking: list[tuple[int, bool]] = []
 """What is claimed, and whether it was blocking."""
 
 
@@ -27,32 +27,32 @@ _blocking: list[tuple[int, bool]] = []
 def claim_stdio() -> Iterator[FdTransport]:
     """Take fd 0 and fd 1 for the protocol, and give them back at the end."""
     saved_in, saved_out = os.dup(0), os.dup(1)
-    read_fd, write_fd = _private(saved_in, os.O_RDONLY), _private(saved_out, os.O_WRONLY)
-    _blocking[:] = [(fd, os.get_blocking(fd)) for fd in (saved_in, saved_out)]
+    read_fd, write_fd = _reopened(saved_in, os.O_RDONLY), _reopened(saved_out, os.O_WRONLY)
+    _saved_blocking[:] = [(fd, os.get_blocking(fd)) for fd in (saved_in, saved_out)]
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
     os.set_blocking(read_fd, False)
     os.set_blocking(write_fd, False)
-    early, first_bytes[:] = list(first_bytes), []
-    transport = _StdioTransport(read_fd, write_fd, early)
+    prefetched, prefetched_stdin[:] = list(prefetched_stdin), []
+    transport = _StdioTransport(read_fd, write_fd, prefetched)
     try:
         yield transport
     finally:
         transport.close()
-        put_back_blocking()
+        restore_blocking()
         os.dup2(saved_in, 0)
         os.dup2(saved_out, 1)
         os.close(saved_in)
         os.close(saved_out)
 
 
-def put_back_blocking() -> None:
+def restore_blocking() -> None:
     """Set O_NONBLOCK as it was, for a process that ends without leaving the block."""
-    for fd, was_blocking in _blocking:
+    for fd, was_blocking in _saved_blocking:
         os.set_blocking(fd, was_blocking)
-    _blocking.clear()
+    _saved_blocking.clear()
 
 
 class _StdioTransport(FdTransport):
@@ -66,7 +66,7 @@ class _StdioTransport(FdTransport):
             raise
 
 
-def _private(fd: int, access: int) -> int:
+def _reopened(fd: int, access: int) -> int:
     """A descriptor for the same file, where the system allows with flags of its own.
 
     A terminal, or `2>&1`, makes stdout and stderr one open file; were that non-blocking, a line of

@@ -23,9 +23,9 @@ from typing import Any
 
 import trio
 
-from conductor.client import Client
-from conductor.endpoint import Endpoint
-from conductor.transport.process import Child, spawn
+from conductor.client.acp_client import Client
+from conductor.client.peer import JsonRpcPeer
+from conductor.transport.child_process import ChildProcess, spawn
 
 ENV = {"PATH": "/usr/bin:/bin"}
 RESULT = {"content": [{"type": "text", "text": "x" * 100}]}
@@ -98,7 +98,7 @@ async def measure(argv: list[str], env: dict[str, str], calls: int) -> dict[str,
     """Latency of calls one after the other, and calls per second with 64 at a time."""
     begun = time.perf_counter()
     child = spawn(argv, env=env, cwd=None)
-    endpoint = Endpoint(child.transport)
+    endpoint = JsonRpcPeer(child.transport)
     try:
         async with endpoint.open():
             await endpoint.request("initialize", {})
@@ -140,12 +140,12 @@ def _best(argv: list[str], runs: int = 20) -> float:
     return min(times) * 1000
 
 
-async def _calls(endpoint: Endpoint, count: int) -> None:
+async def _calls(endpoint: JsonRpcPeer, count: int) -> None:
     for _ in range(count):
         await endpoint.request("tools/call", {"name": "echo", "arguments": {}})
 
 
-async def _end(child: Child) -> None:
+async def _end(child: ChildProcess) -> None:
     child.transport.close_writing()  # killed, it would leave its socket behind
     with trio.move_on_after(5):
         await child.wait()

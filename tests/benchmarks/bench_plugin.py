@@ -13,14 +13,14 @@ from typing import Any
 import attrs
 import trio
 
-from conductor.components.plugin import PluginComponent
-from conductor.connection.calls import Call
-from conductor.connection.pump import Flusher
-from conductor.connection.runs import Run
-from conductor.messages import Payload
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on
-from conductor.routing.sides import Side, link
+from conductor.routing.port import Port, connect_ports
 from conductor.schema.v1 import AgentMessageChunk, SessionNotification
+from conductor.transport.io_loop import Flusher
 
 RUN = 100
 ROUNDS = 200
@@ -67,7 +67,7 @@ class Observer(Proxy):
         pass
 
 
-class Counter(Side):
+class Counter(Port):
     """Counts what it gets; answers requests."""
 
     __slots__ = ("count",)
@@ -76,14 +76,14 @@ class Counter(Side):
         super().__init__()
         self.count = 0
 
-    def request(self, call: Call, method: str, params: Payload | None) -> None:
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         self.count += 1
         self.neighbour.respond(call, b"{}", None)
 
     def notify(self, method: str, params: Payload | None) -> None:
         self.count += 1
 
-    def respond(self, call: Call, result: Payload | None, error: Payload | None) -> None:
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self.count += 1
 
 
@@ -92,12 +92,12 @@ class BenchHost:
     flusher: Flusher = attrs.field(factory=Flusher)
 
 
-async def handled(proxy: type[Proxy], send: Callable[[Side], None], count: int) -> float:
+async def handled(proxy: type[Proxy], send: Callable[[Port], None], count: int) -> float:
     """Seconds per message, from the first put to the last out."""
     component = PluginComponent("bench", proxy(), "proxy")
     client, agent = Counter(), Counter()
-    link(client, component.client_side)
-    link(component.agent_side, agent)  # type: ignore[arg-type]
+    connect_ports(client, component.client_port)
+    connect_ports(component.agent_port, agent)  # type: ignore[arg-type]
     component.prepare(BenchHost())  # type: ignore[arg-type]
     best = float("inf")
     async with trio.open_nursery() as nursery:
@@ -106,7 +106,7 @@ async def handled(proxy: type[Proxy], send: Callable[[Side], None], count: int) 
         for _ in range(ROUNDS):
             client.count = agent.count = 0
             start = time.perf_counter()
-            send(component.agent_side)  # type: ignore[arg-type]
+            send(component.agent_port)  # type: ignore[arg-type]
             while client.count < count:
                 await trio.lowlevel.checkpoint()
             best = min(best, (time.perf_counter() - start) / count)
@@ -114,25 +114,25 @@ async def handled(proxy: type[Proxy], send: Callable[[Side], None], count: int) 
     return best
 
 
-def one_by_one(side: Side) -> None:
+def one_by_one(side: Port) -> None:
     for _ in range(RUN):
         side.notify("session/update", UPDATE)
 
 
-def as_run(side: Side) -> None:
-    side.notify_run(Run("session/update", [UPDATE] * RUN))
+def as_run(side: Port) -> None:
+    side.notify_batch(NotificationBatch("session/update", [UPDATE] * RUN))
 
 
-def alone(side: Side) -> None:
+def alone(side: Port) -> None:
     side.notify("session/update", UPDATE)
 
 
-def requests(side: Side) -> None:
+def requests(side: Port) -> None:
     for _ in range(RUN):
-        side.request(Call("fs/read_text_file", side), "fs/read_text_file", b"{}")
+        side.request(InFlightRequest("fs/read_text_file", side), "fs/read_text_file", b"{}")
 
 
-CASES: list[tuple[str, type[Proxy], Callable[[Side], None], int, str]] = [
+CASES: list[tuple[str, type[Proxy], Callable[[Port], None], int, str]] = [
     ("unhandled", Untouched, one_by_one, RUN, "≤ 0.3"),
     ("raw handler, forward()", Raw, as_run, RUN, ""),
     ("untyped handler, forward()", Plain, as_run, RUN, "≤ 2"),

@@ -14,10 +14,10 @@ import pstats
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from conductor.connection.connection import Connection
-from conductor.connection.pump import Flusher, Gate
-from conductor.routing.sides import link
-from conductor.routing.wire import Wire
+from conductor.jsonrpc.connection import Connection
+from conductor.routing.link import Link
+from conductor.routing.port import connect_ports
+from conductor.transport.io_loop import Flusher, ReadGate
 
 from .agent import filler
 from .proxy import Proxy
@@ -57,18 +57,18 @@ class Chain:
 
     def __init__(self, proxies: int = 0) -> None:
         self.flusher = Flusher()
-        self.gate = Gate(self.flusher, self._backlog)
-        client = Wire("client", "client", self._report)
-        middle = [Wire(f"proxy-{number}", "proxy", self._report) for number in range(proxies)]
-        agent = Wire("agent", "agent", self._report)
+        self.gate = ReadGate(self.flusher, self._backlog)
+        client = Link("client", "client", self._report)
+        middle = [Link(f"proxy-{number}", "proxy", self._report) for number in range(proxies)]
+        agent = Link("agent", "agent", self._report)
         self.wires = [client, *middle, agent]
         self.proxies = [Proxy() for _ in middle]
         for proxy in self.proxies:
             proxy.speak("proxy")
-        for wire in self.wires:
-            wire.connection = Connection(Pipe(), wire, self.flusher)
+        for link in self.wires:
+            link.connection = Connection(Pipe(), link, self.flusher)
         for here, there in zip(self.wires, self.wires[1:], strict=False):
-            link(here.wrapped or here.plain, there.plain)
+            connect_ports(here.enveloped or here.plain, there.plain)
 
     def feed(self, at: int, chunk: bytes) -> None:
         """What one turn of `pump` does."""
@@ -88,7 +88,7 @@ class Chain:
         return kept.splitlines(keepends=True)
 
     def _backlog(self) -> int:
-        return max(wire.connection.outbox.size for wire in self.wires if wire.connection)
+        return max(link.connection.write_buffer.size for link in self.wires if link.connection)
 
     def _report(self, event: str, detail: str) -> None:
         raise AssertionError(f"{event}: {detail}")

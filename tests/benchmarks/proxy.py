@@ -18,13 +18,13 @@ UPDATE = b'{"method":"session/update","params":'
 class Proxy:
     def __init__(self) -> None:
         self.dialect = "proxy"
-        self.wrapped = b"\0"
+        self.enveloped = b"\0"
         self.ids: dict[int, Any] = {}  # the id that we gave a request -> the one that it had
         self.last = 0
 
     def take(self, line: bytes) -> bytes:
-        if line.startswith(self.wrapped) and line.endswith(b"}}"):
-            params = line[len(self.wrapped) : -2]
+        if line.startswith(self.enveloped) and line.endswith(b"}}"):
+            params = line[len(self.enveloped) : -2]
             return b'{"jsonrpc":"2.0","method":"session/update","params":%b}\n' % params
         message = json.loads(line)
         method = message.get("method")
@@ -51,7 +51,7 @@ class Proxy:
     def speak(self, dialect: str) -> None:
         self.dialect = dialect
         envelope = b'{"jsonrpc":"2.0","method":"%b/successor","params":' % dialect.encode()
-        self.wrapped = envelope + UPDATE
+        self.enveloped = envelope + UPDATE
 
 
 def encoded(message: dict[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 they have answered `initialize`: names, never times.
 
 Components start first, so that their start hides ours: nothing that takes long may be imported
-before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early`.
+before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .subjects import AGENT, PROXY, ROOT
 OURS_BEFORE_THE_START = {
     "conductor",
     "conductor.cli",
-    "conductor.cli.early",
-    "conductor.cli.words",
+    "conductor.cli.early_spawn",
+    "conductor.cli.component_argument",
     "conductor.log",
     "conductor.transport",
-    "conductor.transport.descendants",
-    "conductor.transport.guard",
-    "conductor.transport.inherited",
-    "conductor.transport.spawning",
+    "conductor.transport.process_tree",
+    "conductor.transport.orphan_guard",
+    "conductor.transport.inherited_stdio",
+    "conductor.transport.spawn",
 }
 TAKES_LONG = {"asyncio", "email", "inspect", "logging", "multiprocessing", "ssl", "urllib"}
 """Of the standard library. What of it takes short may be imported at any time."""
@@ -42,13 +42,13 @@ TAKES_LONG_AND_IS_NOT_NEEDED = {
     "asyncio",
     "click",
     "conductor.chainfile.loader",
-    "conductor.cli.commands",
+    "conductor.cli.command_group",
     "conductor.client",
-    "conductor.components.loading",
-    "conductor.components.watching",
+    "conductor.plugins.loading",
+    "conductor.supervision.stall_monitor",
     "conductor.proxy",
     "conductor.remote",
-    "conductor.routing.parking",
+    "conductor.chain.detached_client",
     "conductor.schema.v1",
     "conductor.schema.v2",
     "conductor.server",

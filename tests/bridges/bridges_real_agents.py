@@ -18,8 +18,8 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
 
-from conductor.client import Client
-from conductor.transport.process import spawn
+from conductor.client.acp_client import Client
+from conductor.transport.child_process import spawn
 
 PLACE = Path(__file__).parent.parent.parent / ".cache" / "npm"
 

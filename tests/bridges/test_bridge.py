@@ -6,10 +6,10 @@ import json
 import sys
 
 import pytest
-from bridges_providers import BINDINGS, declaration
-from bridges_situation import situation
+from support.bridge_harness import situation
+from support.mcp_providers import BINDINGS, declaration
 
-from bridges.declarations import abilities
+from bridges.declarations import agent_mcp_support
 from conductor.bridging import declared_server_names
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeProxy, open_chain
@@ -154,7 +154,7 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
 @pytest.mark.parametrize("member", ["name", "title"])
 def test_how_agents_keep_servers_is_known_by_name_or_title(name, servers, member):
     answer = {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {member: name}}
-    assert abilities(json.dumps(answer).encode()).servers == servers
+    assert agent_mcp_support(json.dumps(answer).encode()).servers == servers
 
 
 async def test_two_servers_of_one_set_up_have_different_names():
@@ -221,7 +221,7 @@ def _bridge():
 
 def test_the_bridge_is_found_by_its_entry_point():
     from bridges.bridge import McpBridge
-    from conductor.components.loading import entry_points
+    from conductor.plugins.loading import entry_points
 
     assert entry_points()["mcp-bridge"].load() is McpBridge
 
@@ -230,8 +230,8 @@ def test_our_words_are_the_sdks():
     from mcp.types import PROTOCOL_VERSION_META_KEY
     from mcp.types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-    from bridges import link, opening
+    from bridges import handshake, mcp_connection
 
-    assert MODERN_PROTOCOL_VERSIONS == (opening.MODERN_VERSION,)
-    assert LATEST_HANDSHAKE_VERSION == opening._HANDSHAKE_VERSION
-    assert link.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY
+    assert MODERN_PROTOCOL_VERSIONS == (handshake.MODERN_VERSION,)
+    assert LATEST_HANDSHAKE_VERSION == handshake._HANDSHAKE_VERSION
+    assert mcp_connection.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY

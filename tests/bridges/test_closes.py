@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 import trio
-from bridges_providers import declaration
-from bridges_situation import initialize, send, shim, situation
+from support.bridge_harness import initialize, send, shim, situation
+from support.mcp_providers import declaration
 
 from conductor.bridging import Limits
 from conductor.errors import ConnectionClosed, RequestError
@@ -83,7 +83,7 @@ async def test_a_close_at_any_point_leaves_nothing(step, closer):
         bridge = on.bridge
         await on.until(lambda: not bridge.connections or step == "connecting")
         assert not any((bridge.exchanges, bridge._sessions, bridge._agent_sessions))
-        assert not any((bridge._offers.door._tokens, bridge._offers._servers))
+        assert not any((bridge._rewriter.shim_listener._tokens, bridge._rewriter._servers))
 
         step = "next"
         [entry] = await on.declare(declaration("serverId", id="server-2"))
@@ -151,5 +151,5 @@ async def test_an_agent_that_gives_two_sessions_one_id_keeps_no_tokens():
     async with situation(handlers={"session/new": lambda params: {"sessionId": "same"}}) as on:
         for _ in range(20):
             await on.declare()
-        assert len(on.bridge._offers.door._tokens) == 1
+        assert len(on.bridge._rewriter.shim_listener._tokens) == 1
         assert len(on.bridge._sessions["same"]) == 1

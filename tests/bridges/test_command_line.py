@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import trio
-from bridges_providers import Provider, declaration, toolbox
+from support.mcp_providers import Provider, declaration, toolbox
 
-from conductor.client import Client
-from conductor.transport.process import spawn
+from conductor.client.acp_client import Client
+from conductor.transport.child_process import spawn
 
 
 async def test_an_agent_behind_the_command_calls_a_tool_of_the_client():

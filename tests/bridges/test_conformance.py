@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from bridges_situation import situation
 from hypercorn.config import Config
 from hypercorn.trio import serve
 from mcp.server.mcpserver import Context, Image, MCPServer
@@ -31,6 +30,7 @@ from mcp.types import (
     TextResourceContents,
 )
 from pydantic import BaseModel
+from support.bridge_harness import situation
 
 PACKAGE = "@modelcontextprotocol/conformance@0.1.13"
 """The newest that runs on Node 20."""
@@ -163,21 +163,23 @@ async def test_the_bridge_conforms_as_its_server_does(conformance, nursery):
     ) as on:
         [entry] = await on.declare()
         origin = await at(nursery, front(on, entry))
-        bridged = await run(conformance, origin + entry["url"].removeprefix(door(on).origin))
+        bridged = await run(
+            conformance, origin + entry["url"].removeprefix(shim_listener(on).origin)
+        )
     nursery.cancel_scope.cancel()
 
     assert sum(direct.values()) >= 24
     assert {name for name, ok in direct.items() if ok and not bridged[name]} == set()
 
 
-def door(on):
-    return on.bridge._offers.http
+def shim_listener(on):
+    return on.bridge._rewriter.http
 
 
 def front(on, entry):
     """Shows the token in the place of whoever asks; hosts and origins are mapped, not made up."""
     [authorization] = [one["value"] for one in entry["headers"]]
-    ours = door(on).origin.removeprefix("http://").encode()
+    ours = shim_listener(on).origin.removeprefix("http://").encode()
 
     async def app(scope, receive, send):
         if scope["type"] == "http":
@@ -188,7 +190,7 @@ def front(on, entry):
                 for name, value in scope["headers"]
             ]
             scope = {**scope, "headers": [*headers, (b"authorization", authorization.encode())]}
-        await door(on)(scope, receive, send)
+        await shim_listener(on)(scope, receive, send)
 
     return app
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.client import attach_file
+from conductor.client.acp_client import attach_file
 from conductor.testing import FakeClient
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "mcp.md").read_text()
@@ -45,9 +45,9 @@ async def test_the_example_gives_the_agent_its_tools(chain, prompt, said, left):
         await client.initialize()
         await client.prompt(await client.new_session("/"), prompt)
         chunks = [
-            heard.params["update"]["content"]["text"]
-            for heard in client.transcript.of("session/update")
-            if heard.params["update"]["sessionUpdate"] == "agent_message_chunk"
+            record_update.params["update"]["content"]["text"]
+            for record_update in client.transcript.of("session/update")
+            if record_update.params["update"]["sessionUpdate"] == "agent_message_chunk"
         ]
 
     assert said in "".join(chunks)

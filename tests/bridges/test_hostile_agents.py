@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 import trio
-from bridges_situation import initialize, request, send, shim, situation
+from support.bridge_harness import initialize, request, send, shim, situation
 
 from conductor.errors import RequestError
 
@@ -70,10 +70,10 @@ async def test_deep_nesting_of_a_server_is_the_failure_of_one_message():
         async with shim(entry) as process:
             await initialize(process)
             for depth in range(920, 990, 2):
-                carried = b'{"connectionId":"c","method":"notifications/message","params":%b}'
-                on.client.notify("mcp/message", carried % nested(depth))
-                carried = b'{"connectionId":"c","method":"sampling/createMessage","params":%b}'
-                asked = on.client.request("mcp/message", carried % nested(depth))
+                carrier = b'{"connectionId":"c","method":"notifications/message","params":%b}'
+                on.client.notify("mcp/message", carrier % nested(depth))
+                carrier = b'{"connectionId":"c","method":"sampling/createMessage","params":%b}'
+                asked = on.client.request("mcp/message", carrier % nested(depth))
                 with trio.move_on_after(0), pytest.raises((RequestError, trio.Cancelled)):
                     await asked
             await send(process, 7, "ping")
@@ -106,11 +106,11 @@ async def test_a_shim_is_not_read_before_its_server_is_connected():
                         break
             assert not patience.cancelled_caught
             [consumer] = on.bridge._shims
-            assert consumer.link._waiting_bytes < MEGABYTE
+            assert consumer.mcp_connection._waiting_bytes < MEGABYTE
             assert written < 3 * MEGABYTE  # the rest is in pipes and sockets
 
             connected.set()  # and it goes on where it was
-            await on.until(lambda: not consumer.link.crowded)
+            await on.until(lambda: not consumer.mcp_connection.crowded)
 
 
 async def test_a_shim_that_is_not_read_and_dies_is_noticed():
@@ -129,7 +129,7 @@ async def test_a_shim_that_is_not_read_and_dies_is_noticed():
                         await process.stdin.send_all(line % (b"x" * 100_000))
 
             nursery.start_soon(flood)
-            await on.until(lambda: any(each.link.crowded for each in on.bridge._shims))
+            await on.until(lambda: any(each.mcp_connection.crowded for each in on.bridge._shims))
             process.kill()
             await on.until(lambda: not on.bridge._shims)
             nursery.cancel_scope.cancel()
@@ -156,18 +156,18 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
                     await send(process, number, "tools/call", params)
 
             async def read():
-                heard = 0
-                while heard < count:
-                    heard += (await process.stdout.receive_some()).count(b"\n")
+                record_update = 0
+                while record_update < count:
+                    record_update += (await process.stdout.receive_some()).count(b"\n")
 
             nursery.start_soon(flood)
             [consumer] = on.bridge._shims
-            await on.until(lambda: consumer.link.crowded)
-            assert consumer.link.provider.waiting_bytes < MEGABYTE
+            await on.until(lambda: consumer.mcp_connection.crowded)
+            assert consumer.mcp_connection.provider.waiting_bytes < MEGABYTE
             released.set()
             with trio.fail_after(20):
                 await read()
-            assert consumer.link.provider.waiting_bytes == 0
+            assert consumer.mcp_connection.provider.waiting_bytes == 0
 
 
 async def test_a_failure_in_one_connection_is_not_the_others(monkeypatch):

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 import trio
-from bridges_providers import Waiting
-from bridges_situation import situation
+from support.bridge_harness import situation
+from support.mcp_providers import Waiting
 
 from bridges import http_streams
-from bridges.http_streams import STANDING, EventStream
+from bridges.http_streams import STANDING_STREAM, EventStream
 
 HTTP = {"mcpCapabilities": {"http": True}}
 BIG = "x" * 64 * 1024
@@ -32,7 +32,7 @@ def test_what_was_delivered_is_kept_within_bounds():
         some.sent(number)
 
     assert some.unread == 0
-    assert some.size <= http_streams._KEPT
+    assert some.size <= http_streams._MAX_REPLAY_BYTES
     assert [number for number, _ in some.after(97)] == [98, 99, 100]
 
 
@@ -57,12 +57,12 @@ def test_a_stream_that_nobody_reads_is_given_up():
 
 
 def test_the_standing_stream_forgets_the_oldest():
-    some = stream(STANDING)
+    some = stream(STANDING_STREAM)
     for _ in range(100):
         some.put(b"x" * 64 * 1024 + b"\n")
 
     assert (some.lost, some.done) == (False, False)
-    assert some.size <= http_streams._UNREAD
+    assert some.size <= http_streams._MAX_UNREAD_BYTES
     assert some.after(0)[-1][0] == 100
 
 
@@ -98,7 +98,7 @@ async def test_a_reader_that_stops_slows_the_server_down_and_loses_nothing(calli
     on, _, connection, _ = calling
     flood(on)
     await trio.testing.wait_all_tasks_blocked(0.05)
-    [site] = on.bridge._offers.http._sites.values()
+    [site] = on.bridge._rewriter.http._sites.values()
     [session] = site.sessions.values()
     waiting_bytes = sum(one.unread for one in session.streams.values())
 
@@ -109,32 +109,36 @@ async def test_a_reader_that_stops_slows_the_server_down_and_loses_nothing(calli
     progress = [json.loads(line[6:])["params"]["progress"] for line in lines]
 
     # Not `size`: that has what the kernel's buffers took, too, and they take more at times.
-    assert http_streams._SLOW < waiting_bytes < http_streams._SLOW + 2 * len(BIG)
+    assert (
+        http_streams._SLOW_READER_BYTES
+        < waiting_bytes
+        < http_streams._SLOW_READER_BYTES + 2 * len(BIG)
+    )
     assert progress == list(range(COUNT))
 
 
 async def test_a_reader_that_goes_for_good_loses_its_call(calling):
     on, waiting, connection, (url, headers) = calling
     await connection.aclose()
-    [site] = on.bridge._offers.http._sites.values()
+    [site] = on.bridge._rewriter.http._sites.values()
     [session] = site.sessions.values()
     await on.until(lambda: not any(one.readers for one in session.streams.values()))
-    [name] = session.streams.keys() - {STANDING, "1"}
+    [name] = session.streams.keys() - {STANDING_STREAM, "1"}
     flood(on)
     await waiting.cancelled.wait()
     async with httpx2.AsyncClient(headers=headers, trust_env=False) as web:
         resumed = await web.get(url, headers={"Last-Event-ID": f"{name}.0"})
 
     assert resumed.status_code == 404
-    assert sum(one.size for one in session.streams.values()) <= http_streams._KEPT
+    assert sum(one.size for one in session.streams.values()) <= http_streams._MAX_REPLAY_BYTES
 
 
 def flood(on):
     """Progress of the call that waits, much of it."""
     for number in range(COUNT):
         params = {"progressToken": 1, "progress": number, "message": BIG}
-        carried = {"connectionId": "connection-1", "method": "notifications/progress"}
-        on.client.notify("mcp/message", {**carried, "params": params})
+        carrier = {"connectionId": "connection-1", "method": "notifications/progress"}
+        on.client.notify("mcp/message", {**carrier, "params": params})
 
 
 async def hello(url, headers):

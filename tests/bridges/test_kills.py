@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from bridges_providers import BINDINGS, Provider, Waiting, declaration
-from bridges_situation import initialize, receive, send, shim, situation
 from hypercorn.config import Config
 from hypercorn.trio import serve
+from support.bridge_harness import initialize, receive, send, shim, situation
+from support.mcp_providers import BINDINGS, Provider, Waiting, declaration
 
 from bridges.bridge import McpBridge
-from bridges.door import Door
+from bridges.shim_listener import ShimListener
 from conductor.testing import FakeAgent, FakeProxy, open_chain
 
 WAIT = {"name": "wait", "arguments": {}}
@@ -136,7 +136,7 @@ async def test_a_shim_goes_while_its_connection_is_opened():
             await asked.wait()
             process.kill()
             await process.wait()
-        await on.until(lambda: not on.bridge._sessions["session-1"][0].links)
+        await on.until(lambda: not on.bridge._sessions["session-1"][0].mcp_connections)
         answer.set()
         await on.until(lambda: closed)
         left = on.bridge.connections
@@ -160,9 +160,9 @@ async def test_the_proxy_that_offers_the_server_goes_while_it_is_asked():
         async with shim(new.params["mcpServers"][0]) as process:
             await asked.wait()
             await send(process, 1, "initialize")
-            [link] = bridge._sessions["session-1"][0].links
+            [mcp_connection] = bridge._sessions["session-1"][0].mcp_connections
             with trio.fail_after(5):
-                while not link._waiting:
+                while not mcp_connection._waiting:
                     await trio.lowlevel.checkpoint()
             proxy.hang_up()
             answer = await receive(process)
@@ -226,21 +226,21 @@ async def test_a_directory_that_nobody_serves_is_cleared_away(tmp_path, monkeypa
     (other / "precious").write_text("")
     (tmp_path / "acp-mcp-link").symlink_to(tmp_path)
 
-    served, door = Door(), Door()
+    served, shim_listener = ShimListener(), ShimListener()
     one = Path(served.open().removeprefix("unix:")).parent
-    two = Path(door.open().removeprefix("unix:")).parent
+    two = Path(shim_listener.open().removeprefix("unix:")).parent
     try:
         assert {*tmp_path.iterdir()} == {one, two, other, tmp_path / "acp-mcp-link"}
     finally:
         served.close()
-        door.close()
+        shim_listener.close()
     assert {*tmp_path.iterdir()} == {other, tmp_path / "acp-mcp-link"}
 
 
 KILLED = """
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from bridges.door import Door
+from bridges.shim_listener import Door
 Door().open()
 os.kill(os.getpid(), 9)
 """

@@ -6,8 +6,8 @@ import json
 
 import pytest
 import trio
-from bridges_providers import declaration
-from bridges_situation import initialize, send, shim, situation
+from support.bridge_harness import initialize, send, shim, situation
+from support.mcp_providers import declaration
 
 from conductor.bridging import Limits
 from conductor.errors import RequestError
@@ -115,7 +115,7 @@ async def test_a_native_agent_that_cancels_its_connect_is_answered():
                 nursery.cancel_scope.cancel()
             await server.withdrawn.wait()
             await on.until(lambda: not on.agent.endpoint.connection.sent)
-            assert not on.bridge._native.links
+            assert not on.bridge._native.mcp_connections
 
 
 async def test_the_end_of_the_session_answers_a_connect_of_a_native_agent():

@@ -10,8 +10,8 @@ import json
 
 import attrs
 import pytest
-from bridges_providers import Provider, declaration, toolbox
 from bridges_real_agents import Model, conversation, from_npm
+from support.mcp_providers import Provider, declaration, toolbox
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,14 @@ class AddingModel(Model):
     """Calls `add`, and then says the result of it."""
 
     called: bool = False
-    heard: list[str] = attrs.field(factory=list)
+    record_update: list[str] = attrs.field(factory=list)
     """Results of the call."""
 
     async def answer(self, asked):
         tools = [one["function"]["name"] for one in asked.get("tools", ())]
         results = [m["content"] for m in asked.get("messages", ()) if m["role"] == "tool"]
         if self.called:
-            self.heard.append(json.dumps(results[-1]))
+            self.record_update.append(json.dumps(results[-1]))
             return {"role": "assistant", "content": f"the tool said {results[-1]}"}, "stop"
         if ADD in tools:
             function = {"name": ADD, "arguments": '{"a": 20, "b": 22}'}
@@ -78,6 +78,6 @@ async def test_qwen_code_calls_a_tool_of_the_client(qwen, tmp_path):
         stop = await client.prompt(session, "Add 20 and 22.")
 
     assert stop["stopReason"] == "end_turn"
-    assert "42" in model.heard[0]
+    assert "42" in model.record_update[0]
     assert "tools/call" in provider.methods()
     assert "42" in json.dumps(said)

@@ -15,10 +15,10 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from bridges_providers import declaration
 from bridges_real_agents import Model, conversation, from_npm
+from support.mcp_providers import declaration
 
-from conductor.client import Client
+from conductor.client.acp_client import Client
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ class ObedientModel(Model):
     """So many prompts have to be there before the first tool is called."""
     seen: dict[str, list[str]] = attrs.field(factory=dict)
     """The tools of the servers that a model was offered, by the tool that its prompt names."""
-    heard: dict[str, str] = attrs.field(factory=dict)
+    record_update: dict[str, str] = attrs.field(factory=dict)
     """What tools answered."""
     _all_here: trio.Event = attrs.field(factory=trio.Event)
 
@@ -47,7 +47,7 @@ class ObedientModel(Model):
         wanted = text.split("CALL ")[1].split(".")[0]
         last = asked["messages"][-1]
         if last["role"] == "tool":
-            self.heard[wanted] = json.dumps(last["content"])
+            self.record_update[wanted] = json.dumps(last["content"])
             return {"role": "assistant", "content": "done"}, "stop"
         self.seen[wanted] = [name for name in tools if name.startswith("notes")]
         if len(self.seen) >= self.together:
@@ -152,7 +152,7 @@ async def test_sessions_that_work_at_the_same_time_reach_their_own_servers(openc
             nursery.start_soon(client.prompt, second, "CALL notes-2_add. Now.")
 
     assert sorted(notes.calls) == [("server-a", first), ("server-b", second)]
-    assert "42 of server-a" in model.heard["notes_add"]
+    assert "42 of server-a" in model.record_update["notes_add"]
 
 
 async def test_a_call_to_the_other_sessions_server_is_refused(opencode, tmp_path):
@@ -167,4 +167,4 @@ async def test_a_call_to_the_other_sessions_server_is_refused(opencode, tmp_path
     assert notes.calls == []
     for tool in ("notes_add", "notes-2_add"):
         # By the bridge, or by opencode where the tool was not in the list yet.
-        assert re.search("belongs to another session|unavailable tool", model.heard[tool])
+        assert re.search("belongs to another session|unavailable tool", model.record_update[tool])

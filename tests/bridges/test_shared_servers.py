@@ -16,12 +16,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from bridges_providers import declaration
-from bridges_situation import shim
+from support.bridge_harness import shim
+from support.mcp_providers import declaration
 
 from bridges import shared_servers
 from bridges.bridge import McpBridge
-from bridges.callers import tool_title
+from bridges.call_attribution import tool_title
 from conductor.errors import RequestError
 from conductor.testing import FakeAgent, FakeClient, open_chain
 
@@ -29,7 +29,7 @@ from conductor.testing import FakeAgent, FakeClient, open_chain
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """The agent reads its lists, however slow the machine is."""
-    monkeypatch.setattr(shared_servers, "_PATIENCE", 20.0)
+    monkeypatch.setattr(shared_servers, "_RELIST_TIMEOUT", 20.0)
 
 
 @attrs.define(eq=False)
@@ -354,8 +354,8 @@ async def test_new_tools_of_a_server_are_shown():
 
         on.client.handlers["mcp/message"] = more
         lists = on.sharing.servers["notes"].lists
-        carried = {"connectionId": "a.1", "method": "notifications/tools/list_changed"}
-        on.client.notify("mcp/message", carried)
+        carrier = {"connectionId": "a.1", "method": "notifications/tools/list_changed"}
+        on.client.notify("mcp/message", carrier)
         while on.sharing.servers["notes"].lists == lists:
             await trio.lowlevel.checkpoint()
         await on.client.prompt(first, "hello")
@@ -365,7 +365,7 @@ async def test_new_tools_of_a_server_are_shown():
 
 async def test_an_agent_that_does_not_read_its_lists_again_is_not_waited_for_long(autojump_clock):
     """The prompt goes on after a while; calls are refused all the same. (No shim: no waiting.)"""
-    from bridges.shared_servers import AgentSession, Screen, SharedServers
+    from bridges.shared_servers import AgentSession, SessionFilter, SharedServers
 
     class Deaf:
         consumer = None
@@ -374,17 +374,17 @@ async def test_an_agent_that_does_not_read_its_lists_again_is_not_waited_for_lon
             pass
 
     shared = SharedServers(lambda tap: lambda: None, lambda s, then: None, lambda: None, True)
-    link = Deaf()
-    link.consumer = link
+    mcp_connection = Deaf()
+    mcp_connection.consumer = mcp_connection
     first, second = AgentSession("1"), AgentSession("2")
-    screen = Screen(shared, first, "notes", link)
-    assert screen.answered(b'{"tools":[1]}') == b'{"tools":[1]}'
+    session_filter = SessionFilter(shared, first, "notes", mcp_connection)
+    assert session_filter.answered(b'{"tools":[1]}') == b'{"tools":[1]}'
     shared.begin(second)
     began = trio.current_time()
     await shared.show(second)
-    assert trio.current_time() - began == shared_servers._PATIENCE
+    assert trio.current_time() - began == shared_servers._RELIST_TIMEOUT
     refused = []
-    assert not shared.judge(screen, "tools/call", None, refused.append)
+    assert not shared.judge(session_filter, "tools/call", None, refused.append)
     assert refused == [False]
 
 
@@ -462,8 +462,8 @@ async def test_an_unknown_agent_that_shares_servers_gets_names_apart_from_then_o
 
         on.sharing.turns["call"] = call
         await on.client.prompt(second, "call")
-        assert not on.bridge._offers.names.apart
+        assert not on.bridge._rewriter.names.apart
         await on.client.prompt(first, "call")
-        assert on.bridge._offers.names.apart
+        assert on.bridge._rewriter.names.apart
         await on.new_session("c")
         assert list(on.sharing.servers) == ["notes", "notes-2"]

@@ -8,8 +8,8 @@ import stat
 
 import pytest
 import trio
-from bridges_providers import BINDINGS, Waiting, asking_new, asking_old
-from bridges_situation import (
+from mcp.types import ElicitResult
+from support.bridge_harness import (
     initialize,
     mcp_client,
     receive,
@@ -19,7 +19,7 @@ from bridges_situation import (
     shim,
     situation,
 )
-from mcp.types import ElicitResult
+from support.mcp_providers import BINDINGS, Waiting, asking_new, asking_old
 
 from conductor.errors import RequestError
 
@@ -201,22 +201,22 @@ async def test_connect_carries_the_session_once_it_is_known():
 
 async def test_what_connect_could_not_say_later_messages_do():
     """The session gets its id while the connection is open."""
-    carried = []
+    carrier = []
 
     async with trio.open_nursery() as nursery:
         answer = trio.Event()
         connected = trio.Event()
 
-        async def agent_side(entry):
+        async def agent_port(entry):
             async with mcp_client(entry, mode="auto") as client:
                 connected.set()
                 await answer.wait()
                 await client.list_tools()
-                carried.append(on.provider.log[-1][1].get("_meta"))
+                carrier.append(on.provider.log[-1][1].get("_meta"))
                 nursery.cancel_scope.cancel()
 
         async def new_session(params):
-            nursery.start_soon(agent_side, params["mcpServers"][0])
+            nursery.start_soon(agent_port, params["mcpServers"][0])
             await connected.wait()
             return {"sessionId": "session-9"}
 
@@ -225,7 +225,7 @@ async def test_what_connect_could_not_say_later_messages_do():
             answer.set()
             await trio.sleep_forever()
 
-    assert carried == [{"sessionId": "session-9"}]
+    assert carrier == [{"sessionId": "session-9"}]
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])
@@ -393,8 +393,8 @@ async def test_what_a_server_says_around_an_answer_stays_around_it():
     def message(params):
         def note(number):
             data = {"level": "info", "data": number}
-            carried = {"connectionId": "c", "method": "notifications/message", "params": data}
-            on.client.notify("mcp/message", carried)
+            carrier = {"connectionId": "c", "method": "notifications/message", "params": data}
+            on.client.notify("mcp/message", carrier)
 
         if params["method"] != "tools/call":
             return {}

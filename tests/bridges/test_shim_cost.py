@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from bridges_situation import initialize, shim, situation
+from support.bridge_harness import initialize, shim, situation
 
 T = TypeVar("T")
 BARE = [sys.executable, "-I", "-S", "-c"]

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from bridges_situation import (
-    initialize,
-    receive,
-    receive_all,
-    request,
-    send,
-    shim,
-    situation,
-)
+from support.bridge_harness import initialize, receive, receive_all, request, send, shim, situation
 
 from conductor.errors import RequestError
 
@@ -43,10 +35,10 @@ def server(on, *, speaks):
     """A server in the connecting binding that acknowledges a stream, and then announces."""
 
     def tell(method, params=None):
-        carried = {"connectionId": "c", "method": method}
+        carrier = {"connectionId": "c", "method": method}
         if params is not None:
-            carried["params"] = params
-        on.client.notify("mcp/message", carried)
+            carrier["params"] = params
+        on.client.notify("mcp/message", carrier)
 
     async def message(params):
         method = params["method"]
@@ -78,11 +70,11 @@ async def test_a_new_client_hears_under_the_id_of_its_own_request(speaks):
             await send(process, 5, "subscriptions/listen", LISTEN)
             if speaks == "old":
                 await send(process, 6, "announce", {"_meta": META})
-            heard = await receive_all(process, 3 if speaks == "old" else 2)
+            record_update = await receive_all(process, 3 if speaks == "old" else 2)
 
     assert found["result"]["supportedVersions"] == ["2026-07-28"]
-    assert [one.get("method") for one in heard][:2] == [ACKNOWLEDGED, CHANGED]
-    assert [one["params"]["_meta"][ID] for one in heard[:2]] == [5, 5]
+    assert [one.get("method") for one in record_update][:2] == [ACKNOWLEDGED, CHANGED]
+    assert [one["params"]["_meta"][ID] for one in record_update[:2]] == [5, 5]
 
 
 async def test_an_old_client_of_a_new_server_is_simply_told():
@@ -91,10 +83,10 @@ async def test_an_old_client_of_a_new_server_is_simply_told():
         [entry] = await on.declare()
         async with shim(entry) as process:
             hello = await initialize(process)
-            heard = await receive(process)
+            record_update = await receive(process)
 
     assert hello["result"]["capabilities"] == CAPABILITIES
-    assert heard == {"jsonrpc": "2.0", "method": CHANGED}
+    assert record_update == {"jsonrpc": "2.0", "method": CHANGED}
 
 
 async def test_the_loss_of_the_agent_ends_its_shims():

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import attrs
 import pytest
-from bridges_providers import toolbox
-from bridges_situation import mcp_client
+from support.bridge_harness import mcp_client
+from support.mcp_providers import toolbox
 
 from bridges.bridge import McpBridge
 from conductor.proxy import DeclarationError, Proxy, on
-from conductor.proxy.tools import ToolCall, tool
+from conductor.proxy.tool_handlers import ToolCall, tool
 from conductor.testing import FakeAgent, open_chain
 
 

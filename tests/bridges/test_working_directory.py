@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from bridges_providers import Provider, declaration, toolbox
+from support.mcp_providers import Provider, declaration, toolbox
 
-from conductor.client import Client
-from conductor.transport.process import spawn
+from conductor.client.acp_client import Client
+from conductor.transport.child_process import spawn
 
 ROOT = Path(__file__).parents[2]
 AGENT = [sys.executable, "-m", "conductor.testing.agent"]

@@ -33,7 +33,7 @@ def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Chai
 
 
 @pytest.fixture
-def problems(chain: Callable[..., ChainFile]) -> Callable[..., str]:
+def diagnostics(chain: Callable[..., ChainFile]) -> Callable[..., str]:
     """What is printed about a chain file that has mistakes."""
 
     def print_problems(*args: object, **kwargs: object) -> str:

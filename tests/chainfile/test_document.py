@@ -9,9 +9,9 @@ from typing import TypeAlias
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_an_empty_file_is_told_what_to_begin_with(problems: Problems) -> None:
+def test_an_empty_file_is_told_what_to_begin_with(diagnostics: Problems) -> None:
     assert (
-        problems("")
+        diagnostics("")
         == """
 chain.yaml:1:1: error: the file is empty
    |
@@ -21,9 +21,9 @@ help: a chain file begins with `version: 1`
     )
 
 
-def test_a_file_of_comments_is_empty(problems: Problems) -> None:
+def test_a_file_of_comments_is_empty(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         # nothing yet
         """)
         == """
@@ -35,9 +35,9 @@ help: a chain file begins with `version: 1`
     )
 
 
-def test_a_root_that_is_a_list_is_told_what_a_chain_file_is(problems: Problems) -> None:
+def test_a_root_that_is_a_list_is_told_what_a_chain_file_is(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         - use: context
         """)
         == """
@@ -52,9 +52,9 @@ help: the smallest chain file is
     )
 
 
-def test_bad_syntax_is_shown_where_it_is_and_where_it_began(problems: Problems) -> None:
+def test_bad_syntax_is_shown_where_it_is_and_where_it_began(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [agent]
         proxies: []
@@ -70,9 +70,9 @@ chain.yaml:2:8: note: while parsing a flow mapping
     )
 
 
-def test_an_unclosed_quote_is_shown_at_the_end_of_the_file(problems: Problems) -> None:
+def test_an_unclosed_quote_is_shown_at_the_end_of_the_file(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         name: "review
         """)
@@ -87,9 +87,9 @@ chain.yaml:2:7: note: while scanning a quoted scalar
     )
 
 
-def test_a_colon_inside_a_plain_value_asks_for_quotes(problems: Problems) -> None:
+def test_a_colon_inside_a_plain_value_asks_for_quotes(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         name: a: b
         """)
@@ -102,16 +102,16 @@ help: put a value that contains `: ` in quotes
     )
 
 
-def test_a_tab_as_indentation_asks_for_spaces(problems: Problems) -> None:
+def test_a_tab_as_indentation_asks_for_spaces(diagnostics: Problems) -> None:
     assert (
-        problems("version: 1\nagent:\n\trun: [agent]\n")
+        diagnostics("version: 1\nagent:\n\trun: [agent]\n")
         == "\nchain.yaml:3:1: error: a tab cannot indent YAML\n   | \trun: [agent]\n   | ^\nhelp: use spaces\n"
     )
 
 
-def test_a_character_that_begins_no_value_asks_for_quotes(problems: Problems) -> None:
+def test_a_character_that_begins_no_value_asks_for_quotes(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         name: @home
         """)
@@ -124,9 +124,9 @@ help: put a value that begins with this character in quotes
     )
 
 
-def test_a_bare_reference_in_a_flow_list_asks_for_quotes(problems: Problems) -> None:
+def test_a_bare_reference_in_a_flow_list_asks_for_quotes(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run: [${AGENT}, --acp]
@@ -143,9 +143,9 @@ help: inside `[ ]` and `{ }`, put a reference in quotes: `"${VAR}"`
     )
 
 
-def test_a_control_character_is_named_and_not_printed(problems: Problems) -> None:
+def test_a_control_character_is_named_and_not_printed(diagnostics: Problems) -> None:
     assert (
-        problems("version: 1\nname: a\x1b[31mb\n")
+        diagnostics("version: 1\nname: a\x1b[31mb\n")
         == """
 chain.yaml:2:8: error: the character U+001B is not allowed in YAML
    | name: a␚[31mb
@@ -154,9 +154,9 @@ chain.yaml:2:8: error: the character U+001B is not allowed in YAML
     )
 
 
-def test_a_number_too_large_for_a_character_is_no_crash(problems: Problems) -> None:
+def test_a_number_too_large_for_a_character_is_no_crash(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             r"""
         version: 1
         name: "\UFFFFFFFF"
@@ -170,9 +170,9 @@ chain.yaml:2:10: error: not valid YAML: a number is too large
     )
 
 
-def test_a_nul_cannot_be_passed_to_a_program(problems: Problems) -> None:
+def test_a_nul_cannot_be_passed_to_a_program(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             r"""
         version: 1
         agent:
@@ -187,9 +187,9 @@ chain.yaml:3:16: error: a NUL or half a character cannot be passed to a program
     )
 
 
-def test_a_file_that_is_not_utf_8_is_shown_at_the_byte(problems: Problems) -> None:
+def test_a_file_that_is_not_utf_8_is_shown_at_the_byte(diagnostics: Problems) -> None:
     assert (
-        problems(b"version: 1\nname: caf\xe9\nagent: {run: [a]}\n")
+        diagnostics(b"version: 1\nname: caf\xe9\nagent: {run: [a]}\n")
         == """
 chain.yaml:2:10: error: the byte 0xe9 is not UTF-8
    | name: caf�
@@ -199,9 +199,9 @@ help: save the file as UTF-8
     )
 
 
-def test_a_second_document_is_refused_where_it_begins(problems: Problems) -> None:
+def test_a_second_document_is_refused_where_it_begins(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [a]}
         ---
@@ -215,9 +215,9 @@ chain.yaml:3:1: error: a second YAML document begins here: a chain file is one d
     )
 
 
-def test_a_repeated_key_points_to_the_first(problems: Problems) -> None:
+def test_a_repeated_key_points_to_the_first(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run: [a]
@@ -234,9 +234,9 @@ chain.yaml:3:3: note: first given here
     )
 
 
-def test_a_key_that_is_a_list_is_refused(problems: Problems) -> None:
+def test_a_key_that_is_a_list_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [a]}
         ? [x]
@@ -250,9 +250,9 @@ chain.yaml:3:3: error: a key is a word, not a list or a mapping
     )
 
 
-def test_a_merge_key_is_refused(problems: Problems) -> None:
+def test_a_merge_key_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - &a {use: context}
@@ -267,9 +267,9 @@ help: write the keys out; an alias may stand for a whole value
     )
 
 
-def test_a_tag_is_refused(problems: Problems) -> None:
+def test_a_tag_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run: [!!python/name:os.system a]
@@ -282,9 +282,9 @@ chain.yaml:3:9: error: a YAML tag has no meaning in a chain file
     )
 
 
-def test_an_unknown_alias_is_refused(problems: Problems) -> None:
+def test_an_unknown_alias_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: *a
         """)
@@ -296,9 +296,9 @@ chain.yaml:2:8: error: not valid YAML: found undefined alias 'a'
     )
 
 
-def test_a_repeated_anchor_points_to_the_first(problems: Problems) -> None:
+def test_a_repeated_anchor_points_to_the_first(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - &a {use: x}
@@ -315,9 +315,9 @@ chain.yaml:3:3: note: first given here
     )
 
 
-def test_aliases_that_multiply_are_refused(problems: Problems) -> None:
+def test_aliases_that_multiply_are_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         name: x
         proxies:
@@ -339,9 +339,9 @@ chain.yaml:6:21: error: a chain file has at most 10000 values, those that aliase
     )
 
 
-def test_an_alias_inside_its_own_value_is_refused(problems: Problems) -> None:
+def test_an_alias_inside_its_own_value_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies: &a [*a]
         """)
@@ -353,9 +353,9 @@ chain.yaml:2:13: error: an alias of this value stands inside it
     )
 
 
-def test_nesting_without_end_is_refused(problems: Problems) -> None:
+def test_nesting_without_end_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[
         """)
@@ -367,9 +367,9 @@ chain.yaml:2:59: error: values nest at most 50 deep
     )
 
 
-def test_a_byte_order_mark_does_not_shift_the_caret(problems: Problems) -> None:
+def test_a_byte_order_mark_does_not_shift_the_caret(diagnostics: Problems) -> None:
     assert (
-        problems(b"\xef\xbb\xbfversion: 2\n")
+        diagnostics(b"\xef\xbb\xbfversion: 2\n")
         == """
 chain.yaml:1:10: error: this version of the chain file format is not known
    | version: 2

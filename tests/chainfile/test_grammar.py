@@ -12,9 +12,9 @@ from conductor.chainfile import load
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_a_component_needs_one_of_five_kinds(problems: Problems) -> None:
+def test_a_component_needs_one_of_five_kinds(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - name: notes
@@ -27,9 +27,9 @@ chain.yaml:3:3: error: a component needs one of `run`, `use`, `connect`, `unix` 
     )
 
 
-def test_a_component_is_of_one_kind_only(problems: Problems) -> None:
+def test_a_component_is_of_one_kind_only(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [notes]
@@ -46,9 +46,9 @@ chain.yaml:3:3: note: the component is given here already
     )
 
 
-def test_a_component_is_not_a_word(problems: Problems) -> None:
+def test_a_component_is_not_a_word(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - context
@@ -62,9 +62,9 @@ help: write `use: …` or `run: […]`
     )
 
 
-def test_an_unknown_key_is_corrected(problems: Problems) -> None:
+def test_an_unknown_key_is_corrected(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: context
@@ -79,9 +79,9 @@ help: did you mean `start_timeout`?
     )
 
 
-def test_an_unknown_key_that_resembles_none_lists_some(problems: Problems) -> None:
+def test_an_unknown_key_that_resembles_none_lists_some(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [a]}
         limits: {xyzzy: 3}
@@ -95,9 +95,9 @@ help: the keys are `max_message_bytes`, `max_open_requests`, `max_batch`, `max_b
     )
 
 
-def test_a_misspelt_kind_is_one_problem(problems: Problems) -> None:
+def test_a_misspelt_kind_is_one_problem(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - command: [notes]
@@ -111,9 +111,9 @@ help: did you mean `run`?
     )
 
 
-def test_another_machine_alone_is_no_component(problems: Problems) -> None:
+def test_another_machine_alone_is_no_component(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - ssh: user@host
@@ -127,9 +127,9 @@ help: add the command: `run: […]`
     )
 
 
-def test_a_command_that_is_a_string_shows_the_list_form(problems: Problems) -> None:
+def test_a_command_that_is_a_string_shows_the_list_form(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run: npx -y "my agent" --acp=${MODE:-on}
@@ -151,9 +151,9 @@ def test_one_word_is_a_command_without_arguments(tmp_path: Path) -> None:
     assert agent.run == ("claude-agent-acp",)
 
 
-def test_an_empty_command_is_refused(problems: Problems) -> None:
+def test_an_empty_command_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: []
@@ -170,9 +170,9 @@ chain.yaml:4:9: error: run[0]: the command is empty
     )
 
 
-def test_a_null_in_a_command_asks_for_quotes(problems: Problems) -> None:
+def test_a_null_in_a_command_asks_for_quotes(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [notes, null]
@@ -186,9 +186,9 @@ help: if the word itself is meant, write it in quotes: `"null"`
     )
 
 
-def test_options_have_no_meaning_for_a_program(problems: Problems) -> None:
+def test_options_have_no_meaning_for_a_program(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [notes]
@@ -205,9 +205,9 @@ chain.yaml:3:3: note: the component is given here
     )
 
 
-def test_a_nested_chain_takes_no_settings(problems: Problems) -> None:
+def test_a_nested_chain_takes_no_settings(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -233,9 +233,9 @@ help: a nested chain takes its settings from its own file
     )
 
 
-def test_an_environment_has_no_meaning_for_a_connection(problems: Problems) -> None:
+def test_an_environment_has_no_meaning_for_a_connection(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - connect: wss://example.org/acp
@@ -253,10 +253,10 @@ chain.yaml:3:3: note: the component is given here
 
 
 def test_what_has_no_meaning_for_a_program_on_another_machine_is_refused(
-    problems: Problems,
+    diagnostics: Problems,
 ) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [notes]
@@ -275,9 +275,9 @@ help: the program gets the environment of the other machine, and of `env` what i
     )
 
 
-def test_headers_and_tls_are_for_connections_that_have_them(problems: Problems) -> None:
+def test_headers_and_tls_are_for_connections_that_have_them(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [notes]
@@ -311,9 +311,9 @@ help: write `wss://…`
     )
 
 
-def test_a_header_is_such_as_may_be_sent(problems: Problems) -> None:
+def test_a_header_is_such_as_may_be_sent(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - connect: wss://example.org
@@ -341,9 +341,9 @@ help: add `cert`
     )
 
 
-def test_a_url_has_a_known_scheme_and_a_host(problems: Problems) -> None:
+def test_a_url_has_a_known_scheme_and_a_host(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - connect: ftp://example.org
@@ -368,9 +368,9 @@ chain.yaml:6:12: error: connect: expected a URL such as `wss://proxy.example.org
     )
 
 
-def test_a_file_without_a_class_asks_for_one(problems: Problems) -> None:
+def test_a_file_without_a_class_asks_for_one(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: ./approve.py
@@ -389,9 +389,9 @@ help: name the class of the file: `./file.py:Class`
     )
 
 
-def test_a_name_has_no_slash(problems: Problems) -> None:
+def test_a_name_has_no_slash(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -410,9 +410,9 @@ chain.yaml:6:9: error: name: expected a name without `/`, found ``
     )
 
 
-def test_an_environment_name_has_no_equals_sign(problems: Problems) -> None:
+def test_an_environment_name_has_no_equals_sign(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run: [a]
@@ -426,9 +426,9 @@ chain.yaml:4:9: error: `A=B` cannot be the name of an environment variable
     )
 
 
-def test_a_duration_has_a_unit(problems: Problems) -> None:
+def test_a_duration_has_a_unit(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -450,9 +450,9 @@ chain.yaml:6:37: error: request_timeout.session/prompt: expected a duration such
     )
 
 
-def test_a_timeout_is_more_than_zero(problems: Problems) -> None:
+def test_a_timeout_is_more_than_zero(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -470,9 +470,9 @@ chain.yaml:5:37: error: request_timeout.session/prompt: must be more than zero
     )
 
 
-def test_a_restart_budget_names_a_count_and_a_time(problems: Problems) -> None:
+def test_a_restart_budget_names_a_count_and_a_time(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -491,9 +491,9 @@ chain.yaml:6:13: error: restarts: expected a budget such as `3 in 60s`, found `3
     )
 
 
-def test_a_boolean_is_a_word_for_one(problems: Problems) -> None:
+def test_a_boolean_is_a_word_for_one(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -507,9 +507,9 @@ chain.yaml:4:12: error: isolate: expected `true` or `false`, found `1`
     )
 
 
-def test_a_choice_lists_what_can_be_chosen(problems: Problems) -> None:
+def test_a_choice_lists_what_can_be_chosen(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -530,9 +530,9 @@ help: did you mean `_proxy`?
     )
 
 
-def test_an_agent_cannot_be_bypassed(problems: Problems) -> None:
+def test_an_agent_cannot_be_bypassed(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run: [a]
@@ -546,9 +546,9 @@ chain.yaml:4:15: error: on_failure: expected `restart` or `end_chain`, found `by
     )
 
 
-def test_a_required_component_cannot_be_bypassed(problems: Problems) -> None:
+def test_a_required_component_cannot_be_bypassed(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: redact
@@ -566,9 +566,9 @@ chain.yaml:4:3: note: the chain must not run without this component
     )
 
 
-def test_a_size_is_a_number_with_a_unit(problems: Problems) -> None:
+def test_a_size_is_a_number_with_a_unit(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [a]}
         limits:
@@ -582,9 +582,9 @@ chain.yaml:4:22: error: limits.max_message_bytes: expected a size such as `65536
     )
 
 
-def test_a_bridge_is_one_of_four(problems: Problems) -> None:
+def test_a_bridge_is_one_of_four(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent: {run: [a]}
         mcp_bridge: sse
@@ -597,9 +597,9 @@ chain.yaml:3:13: error: mcp_bridge: expected one of `auto`, `stdio`, `http`, `of
     )
 
 
-def test_a_mapping_where_a_list_belongs_is_refused(problems: Problems) -> None:
+def test_a_mapping_where_a_list_belongs_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
           use: context
@@ -612,9 +612,9 @@ chain.yaml:3:3: error: proxies: expected a list, found a mapping
     )
 
 
-def test_a_kind_without_a_value_is_refused(problems: Problems) -> None:
+def test_a_kind_without_a_value_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - run:
@@ -631,9 +631,9 @@ chain.yaml:4:8: error: use: expected a value, found nothing
     )
 
 
-def test_an_agent_without_a_value_is_refused(problems: Problems) -> None:
+def test_an_agent_without_a_value_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
         """)
@@ -646,9 +646,9 @@ help: without the key, the file is a proxy chain
     )
 
 
-def test_a_list_without_items_is_nothing(problems: Problems) -> None:
+def test_a_list_without_items_is_nothing(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         # - use: context

@@ -55,9 +55,9 @@ def test_what_was_written_is_kept_beside_what_it_means(chain: Callable[..., Chai
     assert "s3cr3t" not in repr(agent) + repr(agent.written)
 
 
-def test_an_unset_variable_is_shown_at_its_reference(problems: Problems) -> None:
+def test_an_unset_variable_is_shown_at_its_reference(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         agent:
@@ -74,9 +74,9 @@ help: set it, or give it a default: `${AGENT_KEY:-…}`
     )
 
 
-def test_an_unset_variable_may_be_a_misspelt_one(problems: Problems) -> None:
+def test_an_unset_variable_may_be_a_misspelt_one(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         agent:
@@ -93,9 +93,9 @@ help: did you mean `NOTES_DB`? Otherwise set it, or give it a default: `${NOTES_
     )
 
 
-def test_an_unset_variable_is_not_blamed_twice(problems: Problems) -> None:
+def test_an_unset_variable_is_not_blamed_twice(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -110,9 +110,9 @@ help: set it, or give it a default: `${TIMEOUT:-…}`
     )
 
 
-def test_an_unset_variable_in_a_block_is_shown_on_its_line(problems: Problems) -> None:
+def test_an_unset_variable_in_a_block_is_shown_on_its_line(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -130,9 +130,9 @@ help: set it, or give it a default: `${THREE:-…}`
     )
 
 
-def test_a_reference_that_is_none_shows_the_forms(problems: Problems) -> None:
+def test_a_reference_that_is_none_shows_the_forms(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         agent:
           run:
@@ -158,9 +158,9 @@ help: write `${VAR}`, `${VAR:-default}`, or `$${` for the characters themselves
     )
 
 
-def test_what_a_variable_holds_is_never_printed(problems: Problems) -> None:
+def test_what_a_variable_holds_is_never_printed(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:

@@ -9,9 +9,9 @@ from typing import TypeAlias
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_a_missing_version_is_asked_for(problems: Problems) -> None:
+def test_a_missing_version_is_asked_for(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         agent:
           run: [agent]
         """)
@@ -24,9 +24,9 @@ help: this conductor reads files that begin with `version: 1`
     )
 
 
-def test_an_unknown_version_is_all_that_is_said(problems: Problems) -> None:
+def test_an_unknown_version_is_all_that_is_said(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 2
         agnet: {}
         """)
@@ -39,9 +39,9 @@ help: this conductor reads files that begin with `version: 1`
     )
 
 
-def test_a_chain_of_nothing_is_refused(problems: Problems) -> None:
+def test_a_chain_of_nothing_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         name: nothing
         """)
@@ -57,9 +57,9 @@ help: the smallest chain file is
     )
 
 
-def test_all_problems_of_a_file_come_at_once_and_in_its_order(problems: Problems) -> None:
+def test_all_problems_of_a_file_come_at_once_and_in_its_order(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: context
@@ -90,9 +90,9 @@ help: set it, or give it a default: `${TOKEN:-…}`
     )
 
 
-def test_a_missing_nested_file_is_shown_where_it_is_named(problems: Problems) -> None:
+def test_a_missing_nested_file_is_shown_where_it_is_named(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - chain: tools.yaml
@@ -106,9 +106,9 @@ help: a relative path begins at the file that it stands in
     )
 
 
-def test_a_directory_is_not_a_nested_chain(problems: Problems) -> None:
+def test_a_directory_is_not_a_nested_chain(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -125,9 +125,9 @@ help: a relative path begins at the file that it stands in
     )
 
 
-def test_the_problems_of_a_nested_file_are_shown_in_that_file(problems: Problems) -> None:
+def test_the_problems_of_a_nested_file_are_shown_in_that_file(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -156,9 +156,9 @@ help: did you mean `with`?
     )
 
 
-def test_the_problems_of_a_file_that_is_nested_twice_are_shown_once(problems: Problems) -> None:
+def test_the_problems_of_a_file_that_is_nested_twice_are_shown_once(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -180,9 +180,9 @@ tools.yaml:2:10: error: proxies: expected a list, found `3`
     )
 
 
-def test_a_chain_that_contains_itself_is_refused(problems: Problems) -> None:
+def test_a_chain_that_contains_itself_is_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - chain: ./chain.yaml
@@ -196,10 +196,10 @@ chain.yaml:3:10: error: a chain contains itself: chain.yaml → chain.yaml
 
 
 def test_a_chain_that_contains_itself_through_others_is_refused_with_the_circle(
-    problems: Problems,
+    diagnostics: Problems,
 ) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -227,9 +227,9 @@ c.yaml:3:10: error: a chain contains itself: chain.yaml → b.yaml → c.yaml �
     )
 
 
-def test_a_chain_with_an_agent_cannot_be_a_proxy(problems: Problems) -> None:
+def test_a_chain_with_an_agent_cannot_be_a_proxy(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -255,9 +255,9 @@ help: name it as the `agent:`, or take the agent out of it
     )
 
 
-def test_a_chain_without_an_agent_cannot_be_the_agent(problems: Problems) -> None:
+def test_a_chain_without_an_agent_cannot_be_the_agent(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         agent:
@@ -280,9 +280,9 @@ help: name it among the `proxies`, or give it an `agent:`
     )
 
 
-def test_two_components_of_the_same_name_are_refused(problems: Problems) -> None:
+def test_two_components_of_the_same_name_are_refused(diagnostics: Problems) -> None:
     assert (
-        problems("""\
+        diagnostics("""\
         version: 1
         proxies:
         - use: x
@@ -302,9 +302,9 @@ chain.yaml:4:9: note: first given here
     )
 
 
-def test_the_sixty_fifth_proxy_is_refused_nested_ones_included(problems: Problems) -> None:
+def test_the_sixty_fifth_proxy_is_refused_nested_ones_included(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:
@@ -324,9 +324,9 @@ chain.yaml:5:3: error: a chain has at most 64 proxies, those of nested chains in
     )
 
 
-def test_chains_nest_sixteen_deep_and_no_deeper(problems: Problems) -> None:
+def test_chains_nest_sixteen_deep_and_no_deeper(diagnostics: Problems) -> None:
     assert (
-        problems(
+        diagnostics(
             """\
         version: 1
         proxies:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NewType
 import attrs
 import pytest
 
-from conductor.chainfile import ChainFile, Component, structure_options
+from conductor.chainfile import ChainFile, ComponentSpec, structure_options
 from conductor.errors import ChainFileError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Checked:
             raise ValueError("7 is out of order")
 
 
-def _mistakes(component: Component, cls: type) -> str:
+def _mistakes(component: ComponentSpec, cls: type) -> str:
     with pytest.raises(ChainFileError) as caught:
         structure_options(component, cls)
     return "\n" + str(caught.value) + "\n"
@@ -293,7 +293,7 @@ chain.yaml:2:17: error: 7 is out of order
 
 
 def test_mistakes_of_the_command_line_name_the_component() -> None:
-    component = Component(name="notes", use="x", options={"count": "many", "zzz": "1"})
+    component = ComponentSpec(name="notes", use="x", options={"count": "many", "zzz": "1"})
     assert (
         _mistakes(component, Options)
         == """
@@ -306,7 +306,7 @@ help: the options are `files`, `text`, `count`, `share`, `flag`, `maybe`, `kind`
 
 
 def test_a_program_may_give_python_values() -> None:
-    component = Component(
+    component = ComponentSpec(
         "x", use="x", options={"files": ("a",), "count": 3, "flag": True, "path": Path("/a")}
     )
     assert structure_options(component, Options) == Options(
@@ -320,18 +320,18 @@ def test_an_annotation_that_cannot_be_resolved_is_the_authors_mistake() -> None:
         peer: Peer
 
     with pytest.raises(TypeError, match=r"Unresolved\.peer: the annotation 'Peer' cannot"):
-        structure_options(Component("x", use="x"), Unresolved)
+        structure_options(ComponentSpec("x", use="x"), Unresolved)
 
 
 def test_a_path_may_begin_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    component = Component("c", options={"files": [], "path": "~/audit.log"}, directory="/etc")
+    component = ComponentSpec("c", options={"files": [], "path": "~/audit.log"}, directory="/etc")
 
     assert structure_options(component, Options).path == Path("/home/me/audit.log")
 
 
 def test_a_home_directory_that_is_unknown_is_a_mistake() -> None:
-    component = Component("c", options={"files": [], "path": "~nobody-of-this-name/x"})
+    component = ComponentSpec("c", options={"files": [], "path": "~nobody-of-this-name/x"})
 
     assert "path: the home directory at the beginning of this path is unknown" in _mistakes(
         component, Options

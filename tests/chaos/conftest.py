@@ -1,8 +1,8 @@
-"""The chaos suite runs on what the tests of failures run on."""
+"""The chaos suite runs on what the tests of processes run on."""
 
-from failures import conftest as failures
+from processes import conftest as processes
 
-orphans_come_to_us = failures.orphans_come_to_us
-nothing_is_left = failures.nothing_is_left
-start = failures.start
-run_chain = failures.run_chain
+orphans_come_to_us = processes.orphans_come_to_us
+nothing_is_left = processes.nothing_is_left
+start = processes.start
+run_chain = processes.run_chain

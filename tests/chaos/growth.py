@@ -48,7 +48,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from chaos.tenants import ATTACKS, GONE, KINDS, Client, Tenant, open_session, prompt_over  # noqa: E402
 
 COUNTED = Path(__file__).with_name("counted.py")
-ECHO_AGENT = Path(__file__).parents[1] / "components" / "echo_agent.py"
+ECHO_AGENT = Path(__file__).parents[1] / "support" / "components" / "echo_agent.py"
 KEEP = 1.0
 """Seconds that the server keeps the chain of a client that was cut off."""
 CHAIN = """\

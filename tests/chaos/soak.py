@@ -25,12 +25,12 @@ import trio.testing
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from processes.editor import Editor, agent, proxy, words  # noqa: E402
+from support.editor import Editor, agent, proxy, words  # noqa: E402
 
 from conductor import log  # noqa: E402
-from conductor.chainfile.model import Component as Spec  # noqa: E402
-from conductor.client import Client, attach  # noqa: E402
-from conductor.components.build import build  # noqa: E402
+from conductor.chain.build import build_components  # noqa: E402
+from conductor.chainfile.model import ComponentSpec  # noqa: E402
+from conductor.client.acp_client import Client, attach  # noqa: E402
 from conductor.errors import ConductorError  # noqa: E402
 
 BATCH = 10_000
@@ -118,10 +118,12 @@ def regression(values: list[int]) -> float:
 
 async def one_chain(number: int) -> None:
     specs = [
-        Spec(name="p", run=tuple(proxy("p"))),
-        Spec(name="agent", run=tuple(agent())),
+        ComponentSpec(name="p", run=tuple(proxy("p"))),
+        ComponentSpec(name="agent", run=tuple(agent())),
     ]
-    async with attach(Client, lambda: build(specs, mode="agent"), stop_timeout=1.0) as attached:
+    async with attach(
+        Client, lambda: build_components(specs, mode="agent"), stop_timeout=1.0
+    ) as attached:
         client = attached.client
         await client.initialize()
         session = await client.new_session("/")

@@ -148,8 +148,8 @@ async def _http(tenant: Tenant, *, sessions: int, end: str) -> None:
             await client.post(tenant.url, json=new, headers=headers)
             session = await _answer(told, number)
             named = {**headers, "acp-session-id": session["result"]["sessionId"]}
-            heard, said = trio.open_memory_channel[Any](1000)
-            nursery.start_soon(_read_stream, tenant, named, heard)
+            record_activity, said = trio.open_memory_channel[Any](1000)
+            nursery.start_soon(_read_stream, tenant, named, record_activity)
             text = prompt(number + 100, session["result"]["sessionId"], "echo hello")
             await client.post(tenant.url, json=text, headers=named)
             await _answer(said, number + 100)

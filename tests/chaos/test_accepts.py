@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from itertools import count, islice
 
 import pytest
-from failures import test_bypass_of_a_provider as provider
-from processes.editor import PATIENCE, agent, encoded, wait_until_idle
+from processes import test_bypass_of_a_provider as provider
+from support.editor import PATIENCE, agent, encoded, wait_until_idle
 
 SPARE = [0, 1, 2, *(pytest.param(number, marks=pytest.mark.long) for number in range(3, 24))]
 HELLO = {

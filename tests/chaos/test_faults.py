@@ -13,13 +13,13 @@ from collections import Counter
 
 import pytest
 import trio
-from processes.editor import agent, proxy
+from support.editor import agent, proxy
 
-from conductor.chain import Chain
-from conductor.chainfile.model import Component as Spec
-from conductor.components.build import build
-from conductor.messages import request_pieces
-from conductor.transport.fds import FdTransport
+from conductor.chain.build import build_components
+from conductor.chain.chain import Chain
+from conductor.chainfile.model import ComponentSpec
+from conductor.jsonrpc.messages import request_pieces
+from conductor.transport.fd_transport import FdTransport
 
 SHORT = range(1, 9)
 LONG = range(9, 60)
@@ -108,13 +108,13 @@ REQUESTS = [
 )
 async def test_the_nth_call_fails(monkeypatch, call, number):
     specs = [
-        Spec(name="p", run=tuple(proxy("p")), stop_timeout=0.5, start_timeout=5.0),
-        Spec(name="agent", run=tuple(agent("--back", "resume")), stop_timeout=0.5),
+        ComponentSpec(name="p", run=tuple(proxy("p")), stop_timeout=0.5, start_timeout=5.0),
+        ComponentSpec(name="agent", run=tuple(agent("--back", "resume")), stop_timeout=0.5),
     ]
     client, write = Client(), os.write
     chain = Chain(
         FdTransport(client.chain_reads, client.chain_writes),
-        lambda: build(specs, mode="agent"),
+        lambda: build_components(specs, mode="agent"),
         stop_timeout=0.5,
     )
     module, name, code = CALLS[call]

@@ -18,7 +18,7 @@ PATIENCE = 30  # seconds; only a hanging program takes that long
 PR_SET_CHILD_SUBREAPER = 36
 COMMAND = [sys.executable, "-m", "conductor"]
 AGENT = f"{sys.executable} -m conductor.testing.agent"
-PASS_PROXY = Path(__file__).parents[1] / "components" / "pass_proxy.py"
+PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.py"
 
 
 @pytest.fixture

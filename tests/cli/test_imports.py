@@ -11,7 +11,7 @@ import pytest
 HEAVY = {
     "asyncio",
     "cattrs",
-    "conductor.chain",
+    "conductor.chain.chain",
     "conductor.schema.v1",
     "msgspec",
     "pydantic",
@@ -21,7 +21,7 @@ HEAVY = {
 }
 PROGRAM = """
 import json, sys
-from conductor.cli.commands import acp_conductor
+from conductor.cli.command_group import acp_conductor
 try:
     acp_conductor(sys.argv[1:], prog_name="acp-conductor")
 finally:

@@ -275,7 +275,7 @@ def test_a_failed_start_is_told_once_in_lines_and_with_what_to_try(run, chain_fi
         "ModuleNotFoundError: No module named 'not_there_at_all' (mine.py, line 2)",
     ]
     assert shown[-1].startswith("  try: Install the module where acp-conductor is installed")
-    assert "the chain did not start" not in result.stderr
+    assert "chain failed to start" not in result.stderr
 
 
 def test_a_failed_start_is_in_the_log_that_is_asked_for(run, chain_file):
@@ -283,7 +283,7 @@ def test_a_failed_start_is_in_the_log_that_is_asked_for(run, chain_file):
 
     result = run("--log", "error", "prompt", path, "hello")
 
-    assert "the chain did not start" in result.stderr
+    assert "chain failed to start" in result.stderr
 
 
 def test_an_agent_that_crashes(run):
@@ -378,7 +378,7 @@ def test_an_interrupt_cancels_the_turn(started):
 
 
 def test_a_second_interrupt_does_not_wait_for_the_agent(started, chain_file):
-    stubborn = Path(__file__).parent / "stubborn_agent.py"
+    stubborn = Path(__file__).parents[1] / "support" / "components" / "stubborn_agent.py"
     program = started("--", f"python {stubborn}", "x")
 
     program.send_signal(signal.SIGINT)

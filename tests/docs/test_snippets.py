@@ -19,10 +19,9 @@ from pathlib import Path
 import click
 import lupa
 import pytest
+from support.doc_snippets import PAGES, ROOT, Snippet, snippets
 
-from conductor.cli.commands import acp_conductor
-
-from .snippets import PAGES, ROOT, Snippet, snippets
+from conductor.cli.command_group import acp_conductor
 
 SNIPPETS = {str(page.relative_to(ROOT)): snippets(page) for page in PAGES}
 FOREIGN = ("claude-agent-acp", "uvx", "ssh", "notify-send")

@@ -5,24 +5,32 @@ from hypothesis import strategies as st
 
 from conductor.chainfile import load
 from conductor.chainfile.model import ChainFile
-from conductor.components.contract import Bypass, Contract, EndChain, Restart, Restarts
 from conductor.errors import ChainFileError
 from conductor.routing.handshake import (
     AnsweredAlone,
-    Ask,
-    Closed,
-    Echoed,
-    Fail,
+    AnsweredWithError,
+    ClosedEarly,
+    EchoedToSuccessor,
+    FailStart,
     Handshake,
-    Pass,
-    Refused,
+    PassAnswerOn,
+    SendInit,
+)
+from conductor.supervision.restart_policy import (
+    Bypass,
+    EndChain,
+    Restart,
+    RestartBudget,
+    RestartPolicy,
 )
 
 events = st.one_of(
-    st.builds(Refused, st.sampled_from([-32601, -32600, -32603, 0]), st.text(max_size=10)),
-    st.just(Echoed()),
+    st.builds(
+        AnsweredWithError, st.sampled_from([-32601, -32600, -32603, 0]), st.text(max_size=10)
+    ),
+    st.just(EchoedToSuccessor()),
     st.just(AnsweredAlone()),
-    st.just(Closed()),
+    st.just(ClosedEarly()),
 )
 
 
@@ -37,9 +45,9 @@ def test_a_handshake_ends(role, dialect, reactions):
     said = [handshake.method]
     for event in reactions:
         decision = handshake.after(event)
-        if isinstance(decision, Pass | Fail):
+        if isinstance(decision, PassAnswerOn | FailStart):
             break
-        assert isinstance(decision, Ask)
+        assert isinstance(decision, SendInit)
         said.append(handshake.method)
     else:
         raise AssertionError("it goes on for ever")
@@ -57,11 +65,11 @@ def test_a_handshake_ends(role, dialect, reactions):
 def test_a_contract_never_restarts_more_than_its_budget(
     role, on_failure, required, count, within, failures
 ):
-    contract = Contract(role, on_failure, Restarts(count, within), required)
+    restart_policy = RestartPolicy(role, on_failure, RestartBudget(count, within), required)
     now, restarts = 0.0, []
-    for pause, luck in failures:
+    for pause, jitter in failures:
         now += pause
-        match contract.after_failure(now, luck):
+        match restart_policy.after_failure(now, jitter):
             case Restart(delay):
                 assert on_failure == "restart"
                 assert 0 < delay <= 10
@@ -91,7 +99,7 @@ def test_a_chain_file_is_read_or_every_mistake_has_a_place(tmp_path_factory, tex
     except ChainFileError as exc:
         found = exc
     if isinstance(found, ChainFileError):
-        assert found.problems
-        assert all(str(path) in str(problem) for problem in found.problems)
+        assert found.diagnostics
+        assert all(str(path) in str(problem) for problem in found.diagnostics)
     else:
         assert isinstance(found, ChainFile)

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import raw_json
 
-from conductor.connection.connection import Connection
 from conductor.errors import RequestError
-from conductor.frames import Batch, Malformed, decode
+from conductor.jsonrpc.codec import Batch, Malformed, decode
+from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.messages import Message
 from conductor.limits import Limits
-from conductor.messages import Message
 from conductor.routing.envelope import unwrap
-from conductor.routing.sides import Side, link
-from conductor.routing.wire import Wire
+from conductor.routing.link import Link
+from conductor.routing.port import Port, connect_ports
 
 JUNK = [b"", b"{", b"[", b"[]", b"null", b"42", b'"\\ud800"', b"\xff\xfe", b"\x00", b"Loading...",
         b"\x1b[32m", b'{"jsonrpc":"2.0","id":', b'{"jsonrpc":"1.0","method":"x"}',
@@ -92,7 +92,7 @@ class Kept:
     def close_writing(self):
         pass
 
-    def mark(self, connection):
+    def schedule_flush(self, connection):
         pass
 
     def answers(self):
@@ -105,7 +105,7 @@ class Kept:
         )
 
 
-class Refusing(Side):
+class Refusing(Port):
     """A neighbour that answers every request at once."""
 
     def request(self, call, method, params):
@@ -124,15 +124,15 @@ class Refusing(Side):
 
 def wired(role):
     kept, reports = Kept(), []
-    wire = Wire("c", role, lambda *report: reports.append(report))
-    link(wire.plain, Refusing())
-    if wire.wrapped is not None:
-        link(wire.wrapped, Refusing())
-    wire.connection = Connection(
-        kept, wire, kept, answers_malformed=role in ("client", "parent"),
+    link = Link("c", role, lambda *report: reports.append(report))
+    connect_ports(link.plain, Refusing())
+    if link.enveloped is not None:
+        connect_ports(link.enveloped, Refusing())
+    link.connection = Connection(
+        kept, link, kept, reports_malformed=role in ("client", "parent"),
         limits=Limits(max_message_bytes=5000, max_batch=2, max_open_requests=3),
     )  # fmt: skip
-    return wire, kept
+    return link, kept
 
 
 def asked(stream):
@@ -153,16 +153,16 @@ def asked(stream):
 @given(st.lists(lines, max_size=12), st.data())
 @settings(max_examples=60)
 def test_every_request_in_any_stream_is_answered_once(role, stream, data):
-    wire, kept = wired(role)
+    link, kept = wired(role)
     bytes_ = b"".join(line + b"\n" for line in stream)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(bytes_)), max_size=6)))
 
     for start, end in zip([0, *cuts], [*cuts, len(bytes_)], strict=True):
-        wire.connection.feed(bytes_[start:end])
-    wire.connection.end()
-    wire.connection.flush()
+        link.connection.feed(bytes_[start:end])
+    link.connection.end()
+    link.connection.flush()
 
-    assert wire.connection.unanswered() == []
+    assert link.connection.unanswered() == []
     answers = kept.answers()
     for id, count in asked(stream).items():
         assert answers[id] >= count
@@ -175,11 +175,11 @@ def test_every_request_in_any_stream_is_answered_once(role, stream, data):
 @settings(max_examples=60)
 def test_a_component_gets_no_answers_for_the_ids_of_others(stream):
     """What an agent answers settles what it was asked, and nothing else."""
-    wire, _ = wired("agent")
+    link, _ = wired("agent")
     answered = []
-    wire.plain.neighbour.respond = lambda call, result, error: answered.append(call)
+    link.plain.neighbour.respond = lambda call, result, error: answered.append(call)
 
     for line in stream:
-        wire.connection.feed(line + b"\n")
+        link.connection.feed(line + b"\n")
 
     assert answered == []

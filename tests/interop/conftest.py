@@ -82,10 +82,14 @@ def peer(request: pytest.FixtureRequest) -> Callable[..., Command]:
 
 @pytest.fixture(scope="session")
 def component() -> Callable[..., Command]:
-    """The command of a program in tests/components."""
+    """The command of a program in tests/support/components."""
 
     def component(name: str, *arguments: str) -> Command:
-        return [sys.executable, str(HERE.parent / "components" / f"{name}.py"), *arguments]
+        return [
+            sys.executable,
+            str(HERE.parent / "support" / "components" / f"{name}.py"),
+            *arguments,
+        ]
 
     return component
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.snippets import ROOT, snippets
+from support.doc_snippets import ROOT, snippets
 
 
 def test_the_command_line_of_the_readme(node_peers: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The main job: third-party clients and agents talk through the conductor as if they were alone.
 
 Clients, agents and one of the proxies are written on the official Python and TypeScript SDKs; the
-other proxies are tests/components/pass_proxy.py. Whatever a client saw of the agent is compared
-with what it saw when it started the agent itself.
+other proxies are tests/support/components/pass_proxy.py. Whatever a client saw of the agent is
+compared with what it saw when it started the agent itself.
 """
 
 import pytest

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from processes.editor import PATIENCE, ROOT, Editor, words
+from support.editor import PATIENCE, ROOT, Editor, words
 
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "ACP_TEST_MARK"
@@ -97,3 +97,38 @@ def start_file(
     return lambda agent, *proxies, **keys: start(
         "run", str(chain_file(agent, *proxies, **error | keys))
     )
+
+
+@pytest.fixture
+def once(tmp_path: Path) -> Callable[[str], list[str]]:
+    """The flags of misbehave.py for a fault of the first process only."""
+
+    def once(fault: str, at: str) -> list[str]:
+        path = tmp_path / f"once-{fault}-{at.replace('/', '_')}"
+        return ["--fault", fault, "--at", at, "--once", str(path)]
+
+    return once
+
+
+@pytest.fixture
+def run_chain(start: Callable[..., Editor], tmp_path: Path) -> Iterator[Callable[..., Editor]]:
+    """Start the conductor with a chain of these components: the agent first, then the proxies.
+    A failed start is an error.
+
+    A component is a command, or a mapping of what a chain file says about it.
+    """
+
+    def component(given: Any) -> Any:
+        return {"run": given} if isinstance(given, list) else given
+
+    def run_chain(
+        agent: Any, *proxies: Any, log: str = "warning", stderr: int | None = None, **keys: Any
+    ) -> Editor:
+        path = tmp_path / "chain.yaml"
+        chain = {"version": 1, "mcp_bridge": "off", "on_start_failure": "error"}
+        chain["proxies"] = list(map(component, proxies))
+        path.write_text(json.dumps({**chain, "agent": component(agent), **keys}))
+        options = {} if stderr is None else {"stderr": stderr}
+        return start("--log", log, "run", str(path), **options)
+
+    return run_chain

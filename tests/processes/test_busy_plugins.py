@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from processes.editor import conversation, encoded, is_running
+from support.editor import conversation, encoded, is_running
 
 PLUGIN = """
 import subprocess
@@ -114,7 +114,7 @@ def test_a_blocked_event_loop_does_not_keep_the_process(busy, how, end):
         editor.signal(signal.SIGTERM)
 
     assert editor.wait() == (1 if end == "client" else 128 + signal.SIGTERM)
-    assert "busy.py:" in editor.wait_log("a plugin does not let the process end")
+    assert "busy.py:" in editor.wait_log("event loop blocked by a plugin")
 
 
 @pytest.mark.parametrize("how", [*LOOP_IS_BLOCKED, "shielded"])

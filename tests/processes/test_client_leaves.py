@@ -4,8 +4,7 @@ import time
 
 import psutil
 import pytest
-from processes.editor import (
-    HERE,
+from support.editor import (
     agent,
     chunk,
     conversation,
@@ -20,7 +19,7 @@ from processes.editor import (
 
 def wrapped(*command, flags=()):
     """A program that starts the real agent as its child, as npx does."""
-    return python(HERE / "wrapper.py", *flags, *command)
+    return python("wrapper.py", *flags, *command)
 
 
 @pytest.mark.parametrize("proxies", [0, 1, 3])

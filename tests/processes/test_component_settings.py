@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from processes.editor import probe, proxy, words
+from support.editor import probe, proxy, words
 
 
 def test_a_component_has_our_environment_and_its_own_on_top(start_file, monkeypatch):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from processes.editor import CONDUCTOR, Editor, agent, chunk, proxy
+from support.editor import CONDUCTOR, Editor, agent, chunk, proxy
 
 TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
 ABSENT = {"name": "helper", "run": ["no-such-program"]}

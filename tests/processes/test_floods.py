@@ -8,7 +8,7 @@ from signal import SIGTERM
 
 import psutil
 import pytest
-from processes.editor import PATIENCE, agent, chunk, encoded, peak, proxy, python, wait_until_idle
+from support.editor import PATIENCE, agent, chunk, encoded, peak, proxy, python, wait_until_idle
 
 MEBIBYTE = 1 << 20
 FLOODING = {"sessionId": "s1", "prompt": [{"type": "text", "text": "x" * 100_000}]}
@@ -132,7 +132,7 @@ def test_an_answer_over_the_limit_fails_its_request(start_file):
 
     assert editor.answer(prompt)["result"] == {"stopReason": "end_turn"}
     assert editor.others == []
-    assert "over the limit" in editor.wait_log("not a message")
+    assert "over the limit" in editor.wait_log("malformed message")
     assert editor.ask("echo hello") == "hello"
     assert editor.leave() == 0
 

@@ -10,7 +10,7 @@ import termios
 import tty
 
 import pytest
-from processes.editor import HERE, agent, chunk, conversation, encoded, probe, proxy
+from support.editor import COMPONENTS, agent, chunk, conversation, encoded, probe, proxy
 
 TEXT = b"".join(map(encoded, conversation("echo hello")))
 
@@ -156,7 +156,7 @@ def test_descriptors_that_are_closed(start_agent, closed):
 
 
 def test_what_a_plugin_prints_goes_to_stderr(start_file):
-    chatty = {"use": f"{HERE}/plugins.py:Chatty"}
+    chatty = {"use": f"{COMPONENTS}/plugins.py:Chatty"}
     editor = start_file(agent(), chatty, proxy("p"))
     editor.open()
 

@@ -4,7 +4,7 @@ from signal import SIGKILL
 
 import psutil
 import pytest
-from processes.editor import CONDUCTOR, HERE, agent, chunk, proxy, running_below, words
+from support.editor import COMPONENTS, CONDUCTOR, agent, chunk, proxy, running_below, words
 
 FORWARD = "".join(f"[{name}]" for name in "edcba")
 BACK = "".join(f"{name}>" for name in "abcde")
@@ -107,8 +107,8 @@ def test_a_chain_file_in_a_chain_file(start, chain_file):
 
 
 def test_64_plugins(start_file):
-    tag = f"{HERE}/plugins.py:Tag"
-    silent = {"use": f"{HERE}/plugins.py:Silent"}
+    tag = f"{COMPONENTS}/plugins.py:Tag"
+    silent = {"use": f"{COMPONENTS}/plugins.py:Silent"}
     proxies = [{"use": tag, "with": {"name": str(n)}} if n % 2 else silent for n in range(64)]
     editor = start_file(agent(), *proxies)
     editor.open()
@@ -135,7 +135,7 @@ def test_16_processes(start_agent, count):
 
 
 def test_a_plugin_in_a_process_of_its_own(start_file):
-    isolated = {"use": f"{HERE}/plugins.py:Tag", "with": {"name": "own"}, "isolate": True}
+    isolated = {"use": f"{COMPONENTS}/plugins.py:Tag", "with": {"name": "own"}, "isolate": True}
     editor = start_file(agent(), isolated)
     editor.open()
     assert len(editor.components) == 2

@@ -7,8 +7,8 @@ from signal import SIGKILL
 
 import psutil
 import pytest
-from processes import editor as editor_module
-from processes.editor import agent, proxy, running_below
+from support import editor as editor_module
+from support.editor import agent, proxy, running_below
 
 LAUNCHER = Path(__file__).with_name("other_unix.py")
 LEAVES = "(env -i sleep 3600 &); (sleep 3600 &);"
@@ -42,7 +42,7 @@ def test_a_component_that_was_killed_is_started_again(start_file):
 
     editor.components[0].send_signal(SIGKILL)
 
-    editor.wait_log("component was started again")
+    editor.wait_log("component restarted")
     assert editor.ask("echo x")
     assert len({each.pid for each in editor.components} - before) == 1
     assert editor.leave() == 0

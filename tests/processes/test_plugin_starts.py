@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes.editor import agent
+from support.editor import agent
 
 PLUGIN = """
 import asyncio

@@ -4,7 +4,7 @@ import subprocess
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import pytest
-from processes.editor import CONDUCTOR, PATIENCE, agent, words
+from support.editor import CONDUCTOR, PATIENCE, agent, words
 
 
 def run(*arguments):

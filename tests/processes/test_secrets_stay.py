@@ -4,7 +4,7 @@ import json
 
 import psutil
 import pytest
-from processes.editor import HERE, agent, probe, proxy
+from support.editor import COMPONENTS, agent, probe, proxy
 
 SECRET = "s3cr3t-v4lue"
 KEY = "API_KEY"
@@ -87,7 +87,11 @@ def test_a_variable_in_an_argument_is_shown_as_it_was_written(start_with_secret)
 
 def test_the_options_of_an_isolated_plugin_are_no_arguments(start, chain_file, monkeypatch):
     monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
-    tag = {"use": f"{HERE}/plugins.py:Tag", "with": {"name": "${CONDUCTOR_KEY}"}, "isolate": True}
+    tag = {
+        "use": f"{COMPONENTS}/plugins.py:Tag",
+        "with": {"name": "${CONDUCTOR_KEY}"},
+        "isolate": True,
+    }
     editor = start("--log", "debug", "run", str(chain_file(agent(), tag)))
     editor.open()
     assert editor.ask("echo hello") == f"[{SECRET}]hello"

@@ -7,7 +7,6 @@
 import os
 
 import pytest
-from processes.editor import agent
 from processes.test_client_leaves import (  # noqa: F401
     test_a_client_that_is_killed_in_the_middle_of_a_flood_leaves_nothing,
     test_a_client_that_reads_no_more_has_gone,
@@ -28,6 +27,7 @@ from processes.test_kinds_of_stdio import (  # noqa: F401
 from processes.test_nested_processes import (  # noqa: F401
     test_a_cancellation_passes_three_levels,
 )
+from support.editor import agent
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 
 import psutil
 import pytest
-from processes.editor import (
+from support.editor import (
     CONDUCTOR,
     agent,
     chunk,

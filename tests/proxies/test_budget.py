@@ -8,10 +8,10 @@ import trio
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
-from proxies._commands import HANDLED
+from proxies._slash_commands import HANDLED_KEY
 from proxies.budget import Budget, Limits
 
-REFUSED = {"stopReason": "refusal", "_meta": {HANDLED: True}}
+REFUSED = {"stopReason": "refusal", "_meta": {HANDLED_KEY: True}}
 ENDED = {"stopReason": "end_turn"}
 
 

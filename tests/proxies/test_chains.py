@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.components.loading import entry_points
+from conductor.plugins.loading import entry_points
 from conductor.testing import open_chain
 
 CHAINS = Path(__file__).parents[2] / "chains"

@@ -6,10 +6,10 @@ import pytest
 
 from conductor import log
 from conductor.testing import FakeAgent
-from proxies._commands import HANDLED
+from proxies._slash_commands import HANDLED_KEY
 from proxies.context import Context
 
-MARK = {HANDLED: True}
+MARK = {HANDLED_KEY: True}
 
 
 def prompts_of(agent):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.components.loading import make_plugin
+from conductor.plugins.loading import load_plugin
 
 ROOT = Path(__file__).parents[2]
 PARAGRAPHS = dict(
@@ -27,7 +27,7 @@ def test_the_example_of_a_paragraph_is_valid(name, tmp_path):
     file.write_text(f"version: 1\nproxies:\n{text}agent:\n  use: test-agent\n")
 
     (spec,) = load(file, environ={"DOCS_TOKEN": "x"}).proxies
-    assert type(make_plugin(spec)).__module__ == f"proxies.{name}"
+    assert type(load_plugin(spec)).__module__ == f"proxies.{name}"
 
 
 def test_every_proxy_has_a_paragraph():

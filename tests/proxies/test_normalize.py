@@ -5,7 +5,7 @@ import trio
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
-from proxies._quirks import QUIRKS, Entry, load, quirks_of
+from proxies._quirks import QUIRKS, QuirkEntry, load, quirks_of
 from proxies.normalize import Normalize
 
 NEW = {"cwd": "/work", "mcpServers": []}
@@ -274,11 +274,11 @@ def test_every_entry_names_quirks_that_there_are():
     ],
 )
 def test_names_and_versions_are_looked_up(entry, version, applies):
-    entries = [Entry(**{"name": "*codex*", "quirks": ["q"], **entry})]
+    entries = [QuirkEntry(**{"name": "*codex*", "quirks": ["q"], **entry})]
 
     found = quirks_of(entries, {"name": "OpenAI/Codex-ACP", "version": version})
     assert found == ({"q"} if applies else set())
 
 
 def test_who_does_not_introduce_himself_has_the_quirks_of_everybody():
-    assert quirks_of([Entry("*", ["a"]), Entry("*x*", ["b"])], None) == {"a"}
+    assert quirks_of([QuirkEntry("*", ["a"]), QuirkEntry("*x*", ["b"])], None) == {"a"}

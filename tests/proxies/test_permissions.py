@@ -10,8 +10,8 @@ import trio
 from conductor import log
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
-from proxies._commands import HANDLED
-from proxies._rules import Rule
+from proxies._permission_rules import Rule
+from proxies._slash_commands import HANDLED_KEY
 from proxies.permissions import Permissions
 
 OPTIONS = [
@@ -224,7 +224,7 @@ async def test_version_2_has_its_own_way_to_advertise_and_to_answer(chain):
         answer = await client.prompt(opened["sessionId"], "/permissions")
 
         updates = client.transcript.updates()
-        assert answer == {"messageId": updates[0]["messageId"], "_meta": {HANDLED: True}}
+        assert answer == {"messageId": updates[0]["messageId"], "_meta": {HANDLED_KEY: True}}
         assert updates[2]["content"][0]["text"] == "No permission was asked for yet."
 
 

@@ -7,11 +7,11 @@ import trio
 
 from conductor.proxy import RequestError
 from conductor.testing import FakeAgent
-from proxies._commands import HANDLED
+from proxies._slash_commands import HANDLED_KEY
 from proxies.rate_limit import RateLimit
 
 ENDED = {"stopReason": "end_turn"}
-REFUSED = {"stopReason": "refusal", "_meta": {HANDLED: True}}
+REFUSED = {"stopReason": "refusal", "_meta": {HANDLED_KEY: True}}
 
 
 async def prompt_all(client, sessions, *, prompts=1):

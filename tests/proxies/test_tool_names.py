@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from conductor.testing import FakeAgent
-from proxies._rules import Call, Rule
+from proxies._permission_rules import Call, Rule
 from proxies._tool_names import Evidence, identify, tool_table
 from proxies.permissions import Permissions
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from conductor.testing import FakeAgent
-from proxies._commands import HANDLED
-from proxies._meter import Meter
+from proxies._slash_commands import HANDLED_KEY
+from proxies._usage_meter import UsageMeter
 from proxies.usage import Usage, report
 
 USAGE = {"totalTokens": 1500, "inputTokens": 1000, "outputTokens": 400, "thoughtTokens": 100}
@@ -15,7 +15,7 @@ UPDATE = {
     "cost": {"amount": 0.045, "currency": "USD"},
 }
 COMMANDS = {"sessionUpdate": "available_commands_update", "availableCommands": []}
-ANSWERED = {"stopReason": "end_turn", "_meta": {HANDLED: True}}
+ANSWERED = {"stopReason": "end_turn", "_meta": {HANDLED_KEY: True}}
 TOLD = (
     "Context: 53,000 of 200,000 tokens (26 %)\n"
     "Tokens: {} (input {}, output {}, thought {})\n"
@@ -65,7 +65,7 @@ async def test_the_command_leaves_one_of_the_agent_with_its_name_alone(chain):
         about = "Show the tokens and cost of this session"
         assert client.transcript.updates()[0]["availableCommands"] == [
             *theirs,
-            {"name": "acp:usage", "description": about, "_meta": {HANDLED: True}},
+            {"name": "acp:usage", "description": about, "_meta": {HANDLED_KEY: True}},
         ]
 
 
@@ -99,9 +99,10 @@ async def test_in_version_2_usage_comes_with_the_idle_state(chain):
 
 
 def test_a_report_leaves_out_what_is_not_known():
-    assert report(Meter(used=5, size=0)) == "The agent has not reported any usage yet."
+    assert report(UsageMeter(used=5, size=0)) == "The agent has not reported any usage yet."
     assert (
-        report(Meter(cost={"EUR": 1, "credits": 2.5})) == "Cost: 1.0000 EUR\nCost: 2.5000 credits"
+        report(UsageMeter(cost={"EUR": 1, "credits": 2.5}))
+        == "Cost: 1.0000 EUR\nCost: 2.5000 credits"
     )
 
 

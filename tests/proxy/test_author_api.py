@@ -8,8 +8,8 @@ import attrs
 import pytest
 import trio
 
-from conductor.connection.calls import Call
 from conductor.errors import LocalProtocolError
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
@@ -140,9 +140,9 @@ async def test_a_tap_is_gone_with_its_block(chain):
         session = await client.new_session("/work")
         await client.prompt(session, "hi")
 
-        side = proxy._acp_runtime.agent_side
-        assert "session/update" not in side.watched
-        assert not side.special
+        side = proxy._acp_runtime.agent_port
+        assert "session/update" not in side.intercepted
+        assert not side.needs_check
 
 
 async def test_typed_questions_to_the_client(chain):
@@ -398,7 +398,7 @@ async def test_numbers_of_requests_that_are_over_are_forgotten(chain):
             await client.request("_own", {})
         gc.collect()
 
-        calls = [x for x in gc.get_objects() if type(x) is Call and x.method[0] == "_"]
+        calls = [x for x in gc.get_objects() if type(x) is InFlightRequest and x.method[0] == "_"]
         assert len(calls) < 5  # the last ones, which idle tasks still hold
 
 

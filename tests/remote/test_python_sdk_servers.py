@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import trio
-
-from .reaching import reach, sdk_server
+from support.remote_agents import reach, sdk_server
 
 
 @pytest.fixture(scope="module", params=["hypercorn", "uvicorn"])

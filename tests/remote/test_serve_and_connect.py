@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from support.remote_agents import program, reach
 
-from conductor.chainfile.model import Component, Restarts
+from conductor.chainfile.model import ComponentSpec, RestartBudget
 from conductor.errors import RequestError
 
-from .reaching import program, reach
-
-COMPONENTS = Path(__file__).parent.parent / "components"
+COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 CLI = (sys.executable, "-m", "conductor")
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
@@ -50,7 +49,7 @@ async def test_a_remote_chain_of_proxies_is_a_proxy_of_this_one(scheme, tmp_path
     proxy = [sys.executable, str(COMPONENTS / "pass_proxy.py"), "--name", "far", "--tag"]
     agent = (sys.executable, str(COMPONENTS / "echo_agent.py"))
     with serve(tmp_path, f"proxies: [{{run: {json.dumps(proxy)}}}]\n") as (_, line):
-        far = Component(name="remote-proxy", connect=where(line, scheme))
+        far = ComponentSpec(name="remote-proxy", connect=where(line, scheme))
         async with reach(proxies=[far], run=agent) as client:
             await client.initialize()
             session = await client.new_session("/tmp")
@@ -68,7 +67,7 @@ async def test_after_the_server_was_killed_its_sessions_are_loaded_again(scheme,
         asked.set()
         await trio.sleep_forever()
 
-    restarts = Restarts(count=20, within=60.0)
+    restarts = RestartBudget(count=20, within=60.0)
     chain = echo_agent("--back", "load")
     with ExitStack() as stack:
         process, line = stack.enter_context(serve(tmp_path, chain, port))
@@ -99,10 +98,10 @@ async def test_where_nobody_listens_any_more_a_prompt_is_answered_soon(
     scheme, tmp_path, monkeypatch
 ):
     """Long before the time is over for which the server would have kept its chain."""
-    monkeypatch.setattr("conductor.remote.perseverance.NOBODY", 0.3)
-    monkeypatch.setattr("conductor.remote.resuming.NOBODY", 0.3)
+    monkeypatch.setattr("conductor.network.backoff.REFUSED_TIMEOUT", 0.3)
+    monkeypatch.setattr("conductor.remote.resume_client.REFUSED_TIMEOUT", 0.3)
     with serve(tmp_path, echo_agent()) as (process, line):
-        async with reach(connect=where(line, scheme), restarts=Restarts(0, 1.0)) as client:
+        async with reach(connect=where(line, scheme), restarts=RestartBudget(0, 1.0)) as client:
             client.handlers["session/request_permission"] = lambda _: _kill(process)
             await client.initialize()
             session = await client.new_session("/tmp")

@@ -6,11 +6,10 @@ import json
 
 import pytest
 import trio
+from remote.test_error_messages import why_it_does_not_start
+from support.remote_agents import reach
 
 from conductor.errors import RequestError
-
-from .reaching import reach
-from .test_failures import why_it_does_not_start
 
 
 async def serve(path, handle, task_status=trio.TASK_STATUS_IGNORED):

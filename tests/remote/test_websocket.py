@@ -10,12 +10,11 @@ from http.cookiejar import CookieJar
 import pytest
 import trio
 import trio_websocket
+from support.remote_agents import reach
 
 from conductor.errors import RequestError
-from conductor.remote.address import Address
-from conductor.remote.websocket import keep_asking, open_socket
-
-from .reaching import reach
+from conductor.network.address import RemoteAddress
+from conductor.remote.websocket_connection import open_websocket, send_pings
 
 Turn = Callable[[trio_websocket.WebSocketConnection, trio.SocketStream], Awaitable[None]]
 
@@ -146,11 +145,11 @@ async def test_a_peer_that_is_left_unread_is_not_taken_for_gone():
 
     async with (
         serving(turn) as url,
-        open_socket(Address.of(url, {}), CookieJar(), 0.2, 2_000_000) as socket,
+        open_websocket(RemoteAddress.from_url(url, {}), CookieJar(), 0.2, 2_000_000) as socket,
         trio.open_nursery() as nursery,
     ):
         await socket.send('{"id":1}')
-        nursery.start_soon(keep_asking, socket, 0.2)
+        nursery.start_soon(send_pings, socket, 0.2)
         await trio.sleep(0.6)
         received = [await socket.receive() for _ in range(11)]
         nursery.cancel_scope.cancel()

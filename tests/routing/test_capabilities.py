@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from support import raw_json
 
-from conductor.routing.capabilities import has_acp, with_acp
+from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 
 V1 = {"agentCapabilities": {"mcpCapabilities": {"acp": True}}}
 
@@ -36,10 +36,10 @@ V1 = {"agentCapabilities": {"mcpCapabilities": {"acp": True}}}
     ],
 )
 def test_the_capability_is_added_where_the_version_has_it(result, expected):
-    amended = with_acp(result)
+    amended = with_mcp_over_acp(result)
 
     assert json.loads(amended) == expected
-    assert has_acp(amended)
+    assert has_mcp_over_acp(amended)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,16 @@ def test_the_capability_is_added_where_the_version_has_it(result, expected):
     ],
 )
 def test_an_answer_that_has_it_or_is_none_stays_as_it_is(result):
-    assert with_acp(result) is result
+    assert with_mcp_over_acp(result) is result
 
 
 @given(raw_json.values)
 def test_the_other_members_keep_their_bytes(value):
     extra = value.encode()
     members = raw_json.cut(
-        with_acp(b'{"x":%s,"agentCapabilities":{"y":%s,"mcpCapabilities":null}}' % (extra, extra))
+        with_mcp_over_acp(
+            b'{"x":%s,"agentCapabilities":{"y":%s,"mcpCapabilities":null}}' % (extra, extra)
+        )
     )
 
     assert members["x"] == extra

@@ -10,12 +10,7 @@ from hypothesis import given
 from support import raw_json
 
 from conductor.errors import RequestError
-from conductor.routing.envelope import (
-    notification_frame,
-    unwrap,
-    wrap_notification,
-    wrap_request,
-)
+from conductor.routing.envelope import notification_affixes, unwrap, wrap_notification, wrap_request
 
 DIALECTS = ["proxy", "_proxy"]
 
@@ -105,7 +100,7 @@ def test_any_params_survive_the_envelope(params):
 @pytest.mark.parametrize("dialect", [None, *DIALECTS])
 @pytest.mark.parametrize("method", ["session/update", "nul\0", 'quo"te', "é"])
 def test_the_frame_of_a_notification_is_what_stands_around_its_params(dialect, method):
-    head, tail = notification_frame(dialect, method)
+    head, tail = notification_affixes(dialect, method)
 
     message = json.loads(head + b'{"a":1}' + tail)
     inner = message if dialect is None else message["params"]

@@ -6,31 +6,33 @@ import pytest
 
 from conductor.routing.handshake import (
     AnsweredAlone,
-    Ask,
-    Closed,
-    Echoed,
-    Fail,
+    AnsweredWithError,
+    ClosedEarly,
+    EchoedToPredecessor,
+    EchoedToSuccessor,
+    FailStart,
     Handshake,
-    Pass,
-    Refused,
-    SentBack,
+    PassAnswerOn,
+    SendInit,
 )
 
-UNKNOWN = Refused(-32601, "Method not found proxy/initialize")
-SPENT = Refused(-32600, "Invalid request first ACP proxy request must be `_proxy/initialize`")
-VERSION = Refused(-32600, "Invalid request unsupported ACP protocol version 2")
-BROKEN = Refused(-32603, "Internal error")
+UNKNOWN = AnsweredWithError(-32601, "Method not found proxy/initialize")
+SPENT = AnsweredWithError(
+    -32600, "Invalid request first ACP proxy request must be `_proxy/initialize`"
+)
+VERSION = AnsweredWithError(-32600, "Invalid request unsupported ACP protocol version 2")
+BROKEN = AnsweredWithError(-32603, "Internal error")
 
 
 @pytest.mark.parametrize(
     ("event", "reaction"),
     [
-        (UNKNOWN, Ask("_proxy")),
-        (Echoed(), Ask("_proxy")),
-        (SPENT, Ask("_proxy", anew=True)),
-        (Closed(), Ask("_proxy", anew=True)),
-        (VERSION, Pass()),
-        (BROKEN, Pass()),
+        (UNKNOWN, SendInit("_proxy")),
+        (EchoedToSuccessor(), SendInit("_proxy")),
+        (SPENT, SendInit("_proxy", in_new_process=True)),
+        (ClosedEarly(), SendInit("_proxy", in_new_process=True)),
+        (VERSION, PassAnswerOn()),
+        (BROKEN, PassAnswerOn()),
     ],
 )
 def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
@@ -39,13 +41,19 @@ def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
 
     assert handshake.after(event) == reaction
     assert handshake.method == (
-        "_proxy/initialize" if isinstance(reaction, Ask) else "proxy/initialize"
+        "_proxy/initialize" if isinstance(reaction, SendInit) else "proxy/initialize"
     )
 
 
 @pytest.mark.parametrize(
     ("event", "reaction"),
-    [(UNKNOWN, Fail), (Echoed(), Fail), (SPENT, Fail), (AnsweredAlone(), Fail), (Closed(), Fail)],
+    [
+        (UNKNOWN, FailStart),
+        (EchoedToSuccessor(), FailStart),
+        (SPENT, FailStart),
+        (AnsweredAlone(), FailStart),
+        (ClosedEarly(), FailStart),
+    ],
 )
 @pytest.mark.parametrize("given", [True, False])
 def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, given):
@@ -59,7 +67,13 @@ def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, giv
 
 @pytest.mark.parametrize(
     ("event", "reaction"),
-    [(UNKNOWN, Fail), (SPENT, Fail), (VERSION, Pass), (BROKEN, Pass), (Closed(), Fail)],
+    [
+        (UNKNOWN, FailStart),
+        (SPENT, FailStart),
+        (VERSION, PassAnswerOn),
+        (BROKEN, PassAnswerOn),
+        (ClosedEarly(), FailStart),
+    ],
 )
 def test_an_agent_has_one_name_for_it(event, reaction):
     handshake = Handshake("agent")
@@ -71,7 +85,7 @@ def test_an_agent_has_one_name_for_it(event, reaction):
 def test_a_proxy_that_answers_alone_is_not_asked_again():
     reaction = Handshake("proxy").after(AnsweredAlone())
 
-    assert isinstance(reaction, Fail)
+    assert isinstance(reaction, FailStart)
     assert "`proxy/initialize` without having initialized its successor" in reaction.reason
 
 
@@ -79,9 +93,9 @@ def test_a_proxy_that_answers_alone_is_not_asked_again():
 def test_a_program_that_sends_its_init_back_is_not_asked_again(role):
     handshake = Handshake(role)
 
-    reaction = handshake.after(SentBack(handshake.method))
+    reaction = handshake.after(EchoedToPredecessor(handshake.method))
 
-    assert isinstance(reaction, Fail)
+    assert isinstance(reaction, FailStart)
     assert "is it a program that speaks ACP?" in reaction.reason
 
 
@@ -89,5 +103,5 @@ def test_a_program_that_sends_its_init_back_is_not_asked_again(role):
 def test_what_a_component_says_against_its_init_is_in_the_failure(event):
     reaction = Handshake("agent").after(event)
 
-    assert isinstance(reaction, Fail)
+    assert isinstance(reaction, FailStart)
     assert event.text in reaction.reason

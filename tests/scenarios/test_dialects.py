@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.component import MemoryComponent
-from support.table import AMENDED, ANSWER, INITIALIZE, chain_of, seated
+from support.memory_chain import AMENDED, ANSWER, INITIALIZE, chain_of, seated
+from support.memory_component import MemoryComponent
 
 PARAMS = INITIALIZE["params"]
 UNKNOWN = (-32601, "Method not found", "proxy/initialize")

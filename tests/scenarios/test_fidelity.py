@@ -9,11 +9,11 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import raw_json
-from support.component import MemoryComponent
+from support.memory_chain import INITIALIZE, seated
+from support.memory_component import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
 from support.raw_json import cut
 from support.raw_peers import EchoAgent, PassProxy
-from support.table import INITIALIZE, seated
 from trio.testing import MockClock
 
 KINDS = ["proxy", "_proxy", "idle", "handlers"]
@@ -126,10 +126,10 @@ class Changing(PassProxy):
     ("at", "byte", "reported"),
     [
         (-10, b"y", None),
-        (-1, b"]", "not a message"),
-        (100, b'"', "not a message"),
-        (-100, b"\xff", "not a message"),
-        (5, b"\0", "not a message"),
+        (-1, b"]", "malformed message"),
+        (100, b'"', "malformed message"),
+        (-100, b"\xff", "malformed message"),
+        (5, b"\0", "malformed message"),
     ],
 )
 def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported):

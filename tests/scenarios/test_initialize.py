@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.component import MemoryComponent
-from support.table import AMENDED, ANSWER, INITIALIZE, chain_of, proxies, seated, shake_hands
+from support.memory_chain import AMENDED, ANSWER, INITIALIZE, chain_of, proxies, seated, shake_hands
+from support.memory_component import MemoryComponent
 
 from conductor.errors import StartError
 

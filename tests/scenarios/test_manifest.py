@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-from support.manifest import REQUIREMENTS
+from support.scenario_manifest import REQUIREMENTS
 
 HERE = Path(__file__).parent
 

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.component import MemoryComponent
+from support.memory_chain import AMENDED, ANSWER, INITIALIZE, seated
+from support.memory_component import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
-from support.table import AMENDED, ANSWER, INITIALIZE, seated
 from trio.testing import wait_all_tasks_blocked
 
-from conductor.components.plugin import PluginComponent
-from conductor.connection.calls import Call
-from conductor.connection.pump import Flusher
-from conductor.connection.runs import Run
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Agent, Proxy, RequestError, on
-from conductor.routing.sides import link
+from conductor.routing.port import connect_ports
+from conductor.transport.io_loop import Flusher
 
 
 class SmallAgent(Agent):
@@ -70,7 +70,7 @@ async def test_messages_may_come_while_a_plugin_ends(checkpoints, autojump_clock
         trio._core._run._r.seed(seed)
         component = plugin("p", PassAll())
         component.prepare(_Host())
-        link(component.agent_side, plugin("next", PassAll()).client_side)
+        connect_ports(component.agent_port, plugin("next", PassAll()).client_port)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(component.run)
             await wait_all_tasks_blocked()
@@ -78,11 +78,11 @@ async def test_messages_may_come_while_a_plugin_ends(checkpoints, autojump_clock
             for _ in range(checkpoints):
                 await trio.lowlevel.checkpoint()
 
-            call = Call("_t/request", _Source())
-            component.client_side.request(call, "_t/request", b"{}")
-            component.client_side.notify("_t/note", b"{}")
-            component.client_side.notify_run(Run("_t/note", [b"{}", b"{}"]))
-            component.agent_side.respond(Call("m", component.agent_side), b"{}", None)
+            call = InFlightRequest("_t/request", _Source())
+            component.client_port.request(call, "_t/request", b"{}")
+            component.client_port.notify("_t/note", b"{}")
+            component.client_port.notify_batch(NotificationBatch("_t/note", [b"{}", b"{}"]))
+            component.agent_port.respond(InFlightRequest("m", component.agent_port), b"{}", None)
             await component.wait_ended()
 
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 import trio
-from support.component import MemoryComponent
-from support.peer import Peer
+from support.memory_chain import chain_of, proxies, seated, shake_hands
+from support.memory_component import MemoryComponent
 from support.raw_peers import PassProxy
-from support.table import chain_of, proxies, seated, shake_hands
+from support.scripted_peer import Peer
 
-from conductor.connection.pump import HIGH_WATER
 from conductor.limits import Limits
+from conductor.transport.io_loop import HIGH_WATERMARK
 
 PROMPT = {"method": "session/prompt", "params": {"sessionId": "s1", "prompt": []}}
 UPDATE = {"method": "session/update", "params": {"sessionId": "s1", "update": {"n": 1}}}
@@ -23,7 +23,7 @@ def cancel(id):
     return {"method": "$/cancel_request", "params": {"requestId": id}}
 
 
-def wrapped(message, dialect="proxy", **outer):
+def enveloped(message, dialect="proxy", **outer):
     return {**outer, "method": f"{dialect}/successor", "params": message}
 
 
@@ -50,22 +50,22 @@ async def test_the_transcript_of_appendix_a(autojump_clock):
 
         client.send({"id": 2, **PROMPT})
         assert await proxy.receive() == {"id": 2, **PROMPT}
-        proxy.send(wrapped(PROMPT, "_proxy", id="p3"))
+        proxy.send(enveloped(PROMPT, "_proxy", id="p3"))
         assert await agent.receive() == {"id": 2, **PROMPT}
 
         agent.send(UPDATE)
-        assert await proxy.receive() == wrapped(UPDATE, "_proxy")
+        assert await proxy.receive() == enveloped(UPDATE, "_proxy")
         proxy.send(UPDATE)
         assert await client.receive() == UPDATE
 
         agent.send({"id": "a1", **QUESTION})
-        assert await proxy.receive() == wrapped(QUESTION, "_proxy", id=3)
+        assert await proxy.receive() == enveloped(QUESTION, "_proxy", id=3)
         proxy.send({"id": "p4", **QUESTION})
         assert await client.receive() == {"id": 1, **QUESTION}
 
         client.send(cancel(2))
         assert await proxy.receive() == cancel(2)
-        proxy.send(wrapped(cancel("p3"), "_proxy"))
+        proxy.send(enveloped(cancel("p3"), "_proxy"))
         assert await agent.receive() == cancel(2)
 
         agent.send(cancel("a1"))
@@ -269,7 +269,7 @@ async def test_only_proxies_may_send_envelopes(who, dialect, autojump_clock):
     async with seated(chain_of(1)) as table:
         await shake_hands(table)
         peer = getattr(table, who)
-        peer.send(wrapped(PROMPT, dialect, id=5), wrapped(UPDATE, dialect))
+        peer.send(enveloped(PROMPT, dialect, id=5), enveloped(UPDATE, dialect))
 
         (reply,) = await peer.receive_all()
         assert (reply["id"], reply["error"]["code"]) == (5, -32600)
@@ -282,7 +282,7 @@ async def test_nobody_but_the_conductor_initializes_proxies(method, autojump_clo
         await shake_hands(table)
         init = {"method": method, "params": {"protocolVersion": 1}}
         table.client.send({"id": 5, **init})
-        table.peer(0).send({"id": 5, **init}, wrapped(init, id=6))
+        table.peer(0).send({"id": 5, **init}, enveloped(init, id=6))
         table.agent.send({"id": 5, **init})
 
         problem = "initialize/proxy requests are only sent by the conductor"
@@ -297,7 +297,7 @@ async def test_nobody_but_the_conductor_initializes_proxies(method, autojump_clo
 async def test_nested_envelopes_are_refused(inner, autojump_clock):
     async with seated(chain_of(2)) as table:
         await shake_hands(table)
-        nested = wrapped({"method": inner, "params": UPDATE})
+        nested = enveloped({"method": inner, "params": UPDATE})
         table.peer(0).send({"id": 1, **nested}, nested)
 
         (reply,) = await table.peer(0).receive_all()
@@ -308,18 +308,18 @@ async def test_nested_envelopes_are_refused(inner, autojump_clock):
 async def test_an_envelope_without_params_passes_as_absent(autojump_clock):
     async with seated(chain_of(2)) as table:
         await shake_hands(table)
-        table.peer(0).send(wrapped({"method": "a"}), wrapped({"method": "a", "params": None}))
+        table.peer(0).send(enveloped({"method": "a"}), enveloped({"method": "a", "params": None}))
         table.peer(1).send({"method": "b"})
 
         assert await table.peer(1).receive_all() == [{"method": "a"}, {"method": "a"}]
-        assert await table.peer(0).receive() == wrapped({"method": "b", "params": None})
+        assert await table.peer(0).receive() == enveloped({"method": "b", "params": None})
 
 
 async def test_the_meta_of_an_envelope_ends_at_its_hop(autojump_clock):
     async with seated(chain_of(2)) as table:
         await shake_hands(table)
         inner = {"method": "a", "params": {"_meta": {"kept": 1}}, "_meta": {"hop": 1}}
-        table.peer(0).send(wrapped(inner))
+        table.peer(0).send(enveloped(inner))
 
         assert await table.peer(1).receive() == {"method": "a", "params": {"_meta": {"kept": 1}}}
 
@@ -337,9 +337,9 @@ async def test_noise_of_a_component_is_reported_under_its_name_and_never_answere
         assert await table.client.receive_all() == [{"method": "n"}]
         assert await table.agent.receive_all() == []
         assert [event for event, _ in table.components[0].reports] == [
-            "not a message"
+            "malformed message"
         ] * 5  # the blank line is none
-        assert table.components[0].wire.connection.noise == 6
+        assert table.components[0].link.connection.skipped_lines == 6
 
 
 async def test_a_malformed_answer_settles_its_request_and_names_the_component(autojump_clock):
@@ -503,7 +503,7 @@ async def _patient(table):
 def sizes(table):
     """The most that waits anywhere."""
     return max(
-        table.chain._connection.outbox.size,
+        table.chain._connection.write_buffer.size,
         *(component.backlog() for component in table.components),
     )
 
@@ -521,7 +521,7 @@ async def test_a_client_that_does_not_read_fills_no_memory(count, autojump_clock
         await table.send(cancel(1))
 
         assert table.agent.unsent() > 10_000_000
-        assert sizes(table) < HIGH_WATER + 500_000
+        assert sizes(table) < HIGH_WATERMARK + 500_000
         assert await table.agent.receive() == cancel(request["id"])
 
         table.agent.answer(request, "done")
@@ -551,7 +551,7 @@ async def test_both_directions_full_do_not_deadlock(count, autojump_clock):
 
         assert [m["params"]["n"] for m in await table.client.receive_all()] == list(range(300))
         assert [m["params"]["n"] for m in await table.agent.receive_all()] == list(range(300))
-        assert most < 2 * HIGH_WATER
+        assert most < 2 * HIGH_WATERMARK
 
 
 async def _step():

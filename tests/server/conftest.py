@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.programs import Program, redis_server
+from support.external_programs import Program, redis_server
 
 
 @pytest.fixture

@@ -6,10 +6,17 @@ import hashlib
 
 import pytest
 
-from conductor.server.access import Access, Peer, Refusal, address_of, join_headers, read_tokens
+from conductor.server.access import (
+    AccessPolicy,
+    Refusal,
+    TcpPeer,
+    host_name_of,
+    join_headers,
+    read_tokens,
+)
 
-LOCAL = Peer("127.0.0.1", "127.0.0.1")
-REMOTE = Peer("203.0.113.9", "192.0.2.1")
+LOCAL = TcpPeer("127.0.0.1", "127.0.0.1")
+REMOTE = TcpPeer("203.0.113.9", "192.0.2.1")
 TOKEN = "0123456789abcdef"
 OURS = {"host": "127.0.0.1:8765"}
 PAGE = "https://app.example.org"
@@ -19,7 +26,7 @@ PAGE = "https://app.example.org"
     "host", ["127.0.0.1", "localhost:8765", "[::1]:9", "LOCALHOST", "localhost.:1"]
 )
 def test_every_name_of_this_machine_is_ours_on_loopback(host):
-    assert Access().principal({"host": host}, LOCAL) == ""
+    assert AccessPolicy().principal({"host": host}, LOCAL) == ""
 
 
 @pytest.mark.parametrize(
@@ -30,14 +37,14 @@ def test_every_name_of_this_machine_is_ours_on_loopback(host):
     ],
 )
 def test_a_host_that_is_not_ours_is_refused(host):
-    refusal = Access().principal({"host": host}, LOCAL)
+    refusal = AccessPolicy().principal({"host": host}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 421
 
 
 def test_the_address_that_was_reached_and_the_names_given_are_ours():
-    access = Access(hosts=frozenset({"acp.example.org"}))
+    access = AccessPolicy(hosts=frozenset({"acp.example.org"}))
 
     assert access.principal({"host": "192.0.2.1:80"}, REMOTE) == ""
     assert access.principal({"host": "acp.example.org"}, REMOTE) == ""
@@ -46,14 +53,14 @@ def test_the_address_that_was_reached_and_the_names_given_are_ours():
 
 @pytest.mark.parametrize("origin", [PAGE, "null", "http://localhost:8765", ""])
 def test_an_origin_that_is_not_allowed_is_refused(origin):
-    refusal = Access().principal({**OURS, "origin": origin}, LOCAL)
+    refusal = AccessPolicy().principal({**OURS, "origin": origin}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 403
 
 
 def test_an_allowed_origin_is_let_in_and_told_so():
-    access = Access(origins=frozenset({PAGE}))
+    access = AccessPolicy(origins=frozenset({PAGE}))
 
     assert access.principal({**OURS, "origin": PAGE}, LOCAL) == ""
     assert access.cors({"origin": PAGE}) == [
@@ -63,11 +70,11 @@ def test_an_allowed_origin_is_let_in_and_told_so():
         ("access-control-expose-headers", "Acp-Connection-Id, Acp-Session-Id"),
     ]
     assert access.cors({"origin": "https://evil.example"}) == [("vary", "Origin")]
-    assert Access().cors({"origin": PAGE}) == []
+    assert AccessPolicy().cors({"origin": PAGE}) == []
 
 
 def test_a_preflight_needs_no_token_but_an_allowed_origin():
-    access = Access(origins=frozenset({PAGE}), tokens=read_tokens([TOKEN]))
+    access = AccessPolicy(origins=frozenset({PAGE}), tokens=read_tokens([TOKEN]))
 
     allowed = access.preflight({**OURS, "origin": PAGE}, LOCAL)
     refused = access.preflight({**OURS, "origin": "https://evil.example"}, LOCAL)
@@ -91,7 +98,7 @@ def test_a_preflight_needs_no_token_but_an_allowed_origin():
     ],
 )
 def test_without_the_right_token_nobody_is_let_in(authorization):
-    access = Access(tokens=read_tokens([f"ann:{TOKEN}"]))
+    access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]))
 
     refusal = access.principal({**OURS, "authorization": authorization}, LOCAL)
 
@@ -101,7 +108,7 @@ def test_without_the_right_token_nobody_is_let_in(authorization):
 
 
 def test_a_token_says_who_it_is():
-    access = Access(tokens=read_tokens([f"ann:{TOKEN}", f"bob:{TOKEN[::-1]}"]))
+    access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}", f"bob:{TOKEN[::-1]}"]))
 
     assert access.principal({**OURS, "authorization": f"Bearer {TOKEN}"}, LOCAL) == "token ann"
     assert (
@@ -110,8 +117,8 @@ def test_a_token_says_who_it_is():
 
 
 def test_a_certificate_and_a_token_are_both_asked_for():
-    access = Access(tokens=read_tokens([f"ann:{TOKEN}"]), certificates=True)
-    shown = Peer("127.0.0.1", "127.0.0.1", certificate="laptop", secure=True)
+    access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]), certificates=True)
+    shown = TcpPeer("127.0.0.1", "127.0.0.1", certificate="laptop", secure=True)
     token = {**OURS, "authorization": f"Bearer {TOKEN}"}
 
     assert access.principal(token, shown) == "certificate laptop, token ann"
@@ -157,4 +164,4 @@ def test_headers_that_come_twice_are_one_list():
     [("a.b:1", "a.b"), ("[::1]:1", "::1"), ("[::1]", "::1"), ("", ""), ("A.B.", "a.b")],
 )
 def test_the_address_of_a_host_has_no_port(host, address):
-    assert address_of(host) == address
+    assert host_name_of(host) == address

@@ -12,20 +12,20 @@ import attrs
 import pytest
 import trio
 import trio_websocket
-from server.cluster import COREDIS_FORGETS, directory_at, keeping_chain
-from server.peers import ask, initialize, new_session, request, serving, websocket
-from support.programs import Program, free_port
+from support.cluster import COREDIS_FORGETS, directory_at, keeping_chain
+from support.external_programs import Program, free_port
+from support.server_clients import ask, initialize, new_session, request, serving, websocket
 
-from conductor.server.access import Access, read_tokens
-from conductor.server.addresses import TcpAddress
+from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.claims import SharedClaims
-from conductor.server.directory import Directory
-from conductor.server.serving import Server
+from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.listen.address import TcpAddress
+from conductor.server.run import RunningServer
 
 pytestmark = COREDIS_FORGETS
 
 ANN, BOB = "a" * 32, "b" * 32
-ACCESS = Access(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
 METHODS = ["session/load", "session/resume", "session/fork", "session/delete", "session/prompt"]
 NOT_FOUND, CANNOT_TELL = -32002, -32603
 
@@ -36,7 +36,7 @@ class Nodes:
     directory: Path
 
     @asynccontextmanager
-    async def serve(self, name: str, lease: float = 3.0) -> AsyncIterator[Server]:
+    async def serve(self, name: str, lease: float = 3.0) -> AsyncIterator[RunningServer]:
         place = self.directory / name
         place.mkdir()
         port = free_port()
@@ -50,7 +50,7 @@ class Nodes:
             yield server
 
     @asynccontextmanager
-    async def two(self, lease: float = 3.0) -> AsyncIterator[tuple[Server, Server]]:
+    async def two(self, lease: float = 3.0) -> AsyncIterator[tuple[RunningServer, RunningServer]]:
         async with self.serve("a", lease) as a, self.serve("b", lease) as b:
             yield a, b
 
@@ -61,7 +61,9 @@ def nodes(redis: Program, tmp_path: Path) -> Nodes:
 
 
 @asynccontextmanager
-async def client(server: Server, token: str) -> AsyncIterator[trio_websocket.WebSocketConnection]:
+async def client(
+    server: RunningServer, token: str
+) -> AsyncIterator[trio_websocket.WebSocketConnection]:
     async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
         await ask(socket, initialize())
         yield socket
@@ -248,7 +250,7 @@ async def test_principals_and_sessions_are_not_in_redis(nodes, redis):
     assert session not in found
 
 
-async def _everything(directory: Directory) -> str:
+async def _everything(directory: SessionDirectory) -> str:
     async def dump(redis: Any) -> str:
         said = []
         for key in await redis.keys("*"):
@@ -260,7 +262,7 @@ async def _everything(directory: Directory) -> str:
     return await directory.ask(dump)
 
 
-def _directory(server: Server) -> Directory:
+def _directory(server: RunningServer) -> SessionDirectory:
     directory = server.clients.directory
     assert directory is not None
     return directory

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 import trio
 import trio.testing
-from server.peers import ask, initialize, new_session, prompt, request, serving, websocket
+from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
-from conductor.server.access import Access, read_tokens
+from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.shares import PAYER, SLICE, Payer, Shares
 
 ANN, BOB = "a" * 32, "b" * 32
-TOKENS = Access(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+TOKENS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
 
 
 class Clock:

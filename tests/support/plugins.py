@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor.components.plugin import PluginComponent
+from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy, on
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from .peer import Peer
+from support.scripted_peer import Peer
+
 from .raw_json import cut
 
 
@@ -32,7 +33,7 @@ class PassProxy(Peer):
         if message.get("method") == b'"$/cancel_request"':
             self.on_cancel(cut(message["params"])["requestId"])
         elif "method" not in message:
-            self.on_answer(message)
+            self.on_response(message)
         else:
             method = json.loads(message["method"])
             if method in ("proxy/initialize", "_proxy/initialize"):
@@ -75,7 +76,7 @@ class PassProxy(Peer):
         self._last += 1
         return b'"%b-%d"' % (self.name.encode(), self._last)
 
-    def on_answer(self, message: dict[str, bytes]) -> None:
+    def on_response(self, message: dict[str, bytes]) -> None:
         theirs, _ = self._open.pop(message["id"])
         self.reply(theirs, message)
 
@@ -89,8 +90,8 @@ class PassProxy(Peer):
         if id is None or id not in self._open:
             return
         params = b'{"requestId":%b}' % id
-        wrapped = self._open[id][1] and self.dialect == "_proxy"
-        self.put(None, b'"$/cancel_request"', params, toward_agent=wrapped)
+        enveloped = self._open[id][1] and self.dialect == "_proxy"
+        self.put(None, b'"$/cancel_request"', params, toward_agent=enveloped)
 
 
 @attrs.define(eq=False)

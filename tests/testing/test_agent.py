@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from conductor.chainfile.model import Component as Spec
+from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, RequestError
 from conductor.testing.agent import TestAgent
 from conductor.testing.commands import COMMANDS
 
-OWN_PROCESS = Spec(
+OWN_PROCESS = ComponentSpec(
     name="agent",
     run=(sys.executable, "-m", "conductor.testing.agent"),
     on_failure="end_chain",
@@ -23,7 +23,7 @@ OWN_PROCESS = Spec(
 SERVER = {
     "name": "server",
     "command": sys.executable,
-    "args": [str(Path(__file__).parent / "mcp_server.py")],
+    "args": [str(Path(__file__).parents[1] / "support" / "components" / "mcp_server.py")],
     "env": [{"name": "GIVEN", "value": "by the client"}],
 }
 

@@ -15,16 +15,16 @@ from http.cookiejar import CookieJar
 import attrs
 import trio
 
-from conductor.chain import Chain, Ending
+from conductor.chain.chain import Chain, Ending
 from conductor.errors import ConnectionClosed
-from conductor.remote.address import Address
-from conductor.remote.lines import Lines
-from conductor.remote.socket import SocketClosed
-from conductor.remote.websocket import open_socket
-from conductor.server.access import Access
-from conductor.server.addresses import TcpAddress
-from conductor.server.bounds import Bounds
-from conductor.server.serving import Settings, open_server
+from conductor.network.address import RemoteAddress
+from conductor.network.line_channel import LineChannel
+from conductor.network.websocket import WebSocketClosed
+from conductor.remote.websocket_connection import open_websocket
+from conductor.server.access import AccessPolicy
+from conductor.server.limits import ServerLimits
+from conductor.server.listen.address import TcpAddress
+from conductor.server.run import ServerSettings, open_server
 
 LIMIT = 64 * 1024 * 1024
 PATIENCE = 30.0
@@ -35,7 +35,7 @@ class Echo(Chain):
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> Ending:
-        lines = Lines(self.transport)
+        lines = LineChannel(self.transport)
         with self._scope, suppress(ConnectionClosed):
             while some := await lines.receive():
                 await lines.send(some)
@@ -46,7 +46,9 @@ class Echo(Chain):
 
 
 async def serve() -> None:
-    settings = Settings((TcpAddress("127.0.0.1", 0),), Access(), bounds=Bounds(message_bytes=LIMIT))
+    settings = ServerSettings(
+        (TcpAddress("127.0.0.1", 0),), AccessPolicy(), limits=ServerLimits(message_bytes=LIMIT)
+    )
     async with open_server(lambda transport: Echo(transport, list), settings) as server:
         print(server.addresses[0].replace("http", "ws"), flush=True)
         await trio.sleep_forever()
@@ -62,14 +64,14 @@ async def be_client(url: str) -> None:
 
 async def talk(url: str, *, echo: bool = False) -> list[str]:
     """Everything that is said at this address."""
-    heard = []
-    async with open_socket(Address.of(url, {}), CookieJar(), PATIENCE, LIMIT) as socket:
+    record_activity = []
+    async with open_websocket(RemoteAddress.of(url, {}), CookieJar(), PATIENCE, LIMIT) as socket:
         while (text := await socket.receive()) is not None:
-            heard.append(text)
+            record_activity.append(text)
             if echo:
-                with suppress(SocketClosed):  # whoever receives knows
+                with suppress(WebSocketClosed):  # whoever receives knows
                     await socket.send(text)
-    return heard
+    return record_activity
 
 
 if __name__ == "__main__":

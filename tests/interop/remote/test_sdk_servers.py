@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import trio
-from remote.reaching import reach
+from support.remote_agents import reach
 
 from conductor.testing import FakeClient
 

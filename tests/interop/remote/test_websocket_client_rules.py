@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 import pytest
 import trio
-from remote.reaching import reach
+from support.remote_agents import reach
 
 from conductor.proxy import RequestError
 

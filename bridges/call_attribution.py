@@ -1,0 +1,123 @@
+"""Which session of an agent made a tool call, by what the agent reports of it.
+
+MCP has no member for the agent's session. While several sessions of an agent that shares servers
+are active, a call may come from any of them; the agent reports each call to the client as well, in
+a `session/update` with the session's id, the tool's name (`title`) and the arguments (`rawInput`).
+opencode 1.18 sends it about 20 ms after the call. A call without a report in time is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from conductor.bridging import DECODE_ERRORS
+
+__all__ = ["CallAttribution", "tool_title"]
+
+_REPORT_TIMEOUT: Final = 5.0
+"""Seconds that a call waits for its report."""
+_MAX_REPORTS: Final = 256
+"""Reports without a call that are kept."""
+
+
+def tool_title(server: str, tool: str) -> str:
+    """The name of an MCP tool in the reports of an agent that shares servers (opencode)."""
+    return "_".join(re.sub(r"[^a-zA-Z0-9_-]", "_", part) for part in (server, tool))
+
+
+@attrs.frozen
+class _CallReport:
+    session: str
+    title: str
+    arguments: Any
+
+
+@attrs.define(eq=False)
+class _PendingCall:
+    title: str
+    arguments: Any
+    decide: Callable[[str | None], None]
+    """Called once with the session, or with `None` if there was no report."""
+
+
+@attrs.define(eq=False)
+class CallAttribution:
+    """Matches calls with reports, each report once. `later` calls a function after some seconds."""
+
+    later: Callable[[float, Callable[[], None]], None]
+    _reports: deque[_CallReport] = attrs.field(
+        factory=lambda: deque(maxlen=_MAX_REPORTS), init=False
+    )
+    _seen: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
+    """Tool calls, by session and id, whose report was taken."""
+    _questions: list[_PendingCall] = attrs.field(factory=list, init=False)
+
+    def ask(self, title: str, arguments: Any, decide: Callable[[str | None], None]) -> None:
+        """Find out who made a call of this tool with these arguments."""
+        for report in self._reports:
+            if report.title == title and report.arguments == arguments:
+                self._reports.remove(report)
+                decide(report.session)
+                return
+        question = _PendingCall(title, arguments, decide)
+        self._questions.append(question)
+
+        def give_up() -> None:
+            if question in self._questions:
+                self._questions.remove(question)
+                decide(None)
+
+        self.later(_REPORT_TIMEOUT, give_up)
+
+    def record_update(self, params: bytes | None) -> None:
+        """Take a `session/update` of the agent."""
+        if params is None or b'"tool_call' not in params:
+            return
+        try:
+            told = _decode(params)
+        except DECODE_ERRORS:
+            return
+        update, key = told.update, (told.sessionId, told.update.toolCallId)
+        if not update.sessionUpdate.startswith("tool_call") or not update.title:
+            return
+        if update.status == "pending" or key in self._seen:
+            return  # the arguments are not complete yet, or this call is known
+        self._seen[key] = None
+        if len(self._seen) > _MAX_REPORTS:
+            del self._seen[next(iter(self._seen))]
+        for question in self._questions:
+            if question.title == update.title and question.arguments == update.rawInput:
+                self._questions.remove(question)
+                question.decide(told.sessionId)
+                return
+        self._reports.append(_CallReport(told.sessionId, update.title, update.rawInput))
+
+    def forget(self) -> None:
+        """Only one session is active: what was reported is settled, calls are not ambiguous."""
+        self._reports.clear()
+        self._seen.clear()
+        questions, self._questions = self._questions, []
+        for question in questions:
+            question.decide(None)
+
+
+class _ToolCallUpdate(msgspec.Struct, gc=False):
+    sessionUpdate: str
+    toolCallId: str = ""
+    title: str | None = None
+    status: str | None = None
+    rawInput: Any = None
+
+
+class _SessionUpdate(msgspec.Struct, gc=False):
+    sessionId: str
+    update: _ToolCallUpdate
+
+
+_decode: Final = msgspec.json.Decoder(_SessionUpdate).decode

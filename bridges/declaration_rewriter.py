@@ -1,0 +1,159 @@
+"""What an agent is given in place of a server that it cannot take as it was declared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+
+from bridges.acp_provider import DeclaredServer
+from bridges.declarations import AgentMcpSupport, http_entry, stdio_entry
+from bridges.http_server import McpHttpServer
+from bridges.http_session import McpHttpSession
+from bridges.mcp_connection import McpConnection
+from bridges.server_names import ServerNames
+from bridges.shared_servers import AgentSession
+from bridges.shim_listener import ShimListener
+from conductor.bridging import INTERNAL_ERROR, INVALID_PARAMS
+from conductor.proxy import RequestError
+
+__all__ = ["Declaration", "DeclarationRewriter", "SessionSetup"]
+
+_SHIM: Final = str(Path(__file__).with_name("shim.py"))
+
+
+@attrs.define(eq=False)
+class Declaration:
+    """One server of one session, as the agent got it."""
+
+    server: DeclaredServer
+    name: str
+    token: str
+    session: AgentSession
+    remote: bool = False
+    """Whether it is a server on the web, which the agent cannot reach itself."""
+    path: str | None = None
+    """Where it is served, if over HTTP."""
+    mcp_connections: set[McpConnection] = attrs.field(factory=set)
+
+
+@attrs.define(eq=False)
+class SessionSetup:
+    """A session set-up whose declarations are being replaced."""
+
+    session: AgentSession
+    own_names: Mapping[str, str] = attrs.field(factory=dict)
+    """ServerNames that the session's servers were given before, by the declared ones."""
+    declared: list[Declaration] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
+class DeclarationRewriter:
+    """`over_http` begins an MCP session of an agent that was given an address."""
+
+    mode: Literal["auto", "stdio", "http", "off"]
+    new_id: Callable[[], str]
+    over_http: Callable[[Declaration, McpHttpSession], None]
+    agent: AgentMcpSupport = attrs.field(factory=AgentMcpSupport, init=False)
+    shim_listener: ShimListener = attrs.field(factory=ShimListener, init=False)
+    http: McpHttpServer | None = attrs.field(default=None, init=False)
+    names: ServerNames = attrs.field(factory=ServerNames, init=False)
+    _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+
+    def way(self) -> Literal["native", "stdio", "http", "none"]:
+        """How the agent gets servers that are declared over ACP."""
+        agent = self.agent
+        if agent.acp:
+            return "native"
+        if self.mode == "off":
+            return "none"
+        if self.mode == "http" and agent.http:
+            return "http"
+        if agent.stdio:
+            return "stdio"
+        return "http" if agent.http else "none"
+
+    def replace(
+        self, entry: dict[str, Any], taken: set[str], into: SessionSetup
+    ) -> dict[str, Any] | None:
+        """The declaration that the agent gets for this one; `None` if it gets it as it is."""
+        if self._is_out_of_reach(entry):
+            server = DeclaredServer(f"url:{self.new_id()}", entry["name"], entry)
+            return self._over_stdio(server, taken - {entry["name"]}, into, remote=True)
+        if entry.get("type") != "acp":
+            return None
+        way = self.way()
+        if way == "none":
+            why = (
+                "mcp_bridge is off, and the agent takes no MCP servers over ACP"
+                if self.mode == "off"
+                else "the agent takes MCP servers neither over ACP nor over stdio or HTTP"
+            )
+            raise RequestError(INVALID_PARAMS, f"MCP server {entry.get('name')!r}: {why}")
+        id = entry.get("serverId", entry.get("id"))
+        if not isinstance(id, str) or not isinstance(entry.get("name"), str):
+            raise RequestError(
+                INVALID_PARAMS, "An MCP server of type acp needs a name and a serverId", entry
+            )
+        known = self._servers.get(id)
+        server = DeclaredServer(
+            id, entry["name"], entry, way=known.way if known is not None else None
+        )
+        self._servers[id] = server
+        if way == "http":
+            return self._over_http(server, taken, into)
+        return self._over_stdio(server, taken, into)
+
+    def release(self, declarations: Sequence[Declaration]) -> None:
+        for declaration in declarations:
+            self.shim_listener.revoke(declaration.token)
+            if self.http is not None and declaration.path is not None:
+                self.http.withdraw(declaration.path)
+            if self._servers.get(declaration.server.id) is declaration.server:
+                del self._servers[declaration.server.id]
+            for mcp_connection in list(declaration.mcp_connections):
+                mcp_connection.close()
+            if self.agent.servers != "one_per_name":  # such an agent keeps the name
+                self.names.free([declaration.name])
+
+    def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:
+        """Whether it is a server on the web, of a kind that the agent does not take."""
+        takes = {"http": self.agent.http, "sse": self.agent.sse}.get(str(entry.get("type")), True)
+        given = isinstance(entry.get("name"), str) and isinstance(entry.get("url"), str)
+        return not takes and given and self.agent.stdio and self.mode != "off"
+
+    def _over_stdio(
+        self, server: DeclaredServer, taken: set[str], into: SessionSetup, *, remote: bool = False
+    ) -> dict[str, Any]:
+        try:
+            address = self.shim_listener.open()
+        except OSError as exc:
+            text = f"MCP server {server.name!r}: there is no place for the bridge's socket: {exc}"
+            raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
+        declaration = self._declare(server, taken, into, remote=remote)
+        declaration.token = self.shim_listener.issue(declaration)
+        argv = [sys.executable, "-I", "-S", _SHIM]
+        env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
+        return stdio_entry(declaration.name, argv, env, self.agent.version)
+
+    def _over_http(
+        self, server: DeclaredServer, taken: set[str], into: SessionSetup
+    ) -> dict[str, Any]:
+        assert self.http is not None
+        assert self.http.origin is not None
+        declaration = self._declare(server, taken, into)
+        path, token = self.http.publish(lambda session: self.over_http(declaration, session))
+        declaration.path = path
+        authorization = {"Authorization": f"Bearer {token}"}
+        return http_entry(declaration.name, self.http.origin + path, authorization)
+
+    def _declare(
+        self, server: DeclaredServer, taken: set[str], into: SessionSetup, *, remote: bool = False
+    ) -> Declaration:
+        name = self.names.choose(server.name, taken, into.own_names.get(server.name))
+        declaration = Declaration(server, name, "", into.session, remote)
+        into.declared.append(declaration)
+        return declaration

@@ -1,0 +1,271 @@
+"""MCP Streamable HTTP on loopback, for agents that take servers over HTTP and are to be given them
+so (`mcp_bridge: http`).
+
+hypercorn speaks HTTP; here is what MCP puts on top (2025-03-26 to 2026-07-28). Every declaration
+has a path and a bearer token of its own; Host and Origin must be ours, so no web page reaches it by
+a name that it made up. A session begins with `initialize` and is one MCP connection; requests of
+the newest revision need none and share one. What is sent on a stream is kept, within bounds, so
+that a stream that broke can be resumed with `Last-Event-ID`.
+
+Bounds: a declaration has so many sessions; for one more, the least recently used of those without
+an open stream ends (its client gets 404 and may begin anew, as MCP says). Bodies that are being
+received share a budget, and each must go on arriving.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+from msgspec import UNSET
+
+from bridges.http_session import McpHttpSession
+from bridges.http_streams import STANDING_STREAM, send_events
+from bridges.mcp_connection import CANCELLED, is_modern
+from conductor.bridging import (
+    INVALID_REQUEST,
+    Limits,
+    Malformed,
+    Message,
+    decode,
+    encode_error,
+    error_pieces,
+)
+
+__all__ = ["McpHttpServer"]
+
+_BODY_TIMEOUT: Final = 30.0
+"""Seconds that a body may pause."""
+_LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+@attrs.define(eq=False)
+class _ServedDeclaration:
+    """What is served for one declaration."""
+
+    token: str
+    connect: Callable[[McpHttpSession], None]
+    sessions: dict[str, McpHttpSession] = attrs.field(factory=dict)
+    """The one that was used last is the last."""
+    modern: McpHttpSession | None = None
+
+
+@attrs.define(eq=False)
+class McpHttpServer:
+    """Serves every declaration of a bridge, at one port. `room` waits while others do not read."""
+
+    room: Callable[[], Awaitable[None]]
+    limits: Limits = attrs.field(factory=Limits)
+    origin: str | None = None
+    _receiving: int = attrs.field(default=0, init=False)
+    """Bytes of bodies that are not complete."""
+    _sites: dict[str, _ServedDeclaration] = attrs.field(factory=dict, init=False)
+    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def wait_open(self) -> str:
+        await self._ready.wait()
+        assert self.origin is not None
+        return self.origin
+
+    async def serve(self) -> None:
+        from hypercorn.config import Config
+        from hypercorn.trio import serve
+
+        config = Config()
+        config.bind = ["127.0.0.1:0"]
+        config.accesslog = config.errorlog = None
+        config.include_server_header = False
+        config.graceful_timeout = 0.1
+        async with trio.open_nursery() as nursery:
+            binds: list[str] = await nursery.start(serve, self, config)
+            self.origin = binds[0]
+            self._ready.set()
+
+    def publish(self, connect: Callable[[McpHttpSession], None]) -> tuple[str, str]:
+        """A path and a token for one more declaration."""
+        path, token = f"/mcp/{secrets.token_hex(8)}", secrets.token_urlsafe(32)
+        self._sites[path] = _ServedDeclaration(token, connect)
+        return path, token
+
+    def withdraw(self, path: str) -> None:
+        site = self._sites.pop(path, None)
+        if site is not None:
+            for session in [*site.sessions.values(), *([site.modern] if site.modern else [])]:
+                if session.mcp_connection is not None:
+                    session.mcp_connection.close()
+
+    # -- ASGI --------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        headers = {
+            name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        site = self._sites.get(scope["path"])
+        refusal = self._refusal(site, headers)
+        if refusal is not None or site is None:
+            await _respond_empty(send, refusal or 404)
+        elif scope["method"] == "POST":
+            await self._post(site, headers, receive, send)
+        elif scope["method"] == "GET":
+            await self._get(site, headers, receive, send)
+        elif scope["method"] == "DELETE":
+            await self._delete(site, headers, send)
+        else:
+            await _respond_empty(send, 405)
+
+    def _refusal(self, site: _ServedDeclaration | None, headers: dict[str, str]) -> int | None:
+        assert self.origin is not None
+        port = urlsplit(self.origin).port
+        hosts = {f"{name}:{port}" for name in _LOOPBACK_NAMES}
+        origin = headers.get("origin")
+        if headers.get("host") not in hosts:
+            return 421
+        if origin is not None and urlsplit(origin).netloc not in hosts:
+            return 403
+        shown = headers.get("authorization", "")
+        expected = f"Bearer {site.token}" if site is not None else secrets.token_hex(32)
+        if not hmac.compare_digest(shown.encode(), expected.encode()):
+            return 401
+        return None
+
+    async def _post(
+        self, site: _ServedDeclaration, headers: dict[str, str], receive: Any, send: Any
+    ) -> None:
+        await self.room()
+        known = site.sessions.get(headers.get("mcp-session-id", ""), site.modern)
+        if known is not None:
+            await known.wait_room()
+        body = await self._body(receive)
+        if isinstance(body, int):
+            await _respond_empty(send, body)
+            return
+        message = decode(body)
+        if not isinstance(message, Message):
+            code, id = -32600, None
+            if isinstance(message, Malformed):
+                code, id = message.code, None if message.id is UNSET else message.id
+            await _respond_json(send, 400, error_pieces(id, encode_error(code, "Invalid request")))
+            return
+        session = self._session(site, headers, message)
+        if isinstance(session, int):
+            await _respond_empty(send, session)
+            return
+        if message.method is UNSET or message.id is UNSET:
+            session.take(message)
+            await _respond_empty(send, 202)
+            return
+        if session.open_requests >= self.limits.max_open_requests:
+            text = f"more than {self.limits.max_open_requests} open requests"
+            error = encode_error(INVALID_REQUEST, text)
+            await _respond_json(send, 429, error_pieces(message.id, error))
+            return
+        stream = session.ask(message)
+        named = [] if session is site.modern else [(b"mcp-session-id", session.id.encode())]
+        gone = await send_events(stream, 0, named, receive, send)
+        if gone and session is site.modern:
+            session.give_up(stream)
+
+    async def _get(
+        self, site: _ServedDeclaration, headers: dict[str, str], receive: Any, send: Any
+    ) -> None:
+        session = _use_session(site, headers.get("mcp-session-id", ""))
+        if session is None:
+            await _respond_empty(send, 404 if "mcp-session-id" in headers else 405)
+            return
+        name, _, number = headers.get("last-event-id", f"{STANDING_STREAM}.0").partition(".")
+        stream = session.streams.get(name)
+        if stream is None or not number.isdigit():
+            await _respond_empty(send, 404)
+            return
+        await send_events(
+            stream, int(number), [(b"mcp-session-id", session.id.encode())], receive, send
+        )
+
+    async def _delete(self, site: _ServedDeclaration, headers: dict[str, str], send: Any) -> None:
+        session = site.sessions.pop(headers.get("mcp-session-id", ""), None)
+        if session is not None and session.mcp_connection is not None:
+            session.mcp_connection.close()
+        await _respond_empty(send, 204 if session is not None else 404)
+
+    def _session(
+        self, site: _ServedDeclaration, headers: dict[str, str], message: Message
+    ) -> McpHttpSession | int:
+        """The session that a message belongs to, or the status of the refusal."""
+        id = headers.get("mcp-session-id")
+        if id is not None:
+            return _use_session(site, id) or 404
+        raw = bytes(message.params) if message.params else None
+        if message.method == "initialize":
+            if len(site.sessions) >= self.limits.max_mcp_sessions and not _evict_session(site):
+                return 503
+            session = McpHttpSession(secrets.token_urlsafe(24))
+            site.sessions[session.id] = session
+            site.connect(session)
+            return session
+        if message.method == "server/discover" or is_modern(raw):
+            if site.modern is None:
+                site.modern = McpHttpSession("")
+                site.connect(site.modern)
+            return site.modern
+        return site.modern if message.method == CANCELLED and site.modern else 400
+
+    async def _body(self, receive: Any) -> bytes | int:
+        """The body of a request, or the status of the refusal."""
+        chunks, size = [], 0
+        try:
+            while True:
+                with trio.move_on_after(_BODY_TIMEOUT) as patience:
+                    event = await receive()
+                if patience.cancelled_caught:
+                    return 408
+                chunk = event.get("body", b"")
+                chunks.append(chunk)
+                size += len(chunk)
+                self._receiving += len(chunk)
+                if size > self.limits.max_message_bytes:
+                    return 413
+                if self._receiving > self.limits.max_message_bytes:
+                    return 503  # others are being received; it may be sent again
+                if not event.get("more_body"):
+                    return b"".join(chunks)
+        finally:
+            self._receiving -= size
+
+
+def _use_session(site: _ServedDeclaration, id: str) -> McpHttpSession | None:
+    session = site.sessions.pop(id, None)
+    if session is not None:
+        site.sessions[id] = session
+    return session
+
+
+def _evict_session(site: _ServedDeclaration) -> bool:
+    """End the session that was not used longest, of those that have no open stream."""
+    for id, session in site.sessions.items():
+        if not session.is_read:
+            del site.sessions[id]
+            if session.mcp_connection is not None:
+                session.mcp_connection.close()
+            return True
+    return False
+
+
+async def _respond_empty(send: Any, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _respond_json(send: Any, status: int, pieces: Any) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"".join(pieces)})

@@ -1,0 +1,276 @@
+"""An old consumer (`initialize`, to 2025-11-25) and a new server (2026-07-28).
+
+The bridge is the old server and the new client: every request gets the envelope in its `_meta`,
+results lose what old clients do not expect, a result that asks for input becomes requests to the
+consumer and another try (the SDK's `run_input_required_driver` does the same), and change
+notifications come from a `subscriptions/listen` of the bridge's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    DiscoverResult,
+    Implementation,
+    InitializeResult,
+)
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    LATEST_MODERN_VERSION,
+)
+from msgspec import Raw
+from pydantic import ValidationError
+
+from bridges.bindings import members_of
+from bridges.handshake import NO_SOURCE, Runtime
+from bridges.mcp_connection import (
+    ACKNOWLEDGED,
+    SUBSCRIPTION_ID,
+    SUBSCRIPTIONS_LISTEN,
+    Cancel,
+    ConnectionMode,
+    McpConnection,
+)
+from conductor.bridging import INTERNAL_ERROR, InFlightRequest, Payload, encode_error
+
+__all__ = ["LegacyClientModernServer"]
+
+_MAX_ROUNDS: Final = 10
+"""As in the SDKs: a server that never stops asking does not hold a call for ever."""
+
+_RETRY_SECONDS: Final = 0.25
+"""Seconds before another try, when the server only gave a state and asked for nothing."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+@attrs.define(eq=False)
+class _InputRounds:
+    """One request of the consumer's, and what its server wanted to know so far."""
+
+    call: InFlightRequest
+    method: str
+    params: dict[str, Raw]
+    count: int = 0
+    open: dict[str, Cancel] = attrs.field(factory=dict)
+    responses: dict[str, Raw] = attrs.field(factory=dict)
+
+
+class LegacyClientModernServer(ConnectionMode):
+    def __init__(
+        self,
+        mcp_connection: McpConnection,
+        runtime: Runtime,
+        hello: Mapping[str, Raw],
+        discovered: dict[str, Any],
+    ) -> None:
+        super().__init__(mcp_connection)
+        self._runtime = runtime
+        self._discovered = discovered
+        self._envelope = {
+            PROTOCOL_VERSION_META_KEY: Raw(_encode(LATEST_MODERN_VERSION)),
+            CLIENT_CAPABILITIES_META_KEY: hello.get("capabilities", Raw(b"{}")),
+        }
+        if "clientInfo" in hello:
+            self._envelope[CLIENT_INFO_META_KEY] = hello["clientInfo"]
+        self._resources: list[str] = []
+        self._listening: Cancel | None = None
+        self._rounds: dict[InFlightRequest, _InputRounds] = {}
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        members = members_of(params) if params is not None else {}
+        match method:
+            case "initialize":
+                self.mcp_connection.reply(call, self._initialize_result(members), None)
+            case "ping":
+                self.mcp_connection.reply(call, b"{}", None)
+            case "logging/setLevel":
+                self._envelope[LOG_LEVEL_META_KEY] = members.get("level", Raw(b'"info"'))
+                self.mcp_connection.reply(call, b"{}", None)
+            case "resources/subscribe" | "resources/unsubscribe":
+                uri = msgspec.json.decode(members.get("uri", b"null"))
+                self._resources = [one for one in self._resources if one != uri]
+                if method == "resources/subscribe":
+                    self._resources.append(uri)
+                self._listen()
+                self.mcp_connection.reply(call, b"{}", None)
+            case _:
+                self._send(_InputRounds(call, method, members))
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        """The newest revision knows no notification from a client but the cancellation."""
+        if method == "notifications/initialized":
+            self._listen()
+
+    def server_notification(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None
+    ) -> None:
+        if method == ACKNOWLEDGED:
+            return
+        if params is not None and SUBSCRIPTION_ID.encode() in bytes(params):
+            members = members_of(params)
+            meta = {k: v for k, v in members_of(members["_meta"]).items() if k != SUBSCRIPTION_ID}
+            params = _encode(_with_meta(members, meta)) if meta or len(members) > 1 else None
+        self.mcp_connection.consumer.notify(method, params, owner)
+
+    def cancelled(self, call: InFlightRequest) -> None:
+        rounds = self._rounds.pop(call, None)
+        if rounds is not None:
+            self._withdraw(rounds)
+
+    def closed(self) -> None:
+        if self._listening is not None:
+            self._listening()
+        for rounds in self._rounds.values():
+            self._withdraw(rounds)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _send(self, rounds: _InputRounds) -> None:
+        meta = members_of(rounds.params.get("_meta", b"{}"))
+        params = _with_meta(rounds.params, {**meta, **self._envelope})
+        self.mcp_connection.ask(
+            rounds.call,
+            rounds.method,
+            _encode(params),
+            lambda result, error: self._answered(rounds, result, error),
+        )
+
+    def _answered(self, rounds: _InputRounds, result: bytes | None, error: bytes | None) -> None:
+        if result is None:
+            self._settle(rounds, None, error)
+            return
+        members = members_of(result)
+        if members.get("resultType") == _INPUT_REQUIRED:
+            self._ask_consumer(rounds, members)
+        elif not members:
+            self._settle(rounds, result, None)
+        else:
+            self._settle(rounds, _as_legacy(members), None)
+
+    def _settle(self, rounds: _InputRounds, result: bytes | None, error: bytes | None) -> None:
+        self._rounds.pop(rounds.call, None)
+        self.mcp_connection.reply(rounds.call, result, error)
+
+    # -- input that a server requires --------------------------------------------------------------
+
+    def _ask_consumer(self, rounds: _InputRounds, result: dict[str, Raw]) -> None:
+        rounds.count += 1
+        if rounds.count > _MAX_ROUNDS:
+            error = encode_error(INTERNAL_ERROR, "The MCP server asked for input too many times")
+            self._settle(rounds, None, error)
+            return
+        self._rounds[rounds.call] = rounds
+        rounds.responses.clear()
+        rounds.params.pop("inputResponses", None)
+        rounds.params.pop("requestState", None)
+        if "requestState" in result:
+            rounds.params["requestState"] = result["requestState"]
+        asked = members_of(result.get("inputRequests", b"{}"))
+        if not asked:
+            self._runtime.later(_RETRY_SECONDS, lambda: self._again(rounds))
+            return
+        for key, raw in asked.items():
+            request = members_of(raw)
+            rounds.open[key] = self.mcp_connection.consumer.request(
+                msgspec.json.decode(request["method"]),
+                request.get("params"),
+                lambda r, e, key=key: self._got_input(rounds, key, r, e),  # type: ignore[misc]
+            )
+
+    def _got_input(
+        self, rounds: _InputRounds, key: str, result: bytes | None, error: bytes | None
+    ) -> None:
+        if rounds.open.pop(key, None) is None or self._rounds.get(rounds.call) is not rounds:
+            return
+        if result is None:
+            self._withdraw(rounds)
+            self._settle(rounds, None, error)
+            return
+        rounds.responses[key] = Raw(result)
+        if not rounds.open:
+            rounds.params["inputResponses"] = Raw(_encode(rounds.responses))
+            self._again(rounds)
+
+    def _again(self, rounds: _InputRounds) -> None:
+        if self._rounds.pop(rounds.call, None) is not None and not self.mcp_connection.closed:
+            self._send(rounds)
+
+    def _withdraw(self, rounds: _InputRounds) -> None:
+        for cancel in rounds.open.values():
+            cancel()
+        rounds.open.clear()
+
+    # -- change notifications ----------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Open the stream of what the server announces, or open it anew with other resources."""
+        if self._listening is not None:
+            self._listening()
+            self._listening = None
+        has = self._discovered.get("capabilities") or {}
+        wanted: dict[str, Any] = {
+            f"{kind}ListChanged": True
+            for kind in ("tools", "prompts", "resources")
+            if (has.get(kind) or {}).get("listChanged")
+        }
+        if self._resources:
+            wanted["resourceSubscriptions"] = self._resources
+        if not wanted:
+            return
+        params = {"notifications": wanted, "_meta": self._envelope}
+        own = InFlightRequest(SUBSCRIPTIONS_LISTEN, NO_SOURCE)
+        self._listening = self.mcp_connection.provider.request(
+            own, SUBSCRIPTIONS_LISTEN, _encode(params), lambda result, error: None
+        )
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _initialize_result(self, hello: Mapping[str, Raw]) -> bytes:
+        asked = msgspec.json.decode(hello.get("protocolVersion", b"null"))
+        known = asked in HANDSHAKE_PROTOCOL_VERSIONS
+        stamp = (self._discovered.get("_meta") or {}).get(SERVER_INFO_META_KEY)
+        try:
+            info = Implementation.model_validate(stamp)
+        except ValidationError:
+            info = Implementation(name="mcp-server", version="0")
+        discovered = DiscoverResult.model_validate(self._discovered)
+        result = InitializeResult(
+            protocol_version=asked if known else LATEST_HANDSHAKE_VERSION,
+            capabilities=discovered.capabilities,
+            server_info=info,
+            instructions=discovered.instructions,
+        )
+        return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+_INPUT_REQUIRED: Final = Raw(b'"input_required"')
+_MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+
+
+def _as_legacy(result: dict[str, Raw]) -> bytes:
+    """A result without what only the newest revision has: old clients are strict about it."""
+    for name in _MODERN_MEMBERS:
+        result.pop(name, None)
+    if "_meta" in result:
+        meta = members_of(result.pop("_meta"))
+        meta.pop(SERVER_INFO_META_KEY, None)
+        result = _with_meta(result, meta)
+    return _encode(result)
+
+
+def _with_meta(params: Mapping[str, Raw], meta: Mapping[str, Raw]) -> dict[str, Raw]:
+    members = {name: value for name, value in params.items() if name != "_meta"}
+    if meta:
+        members["_meta"] = Raw(_encode(meta))
+    return members

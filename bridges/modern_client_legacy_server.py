@@ -1,0 +1,304 @@
+"""A new consumer (2026-07-28) and an old server (`initialize`, to 2025-11-25).
+
+The bridge is the new server and the old client: requests lose their envelope, results get what the
+newest revision requires. What the old server asks while it works on a request is the answer to that
+request (`input_required`); the consumer answers by trying again, which the server never sees.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from typing import Any, Final
+
+import attrs
+import msgspec
+from mcp_types import LOG_LEVEL_META_KEY, SERVER_INFO_META_KEY, DiscoverResult, ServerCapabilities
+from mcp_types.methods import CACHEABLE_METHODS, INPUT_REQUIRED_METHODS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+
+from bridges.bindings import members_of
+from bridges.handshake import NO_SOURCE, request_meta
+from bridges.mcp_connection import (
+    ACKNOWLEDGED,
+    SUBSCRIPTION_ID,
+    SUBSCRIPTIONS_LISTEN,
+    Cancel,
+    ConnectionMode,
+    McpConnection,
+)
+from conductor.bridging import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    InFlightRequest,
+    Payload,
+    ResponseCallback,
+    encode_error,
+)
+
+__all__ = ["ModernClientLegacyServer"]
+
+_encode = msgspec.json.Encoder().encode
+_MAX_SUSPENDED: Final = 64
+"""Requests whose consumer was asked for input and has not tried again; the oldest is given up."""
+_RESERVED: Final = "io.modelcontextprotocol/"
+
+
+@attrs.define(eq=False)
+class _InputRequest:
+    """What the server asks while it works on a request."""
+
+    method: str
+    params: Payload | None
+    answered: ResponseCallback
+    withdrawn: bool = False
+
+
+@attrs.define(eq=False)
+class _PendingRequest:
+    """One request that the server works on. `call` is `None` while the consumer prepares input."""
+
+    call: InFlightRequest | None
+    method: str
+    cancel: Cancel = lambda: None
+    state: str | None = None
+    asked: dict[str, _InputRequest] = attrs.field(factory=dict)
+    waiting: deque[_InputRequest] = attrs.field(factory=deque)
+    outcome: tuple[bytes | None, bytes | None] | None = None
+
+
+@attrs.define(eq=False)
+class _Subscription:
+    """An open `subscriptions/listen`."""
+
+    call: InFlightRequest
+    methods: frozenset[str]
+    uris: tuple[str, ...]
+
+
+class ModernClientLegacyServer(ConnectionMode):
+    def __init__(self, mcp_connection: McpConnection, initialized: dict[str, Any]) -> None:
+        super().__init__(mcp_connection)
+        self._initialized = initialized
+        self._capabilities: dict[str, Any] = initialized.get("capabilities") or {}
+        self._level: str | None = None
+        self._working: list[_PendingRequest] = []
+        self._parked: dict[str, _PendingRequest] = {}
+        self._streams: dict[InFlightRequest, _Subscription] = {}
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        raw = bytes(params) if params is not None else b"{}"
+        members = members_of(raw)
+        if method == "server/discover":
+            self.mcp_connection.reply(call, self._discover_result(), None)
+        elif method == SUBSCRIPTIONS_LISTEN:
+            self._listen(call, members)
+        elif "requestState" in members and method in INPUT_REQUIRED_METHODS:
+            self._go_on(call, members)
+        else:
+            self._send(call, method, members, request_meta(raw))
+
+    def notification(self, method: str, params: Payload | None) -> None:
+        """The newest revision knows no notification from a client but the cancellation."""
+
+    def server_request(
+        self, method: str, params: Payload | None, answered: ResponseCallback
+    ) -> Cancel:
+        if method == "ping":
+            answered(b"{}", None)
+            return _nothing
+        work = next(
+            (one for one in reversed(self._working) if one.method in INPUT_REQUIRED_METHODS), None
+        )
+        if work is None:
+            text = "A client of 2026-07-28 can be asked only while it waits for a request"
+            answered(None, encode_error(METHOD_NOT_FOUND, text, method))
+            return _nothing
+        question = _InputRequest(method, None if params is None else bytes(params), answered)
+        work.waiting.append(question)
+        self._hand_over(work)
+
+        def withdraw() -> None:
+            question.withdrawn = True
+
+        return withdraw
+
+    def server_notification(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None
+    ) -> None:
+        if method in _SUBSCRIPTION_NOTIFICATIONS:
+            self._publish(method, params)
+        elif method != "notifications/message" or self._level is not None:
+            self.mcp_connection.consumer.notify(method, params, owner)
+
+    def cancelled(self, call: InFlightRequest) -> None:
+        stream = self._streams.pop(call, None)
+        if stream is not None:
+            for uri in stream.uris:
+                if not any(uri in other.uris for other in self._streams.values()):
+                    self._tell("resources/unsubscribe", {"uri": uri})
+
+    def closed(self) -> None:
+        self._streams.clear()
+        for work in self._parked.values():
+            work.cancel()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _send(
+        self, call: InFlightRequest, method: str, members: dict[str, Raw], meta: dict[str, Any]
+    ) -> None:
+        level = meta.get(LOG_LEVEL_META_KEY)
+        if level is not None and level != self._level and "logging" in self._capabilities:
+            self._level = level
+            self._tell("logging/setLevel", {"level": level})
+        kept = {name: value for name, value in meta.items() if not name.startswith(_RESERVED)}
+        members.pop("_meta", None)
+        if kept:
+            members["_meta"] = Raw(_encode(kept))
+        work = _PendingRequest(call, method)
+        self._working.append(work)
+        self.mcp_connection.ask(
+            call, method, _encode(members), lambda result, error: self._done(work, result, error)
+        )
+
+    def _done(self, work: _PendingRequest, result: bytes | None, error: bytes | None) -> None:
+        if work in self._working:
+            self._working.remove(work)
+        if result is not None:
+            result = self._as_new(work.method, result)
+        if work.call is None:
+            work.outcome = result, error
+        else:
+            self.mcp_connection.reply(work.call, result, error)
+
+    # -- input that the server requires ------------------------------------------------------------
+
+    def _hand_over(self, work: _PendingRequest) -> None:
+        """Answer the consumer's request with the questions that wait, if it waits itself."""
+        if work.call is None:
+            return
+        work.asked = {
+            f"{index}": question
+            for index, question in enumerate(work.waiting)
+            if not question.withdrawn
+        }
+        work.waiting.clear()
+        if not work.asked:
+            return
+        requests: dict[str, dict[str, Any]] = {}
+        for key, question in work.asked.items():
+            requests[key] = {"method": question.method}
+            if question.params is not None:
+                requests[key]["params"] = Raw(bytes(question.params))
+        call, work.call = work.call, None
+        work.state = secrets.token_urlsafe(16)
+        if len(self._parked) >= _MAX_SUSPENDED:
+            self._give_up(self._parked.pop(next(iter(self._parked))))
+        self._parked[work.state] = work
+        work.cancel = self.mcp_connection.detach(call)
+        result = {
+            "resultType": "input_required",
+            "inputRequests": requests,
+            "requestState": work.state,
+        }
+        self.mcp_connection.reply(call, _encode(result), None)
+
+    def _give_up(self, work: _PendingRequest) -> None:
+        for question in (*work.asked.values(), *work.waiting):
+            question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        work.cancel()
+        if work in self._working:
+            self._working.remove(work)
+
+    def _go_on(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
+        """The consumer tries again, with what it was asked for."""
+        work = self._parked.pop(str(msgspec.json.decode(members["requestState"])), None)
+        if work is None:
+            error = encode_error(INVALID_PARAMS, "Unknown or used requestState")
+            self.mcp_connection.reply(call, None, error)
+            return
+        work.call = call
+        responses = members_of(members.get("inputResponses", b"{}"))
+        asked, work.asked = work.asked, {}
+        for key, question in asked.items():
+            if key in responses:
+                question.answered(bytes(responses[key]), None)
+            else:
+                question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        if work.outcome is not None:
+            self.mcp_connection.reply(call, *work.outcome)
+            return
+        self.mcp_connection.attach(call, work.cancel)
+        self._hand_over(work)
+
+    # -- change notifications ----------------------------------------------------------------------
+
+    def _listen(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
+        wanted = msgspec.json.decode(members.get("notifications", b"{}"))
+        wanted = wanted if isinstance(wanted, dict) else {}
+        uris = tuple(uri for uri in wanted.get("resourceSubscriptions") or () if uri)
+        kinds = [k for k in ("tools", "prompts", "resources") if wanted.get(f"{k}ListChanged")]
+        methods = frozenset(f"notifications/{kind}/list_changed" for kind in kinds)
+        for uri in uris:
+            self._tell("resources/subscribe", {"uri": uri})
+        self._streams[call] = _Subscription(call, methods, uris)
+        honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
+        if uris:
+            honored["resourceSubscriptions"] = list(uris)
+        params = {"notifications": honored, "_meta": {SUBSCRIPTION_ID: call.source_id}}
+        self.mcp_connection.consumer.notify(ACKNOWLEDGED, _encode(params), call)
+
+    def _publish(self, method: str, params: Payload | None) -> None:
+        members = members_of(params) if params is not None else {}
+        uri = msgspec.json.decode(members["uri"]) if "uri" in members else None
+        for stream in self._streams.values():
+            if method in stream.methods or (uri is not None and uri in stream.uris):
+                meta = members_of(members.get("_meta", b"{}"))
+                meta[SUBSCRIPTION_ID] = Raw(_encode(stream.call.source_id))
+                frame = {**members, "_meta": Raw(_encode(meta))}
+                self.mcp_connection.consumer.notify(method, _encode(frame), stream.call)
+
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
+        """A request of the bridge's own, whose answer changes nothing."""
+        own = InFlightRequest(method, NO_SOURCE)
+        self.mcp_connection.provider.request(
+            own, method, _encode(params), lambda result, error: None
+        )
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def _as_new(self, method: str, result: bytes) -> bytes:
+        members = members_of(result)
+        members.setdefault("resultType", Raw(b'"complete"'))
+        if method in CACHEABLE_METHODS:
+            members.setdefault("ttlMs", Raw(b"0"))
+            members.setdefault("cacheScope", Raw(b'"private"'))
+        meta = members_of(members.get("_meta", b"{}"))
+        meta.setdefault(SERVER_INFO_META_KEY, Raw(_encode(self._initialized.get("serverInfo"))))
+        members["_meta"] = Raw(_encode(meta))
+        return _encode(members)
+
+    def _discover_result(self) -> bytes:
+        result = DiscoverResult(
+            supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+            capabilities=ServerCapabilities.model_validate(self._capabilities),
+            instructions=self._initialized.get("instructions"),
+            _meta={SERVER_INFO_META_KEY: self._initialized.get("serverInfo")},
+        )
+        return result.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+_SUBSCRIPTION_NOTIFICATIONS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+    }
+)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,269 @@
+"""Agents that take MCP servers over ACP, and servers of another generation than theirs.
+
+What such an agent sends is ordinary traffic. Only where nobody understands it, because the agent
+speaks one binding and the provider another, the bridge stands in between: a consumer like a shim,
+whose messages come from the agent's own connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+import msgspec
+
+from bridges.acp_provider import AcpProvider, ConnectionTable, DeclaredServer
+from bridges.bindings import (
+    Binding,
+    CarrierParams,
+    alternatives,
+    candidates,
+    members_of,
+    message_params,
+    wrap_outcome,
+)
+from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
+from conductor.bridging import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    InFlightRequest,
+    Limits,
+    Payload,
+    ResponseCallback,
+    encode_error,
+)
+from conductor.proxy import Peer, RequestError
+
+__all__ = ["NativeAgent"]
+
+
+class BridgeContext(ConnectionTable, Protocol):
+    """The bridge, as far as it is needed here."""
+
+    limits: Limits
+
+    @property
+    def client(self) -> Peer: ...
+
+    @property
+    def agent(self) -> Peer: ...
+
+    @property
+    def answering(self) -> bool: ...
+
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
+
+
+@attrs.define(eq=False)
+class NativeAgent:
+    """The connections that the bridge carries for a native agent."""
+
+    owner: BridgeContext
+    begin: Callable[[McpConnection], ConnectionMode]
+    servers: dict[str, DeclaredServer] = attrs.field(factory=dict)
+    mcp_connections: dict[str, McpConnection] = attrs.field(factory=dict)
+    """By connection id, or by server id for the stateless binding."""
+    server_of: dict[str, DeclaredServer] = attrs.field(factory=dict)
+    """The servers of connections."""
+
+    async def connect(self, carrier: CarrierParams, forward: Any) -> Any:
+        key = "acpId" if isinstance(carrier.acpId, str) else "serverId"
+        server = self.servers.get(carrier.server or "")
+        if server is None:
+            return await forward()
+        own = Binding(key)  # type: ignore[arg-type]
+        if server.way in (None, own) and own in candidates(server.declaration):
+            try:
+                result = await forward()
+            except RequestError as exc:
+                others = [way for way in candidates(server.declaration) if way != own]
+                if server.way == own or not alternatives(own, exc.code, others):
+                    raise
+            else:
+                server.way = own
+                return result
+        most = self.owner.limits.max_mcp_connections
+        if len(server.connections) + len(server.connecting) >= most:
+            problem = f"More than {most} connections to one server (max_mcp_connections)"
+            raise RequestError(INVALID_REQUEST, problem)
+
+        def cancelled() -> None:
+            settle(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+            mcp_connection.close()
+
+        def settle(result: bytes | None, error: bytes | None) -> None:
+            server.connecting.discard(mcp_connection)
+            answer(result, error)
+
+        def begin(mcp_connection: McpConnection) -> ConnectionMode:
+            self.mcp_connections[connection] = mcp_connection
+            server.connections.add(connection)
+            self.server_of[connection] = server
+            settle(msgspec.json.encode({"connectionId": connection}), None)
+            return self.begin(mcp_connection)
+
+        answer = self.owner.defer(cancelled)
+        connection = f"acp-conductor:{self.owner.new_request_id()}"
+        consumer = _ConnectedConsumer(self.owner, connection, settle)
+        mcp_connection = McpConnection(consumer, begin, refused=lambda error: settle(None, error))
+        server.connecting.add(mcp_connection)
+        AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
+        return None
+
+    async def message(self, carrier: CarrierParams, forward: Any) -> Any:
+        if isinstance(carrier.connectionId, str):
+            mcp_connection = self.mcp_connections.get(carrier.connectionId)
+            if mcp_connection is None:
+                return await forward()
+            if self.owner.answering:
+                self._ask(mcp_connection, carrier)
+            else:
+                mcp_connection.notification(str(carrier.method), carrier.inner)
+            return None
+        server = self.servers.get(carrier.server or "")
+        if server is None or not self.owner.answering or server.way == Binding(None):
+            return await forward()
+        if server.way is None:
+            try:
+                result = await forward()
+            except RequestError as exc:
+                if exc.code == REQUEST_CANCELLED:
+                    raise
+            else:
+                server.way = Binding(None)
+                return result
+        mcp_connection = self.mcp_connections.get(server.id)
+        if mcp_connection is None:
+            mcp_connection = self.mcp_connections[server.id] = McpConnection(
+                _StatelessConsumer(self.owner, server.id), self.begin
+            )
+            AcpProvider(server, mcp_connection, self.owner.client, self.owner).open()
+        self._ask(mcp_connection, carrier)
+        return None
+
+    async def disconnect(self, carrier: CarrierParams, forward: Any) -> Any:
+        mcp_connection = self.mcp_connections.pop(str(carrier.connectionId), None)
+        if mcp_connection is None:
+            return await forward()
+        mcp_connection.close()
+        server = self.server_of.pop(str(carrier.connectionId), None)
+        if server is not None:
+            server.connections.discard(str(carrier.connectionId))
+        return {}
+
+    def release(self, server: DeclaredServer) -> None:
+        self.servers.pop(server.id, None)
+        for key in (server.id, *server.connections):
+            self.server_of.pop(key, None)
+            mcp_connection = self.mcp_connections.pop(key, None)
+            if mcp_connection is not None:
+                mcp_connection.close()
+        for mcp_connection in list(server.connecting):
+            mcp_connection.close()
+
+    def _ask(self, mcp_connection: McpConnection, carrier: CarrierParams) -> None:
+        def cancelled() -> None:
+            call.cancel()
+            answer(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+            call.answered = True
+
+        answer = self.owner.defer(cancelled)
+        stateless = isinstance(carrier.requestId, str)
+        id = carrier.requestId if isinstance(carrier.requestId, str) else None
+        method = str(carrier.method)
+        call = InFlightRequest(method, _AgentResponder(answer, stateless), id)
+        if stateless and isinstance(mcp_connection.consumer, _StatelessConsumer):
+            mcp_connection.consumer.note(call, carrier.inner)
+        mcp_connection.request(call, method, carrier.inner)
+
+
+@attrs.define(eq=False)
+class _AgentResponder:
+    """Where the answer to a request of the agent's goes, in the form of its binding."""
+
+    _answer: ResponseCallback
+    _stateless: bool
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if call.answered:
+            return
+        call.answered = True
+        if self._stateless:
+            self._answer(wrap_outcome(result, error), None)
+        else:
+            self._answer(
+                None if result is None else bytes(result), None if error is None else bytes(error)
+            )
+
+
+@attrs.define(eq=False)
+class _ConnectedConsumer:
+    """A consumer that connected."""
+
+    _owner: BridgeContext
+    _connection: str
+    _settle: ResponseCallback
+    """Answers the agent's `mcp/connect`, if that is still open."""
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        call.source.respond(call, result, error)
+
+    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
+        carrier = message_params(method, params, connection_id=self._connection)
+        return self._owner.agent.ask("mcp/message", carrier, answered)
+
+    def notify(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
+    ) -> None:
+        carrier = message_params(method, params, connection_id=self._connection)
+        self._owner.agent.send("mcp/message", carrier)
+
+    def close(self) -> None:
+        self._settle(None, encode_error(INTERNAL_ERROR, "The MCP connection is closed"))
+
+
+@attrs.define(eq=False)
+class _StatelessConsumer:
+    """A consumer that names a request in every message; what is about none cannot be told it."""
+
+    _owner: BridgeContext
+    _server: str
+    _tokens: dict[bytes, InFlightRequest] = attrs.field(factory=dict)
+
+    def note(self, call: InFlightRequest, params: bytes | None) -> None:
+        """Remember the progress token of a request: progress names nothing else."""
+        meta = members_of(params).get("_meta") if params is not None else None
+        token = members_of(meta).get("progressToken") if meta is not None else None
+        self._tokens = {key: of for key, of in self._tokens.items() if not of.answered}
+        if token is not None:
+            self._tokens[bytes(token)] = call
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        call.source.respond(call, result, error)
+
+    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
+        answered(None, encode_error(METHOD_NOT_FOUND, "The agent cannot be asked", method))
+        return _nothing
+
+    def notify(
+        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
+    ) -> None:
+        if owner is None and params is not None:
+            token = members_of(params).get("progressToken")
+            owner = self._tokens.get(bytes(token)) if token is not None else None
+        if owner is None or owner.answered:
+            return
+        carrier = message_params(
+            method, params, server_id=self._server, request_id=str(owner.source_id)
+        )
+        self._owner.agent.send("mcp/message", carrier)
+
+    def close(self) -> None:
+        pass
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,249 @@
+"""The socket that shims connect to, and who may come in.
+
+A Unix socket in a directory of ours (`directory`), made when the first declaration needs it.
+Whoever connects must run as the same user and show, in its first line, a token of a declaration
+that is in force; anybody else is sent away without a byte. A token is made for one declaration of
+one session set-up, is never used again for another, and is void from the moment that this is
+released: an agent may start as many processes as it likes for the one declaration, which is why
+showing the token does not use it up. (Where there are no Unix sockets, the same on loopback TCP,
+without the user check.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import select
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from bridges.socket_directory import SocketDirectory
+from conductor.errors import ConnectionClosed
+from conductor.log import get_logger
+
+__all__ = ["ShimListener", "SocketTransport"]
+
+_MAX_UNAUTHENTICATED: Final = 64
+"""Connections that have not shown a token; one more is sent away at once."""
+_TOKEN_TIMEOUT: Final = 5.0
+"""Seconds that a connection has to show its token."""
+_MAX_TOKEN: Final = 128
+_CHUNK: Final = 65536
+
+log = get_logger(component="mcp-bridge")
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class SocketTransport:
+    """A connected stream socket as a `conductor.transport.base.Transport`."""
+
+    _socket: socket.socket
+    _first: bytes = b""
+    """What came with the token."""
+    _writing: bool = True
+
+    async def receive(self) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            await trio.lowlevel.checkpoint()
+            return first
+        while self._socket.fileno() >= 0:
+            try:
+                await trio.lowlevel.wait_readable(self._socket)
+                return self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                continue
+            except (OSError, trio.ClosedResourceError):
+                return b""
+        return b""
+
+    def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        try:
+            return self._socket.sendmsg(pieces[:64])
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            raise ConnectionClosed(str(exc)) from exc
+
+    async def wait_writable(self) -> None:
+        try:
+            if self._socket.fileno() >= 0:
+                await trio.lowlevel.wait_writable(self._socket)
+            else:
+                await trio.lowlevel.checkpoint()
+        except (OSError, trio.ClosedResourceError):
+            return
+
+    def peer_closed_write(self) -> bool:
+        """Whether the other end has closed its writing side, with bytes left to read or not."""
+        if self._socket.fileno() < 0 or not hasattr(select, "poll"):
+            return False
+        poller = select.poll()
+        poller.register(self._socket, getattr(select, "POLLRDHUP", 0))
+        return bool(poller.poll(0))
+
+    def peer_closed_read(self) -> bool:
+        return not self._writing
+
+    def close_writing(self) -> None:
+        if self._writing and self._socket.fileno() >= 0:
+            self._writing = False
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+@attrs.define(eq=False)
+class ShimListener:
+    """Lets shims in, for as long as `serve` runs; `close` leaves nothing behind."""
+
+    address: str | None = None
+    _directory: SocketDirectory | None = attrs.field(default=None, init=False)
+    _listener: socket.socket | None = attrs.field(default=None, init=False)
+    _tokens: dict[bytes, object] = attrs.field(factory=dict, init=False)
+    _waiting: int = attrs.field(default=0, init=False)
+
+    def open(self) -> str:
+        """The address for shims. Raises `OSError`, and leaves nothing behind then."""
+        if self.address is None:
+            if hasattr(socket, "AF_UNIX"):
+                try:
+                    self._listener, self.address = self._unix()
+                except OSError:
+                    self.close()
+                    raise
+            else:
+                self._listener = socket.create_server(
+                    ("127.0.0.1", 0), backlog=_MAX_UNAUTHENTICATED
+                )
+                self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
+            self._listener.setblocking(False)
+        return self.address
+
+    def issue(self, declaration: object) -> str:
+        """A token that lets in whoever shows it, for this declaration."""
+        token = secrets.token_urlsafe(32)
+        self._tokens[_digest(token.encode())] = declaration
+        return token
+
+    def revoke(self, token: str) -> None:
+        """Nobody comes in with this token any more."""
+        self._tokens.pop(_digest(token.encode()), None)
+
+    async def serve(self, handler: Callable[[object, SocketTransport], Awaitable[None]]) -> None:
+        """Accept connections, and run `handler` for each that may come in."""
+        listener = self._listener
+        assert listener is not None
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    await trio.lowlevel.wait_readable(listener)
+                    stream, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                except (trio.ClosedResourceError, OSError) as exc:
+                    if listener.fileno() < 0:
+                        nursery.cancel_scope.cancel()
+                        return
+                    log.warning("a connection could not be accepted", error=str(exc))
+                    await trio.sleep(0.05)  # out of descriptors: others may end
+                    continue
+                stream.setblocking(False)
+                if self._waiting >= _MAX_UNAUTHENTICATED or not _is_same_user(stream):
+                    stream.close()
+                    log.warning("a stranger was sent away", waiting=self._waiting)
+                    continue
+                nursery.start_soon(self._receive, stream, handler)
+
+    def close(self) -> None:
+        self._tokens.clear()
+        if self._listener is not None:
+            trio.lowlevel.notify_closing(self._listener)
+            self._listener.close()
+        if self._directory is not None:
+            self._directory.remove()
+        self._listener = self._directory = self.address = None
+
+    async def _receive(
+        self,
+        stream: socket.socket,
+        handler: Callable[[object, SocketTransport], Awaitable[None]],
+    ) -> None:
+        with stream:
+            self._waiting += 1
+            try:
+                declaration, rest = await self._read_token(stream)
+            finally:
+                self._waiting -= 1
+            if declaration is None:
+                log.warning("a stranger was sent away", reason="no valid token")
+                return
+            try:
+                await handler(declaration, SocketTransport(stream, rest))
+            except Exception as exc:  # what an agent or a server sent: other shims go on
+                log.error("an MCP connection failed", error=f"{type(exc).__name__}: {exc}")
+
+    async def _read_token(self, stream: socket.socket) -> tuple[object | None, bytes]:
+        shown = b""
+        with trio.move_on_after(_TOKEN_TIMEOUT):
+            while b"\n" not in shown:
+                if len(shown) > _MAX_TOKEN:
+                    return None, b""
+                try:
+                    await trio.lowlevel.wait_readable(stream)
+                    chunk = stream.recv(_CHUNK)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    return None, b""
+                if not chunk:
+                    return None, b""
+                shown += chunk
+        token, newline, rest = shown.partition(b"\n")
+        # Looked up by digest: how long that takes tells nothing about the tokens there are.
+        return (self._tokens.get(_digest(token)) if newline else None), rest
+
+    def _unix(self) -> tuple[socket.socket, str]:
+        self._directory = directory = SocketDirectory.make()
+        self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(directory.path)
+        os.chmod(directory.path, 0o600)
+        listener.listen(_MAX_UNAUTHENTICATED)
+        return listener, f"unix:{directory.path}"
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def _is_same_user(stream: socket.socket) -> bool:
+    """Whether the process at the other end runs as the user that we are."""
+    try:
+        return _has_our_uid(stream)
+    except OSError:
+        return False  # it is gone already
+
+
+def _has_our_uid(stream: socket.socket) -> bool:
+    if sys.platform == "linux":
+        raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        uid: int = struct.unpack("3i", raw)[1]
+        return uid == os.geteuid()
+    if sys.platform == "darwin":
+        # LOCAL_PEERCRED: struct xucred {u_int version; uid_t uid; …}
+        raw = stream.getsockopt(0, 0x001, 76)
+        return bool(struct.unpack_from("2I", raw)[1] == os.geteuid())
+    return True

@@ -1,0 +1,148 @@
+"""The session that a message names: the `sessionId` member of params or of a result. Pure.
+
+The one reader of session ids. It reads what `codec` lets through, lone surrogates included, which
+msgspec alone refuses. For access control there is `unambiguous_session_id`, which refuses what two
+readers could read differently, and reads every spelling that an agent may take for `sessionId`: Go
+ignores the case, the Python SDK takes `session_id`, too. For routing and records there is
+`session_id_of`, which never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
+
+__all__ = ["AmbiguousSessionId", "session_id_of", "unambiguous_session_id"]
+
+
+class AmbiguousSessionId(ValueError):
+    """It cannot be told for sure which session is named."""
+
+
+class _HasSession(msgspec.Struct, gc=False):
+    sessionId: str
+
+
+class _MayHaveSession(msgspec.Struct, gc=False):
+    sessionId: str | None = None
+
+
+class _NamedMember:
+    """The value of a member that names a session."""
+
+
+_NAMED_MEMBER: Final = _NamedMember()
+
+_decode: Final = msgspec.json.Decoder(_HasSession).decode
+_decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
+_decode_name: Final = msgspec.json.Decoder(str).decode
+_MAX_NAMES: Final = 1000
+"""Members anywhere in the params whose name could be that of a session; more are refused."""
+_MAX_SPELLINGS: Final = 8
+
+
+def _spelling_pattern(letters: str) -> str:
+    """A pattern of all that JSON can write for these letters, in either case."""
+    any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # U+017F, whose capital is S
+    return "".join(
+        f"(?:[{c}{c.upper()}]|\\\\u00(?i:{ord(c):02x}|{ord(c.upper()):02x}){any_of.get(c, '')})"
+        for c in letters
+    )
+
+
+_names: Final = re.compile(
+    (
+        rf'("{_spelling_pattern("session")}(?:_|\\u005[fF])?{_spelling_pattern("id")}")'
+        r"[ \t\r\n]*:"
+    ).encode("latin-1")
+)
+
+
+def session_id_of(payload: Payload | None) -> str | None:
+    """The session that params or a result name, if there is one that can be read."""
+    if payload is None:
+        return None
+    try:
+        return _decode(payload).sessionId
+    except DECODE_ERRORS:
+        if not has_surrogate(payload):
+            return None
+    try:
+        return unambiguous_session_id(payload)
+    except AmbiguousSessionId:
+        return None
+
+
+def unambiguous_session_id(payload: Payload | None) -> str | None:
+    """The session that params or a result name; None where they name none.
+
+    Raises `AmbiguousSessionId` where a peer might read another one: the params are no object, the
+    member is there twice, however it is spelled, or its value is neither a string nor null.
+    """
+    if payload is None:
+        return None
+    text = bytes(payload)
+    try:
+        if _has_canonical_spelling(text):
+            return _decode_optional(text).sessionId
+        found = _session_ids_in(text)
+    except DECODE_ERRORS as exc:
+        raise AmbiguousSessionId(str(exc)) from None
+    if len(found) > 1:
+        raise AmbiguousSessionId(f"sessionId is there {len(found)} times")
+    return found[0] if found else None
+
+
+def _has_canonical_spelling(text: bytes) -> bool:
+    """Whether the name is there once at most, and in no other spelling."""
+    if text.count(b'"sessionId"') > 1 or b"\\u" in text or b"\xc5\xbf" in text:
+        return False
+    lower = text.lower()
+    return b'session_id"' not in lower and lower.count(b'sessionid"') == text.count(b'sessionId"')
+
+
+def _session_ids_in(text: bytes) -> list[str | None]:
+    """The values of all members of the object that name a session. Nothing else of the text is made
+    an object: it may have millions of values, and all clients would wait."""
+    hidden = substitute_surrogates(text) if has_surrogate(text) else None
+    if hidden is not None:
+        text = hidden.text
+    matches = list(islice(_names.finditer(text), _MAX_NAMES + 1))
+    names = sorted({_decode_name(match[1]) for match in matches})
+    if len(matches) > _MAX_NAMES or len(names) > _MAX_SPELLINGS:
+        raise AmbiguousSessionId("sessionId is there too often")
+    values: list[str | None] = []
+
+    def collect(_: type, value: Any) -> _NamedMember:
+        values.append(value)
+        return _NAMED_MEMBER
+
+    checked, collecting = _decoders_for(tuple(names))
+    checked.decode(text)  # so that each is a string or null, and small
+    msgspec.json.Decoder(collecting, dec_hook=collect).decode(text)
+    if hidden is None:
+        return values
+    written = [None if each is None else hidden.encodable(each) for each in values]
+    if written.count(None) > values.count(None):
+        raise AmbiguousSessionId("half a surrogate pair")
+    return written
+
+
+@lru_cache(64)
+def _decoders_for(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], type]:
+    """For an object that has members of these names: what checks them, and what collects them."""
+    rename = {f"name{index}": name for index, name in enumerate(names)}
+    checked, collecting = (
+        msgspec.defstruct("_Names", [(each, kind, UNSET) for each in rename], rename=rename)
+        for kind in (str | None | UnsetType, _NamedMember | UnsetType)
+    )
+    return msgspec.json.Decoder(checked), collecting

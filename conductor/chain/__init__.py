@@ -1,0 +1,2 @@
+"""One client's chain: build it, run it, end it; startup gate, MCP bridge insertion, detached
+client."""

@@ -1,0 +1,102 @@
+"""The MCP bridge takes its place before the agent when the first session needs it, not before.
+
+Most sessions declare no MCP server that an agent does not take as it is. For them the bridge would
+cost its imports at the start, and a hop for every message; so it is left out of the chain until a
+set-up request comes by with a server of a type that may have to be bridged. If it cannot be put
+there, or does not start, that request is answered with the error, and the next one tries again; so
+it does when the bridge has failed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+import msgspec
+
+from conductor.errors import StartError, describe
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload, exception_to_error
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.routing.component import Component
+from conductor.routing.session_log import SESSION_SETUP_METHODS
+from conductor.supervision.supervisor import SupervisedComponent
+
+__all__ = ["BridgeInsertion", "InsertableBridge"]
+
+_NAME: Final = "mcp-bridge"
+_BRIDGED_TYPES: Final = frozenset({"acp", "http", "sse"})
+
+log = get_logger(component=_NAME)
+
+
+class InsertableBridge(Protocol):
+    """What the bridge, which is a plugin, can be told."""
+
+    limits: Limits
+
+    def set_initialize_result(self, result: bytes) -> None:
+        """What the agent answered to `initialize`, for a bridge that was not there to see it."""
+
+
+@attrs.define(eq=False, repr=False)
+class BridgeInsertion:
+    """Stands at the agent's client port until it has put the bridge there.
+
+    `make` makes the component, and what to tell its plugin through.
+    """
+
+    agent: SupervisedComponent
+    make: Callable[[], tuple[Component, InsertableBridge]]
+    _bridge: Component | None = attrs.field(default=None, init=False)
+
+    def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
+        """Whether the bridge was put in place for this request, and has it now."""
+        if self._in_place or method not in SESSION_SETUP_METHODS or not _declares_bridged(params):
+            return False
+        predecessor = self.agent.client_port.neighbour
+        try:
+            component = self._insert()
+        except Exception as exc:  # whatever it is, only this request needs the bridge
+            error = exc if isinstance(exc, StartError) else StartError(_NAME, describe(exc))
+            log.error("MCP bridge insertion failed", error=str(error))
+            predecessor.respond(call, None, exception_to_error(error))
+        else:
+            self._bridge = component
+            component.client_port.request(call, method, params)
+        return True
+
+    @property
+    def _in_place(self) -> bool:
+        bridge = self._bridge
+        return bridge is not None and self.agent.client_port.neighbour is bridge.agent_port
+
+    def _insert(self) -> Component:
+        component, bridge = self.make()
+        initialize = self.agent.link.session_log.initialize
+        if initialize is not None:
+            bridge.set_initialize_result(initialize.result or b"{}")
+        self.agent.host.insert(component, before=self.agent)
+        return component
+
+
+class _Server(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+class _SessionSetup(msgspec.Struct, gc=False):
+    mcpServers: list[_Server] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_SessionSetup).decode
+
+
+def _declares_bridged(params: Payload | None) -> bool:
+    try:
+        servers = _decode(params if params is not None else b"{}").mcpServers or []
+    except DECODE_ERRORS:
+        return b'"acp"' in bytes(params or b"")
+    return any(server.type in _BRIDGED_TYPES for server in servers)

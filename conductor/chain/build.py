@@ -1,0 +1,152 @@
+"""From what a chain file (or a command line) says to the components of one chain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
+
+import msgspec
+
+from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
+from conductor.chain.component_secrets import component_secrets
+from conductor.chainfile.model import ComponentSpec, McpBridge
+from conductor.errors import StartError
+from conductor.jsonrpc.messages import Payload
+from conductor.limits import Limits
+from conductor.redaction import register_environment, register_secrets
+from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
+from conductor.routing.component import Component
+from conductor.supervision.endpoint import is_remote
+from conductor.supervision.supervisor import SupervisedComponent
+
+if TYPE_CHECKING:
+    from conductor.plugins.plugin_component import PluginComponent
+
+__all__ = ["build_components"]
+
+
+def build_components(
+    specs: Sequence[ComponentSpec],
+    *,
+    mode: Literal["agent", "proxy"],
+    patch_result: Callable[[bytes], bytes] | None = None,
+    mcp_bridge: McpBridge | None = None,
+    limits: Limits | None = None,
+) -> list[Component]:
+    """The components for the given specs, not started. In "agent" mode the last one is the agent.
+
+    `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode, with the
+    chain's `limits`.
+    `patch_result` may change the agent's answer to `initialize`. Raises `StartError` for components
+    that cannot be made, with all of their mistakes.
+    """
+    register_environment(os.environ)
+    for spec in specs:
+        register_secrets(component_secrets(spec, os.environ))
+    components: list[Component] = []
+    errors: list[StartError] = []
+    for index, spec in enumerate(specs):
+        is_agent = mode == "agent" and index == len(specs) - 1
+        try:
+            if is_agent and mcp_bridge is not None and not _agent_is_remote(spec, mcp_bridge):
+                components += _bridged_agent(spec, mcp_bridge, limits or Limits())
+            else:
+                components.append(_component(spec, "agent" if is_agent else "proxy", patch_result))
+        except StartError as exc:
+            errors.append(exc)
+    if errors:
+        raise _merged_error(errors)
+    if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
+        components[-1].link.strips_proxy_meta = True
+    return components
+
+
+def _merged_error(errors: Sequence[StartError]) -> StartError:
+    """Several components that cannot be made as one error, in the name of the first."""
+    first, *others = errors
+    if not others:
+        return first
+    reason = "\n".join([first.reason, *map(str, others)])
+    return StartError(first.component, reason, place=first.place)
+
+
+def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
+    """The agent, with the bridge before it, or ready to be put there when it is needed."""
+    if mode == "http":
+        return [_bridge(mode, limits)[0], _component(spec, "agent", None)]
+    agent = _component(spec, "agent", None if mode == "off" else with_bridgeable_mcp_over_acp)
+    if not isinstance(agent, SupervisedComponent):
+        return [_bridge(mode, limits)[0], agent]
+    agent.link.interceptor = BridgeInsertion(agent, partial(_bridge, mode, limits)).intercept
+    return [agent]
+
+
+def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:
+    """Whether an agent could not start, or reach, what our bridge would name to it: both are here.
+
+    The conductor that serves it there has a bridge of its own.
+    """
+    return mode == "auto" and is_remote(agent)
+
+
+def _bridge(mode: McpBridge, limits: Limits) -> tuple[Component, InsertableBridge]:
+    component = _plugin_component(
+        ComponentSpec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy"
+    )
+    bridge = cast("InsertableBridge", component.plugin)
+    bridge.limits = limits
+    return component, bridge
+
+
+def _component(
+    spec: ComponentSpec,
+    role: Literal["proxy", "agent"],
+    patch_result: Callable[[bytes], bytes] | None,
+) -> Component:
+    patch_result = patch_result if role == "agent" else None
+    if spec.use is not None and spec.isolate:
+        return _isolated_plugin(spec, role, patch_result)
+    if spec.use is not None and spec.on_failure == "restart":
+        from conductor.plugins.loading import load_class_for_role
+
+        required = spec.required or load_class_for_role(spec, role).required
+        spec = msgspec.structs.replace(spec, required=required)
+    elif spec.use is not None:
+        return _plugin_component(spec, role)
+    return SupervisedComponent(spec, role, patch_result)
+
+
+def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
+    from conductor.plugins.loading import instantiate, load_class_for_role
+    from conductor.plugins.plugin_component import PluginComponent
+
+    plugin = instantiate(spec, load_class_for_role(spec, role))
+    place = str(spec.place) if spec.place is not None else None
+    may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
+    seconds = (spec.start_timeout, spec.stop_timeout)
+    return PluginComponent(
+        spec.name, plugin, role, place, *seconds, may_fail, turn_timeout=spec.cancel_timeout
+    )
+
+
+def _isolated_plugin(
+    spec: ComponentSpec,
+    role: Literal["proxy", "agent"],
+    patch_result: Callable[[bytes], bytes] | None,
+) -> SupervisedComponent:
+    """The same plugin in a process of its own."""
+    from conductor.plugins.isolation import as_isolated_process, read_about
+
+    component = SupervisedComponent(as_isolated_process(spec, role), role, patch_result)
+
+    def set_required(params: Payload | None) -> None:
+        news = read_about(params)
+        if news.failed is not None:
+            component.told_why(news.failed)
+        else:
+            component.restart_policy.required = spec.required or news.required
+
+    component.link.on_plugin_info = set_required
+    return component

@@ -1,0 +1,620 @@
+"""One client's chain: its components, linked; started lazily, stopped in order.
+
+The chain begins with the client's transport and ends when the client closes it, when somebody asks
+for it, or when a component is lost without which it cannot go on. A client that may return over
+another transport can be cut off in between (`detach_client`, `reattach_client`). Whatever the
+reason, the order of the end is the same: what came in is delivered, the components' inputs are
+closed one after the other from the client to the agent, whoever stays is ended by TERM and then by
+KILL, open requests are answered, the client's last bytes are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+import msgspec
+import trio
+
+from conductor.chain.startup_gate import StartupGate
+from conductor.chainfile.model import CANCEL_TIMEOUT
+from conductor.errors import ComponentError, ConductorError, StartError
+from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.redaction import redact
+from conductor.routing.capabilities import with_mcp_over_acp
+from conductor.routing.component import Component, ComponentHost
+from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.link import Link
+from conductor.routing.notices import Notices, Severity
+from conductor.routing.port import Port, connect_ports
+from conductor.supervision.cancel_arbiter import (
+    CancelArbiter,
+    cancelled_answer,
+    cancelled_error,
+    idle_update,
+    report_ended_turn,
+)
+from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
+from conductor.transport.base import Transport
+from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, ReadGate, read_loop, write_loop
+from conductor.transport.spawn import end_prestarted
+
+if TYPE_CHECKING:
+    from conductor.chain.detached_client import DetachedClient
+
+__all__ = ["Chain", "Ending", "FailureContext"]
+
+_CLIENT_CHECK_INTERVAL = 0.1
+"""Seconds after which a client that is waited for is looked at: whether it is still there."""
+_KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
+"""Seconds that components have to end after they were killed; a process whose pipes others hold
+takes two. The second is for an end that is asked for twice."""
+_FINAL_WRITE_TIMEOUT = 5.0
+"""Seconds that the client has to read what is left for it, at the end."""
+
+_CLIENT_GONE = encode_error(INTERNAL_ERROR, "The client is gone")
+
+log = get_logger(component="conductor")
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """Why a chain ended."""
+
+    reason: Literal["client", "stopped", "failed", "never started"]
+    """"never started": the client asked for it, but in vain."""
+    error: ComponentError | None = None
+
+
+class FailureContext(msgspec.Struct, frozen=True):
+    """For `Chain.failure_context`: where the user finds more."""
+
+    file: str | None = None
+    """The chain file."""
+    log: str | None = None
+    """The file that our stderr goes to, if it is one."""
+
+
+@attrs.define(eq=False, repr=False)
+class Chain(ComponentHost):
+    """Serves one client.
+
+    `make` builds the components, first the one nearest the client; it is called for every attempt
+    to initialize, and may raise `ConductorError`. In "proxy" mode the client is a conductor above
+    us, which is also the successor of the last component.
+    """
+
+    transport: Transport
+    make: Callable[[], Sequence[Component]]
+    mode: Literal["agent", "proxy"] = "agent"
+    limits: Limits = attrs.field(factory=Limits)
+    stop_timeout: float = 5.0
+    bridged: bool = True
+    """Whether MCP servers over ACP are welcome whatever the agent can do."""
+    answers_loss: bool = True
+    """Whether open requests are answered when a component is lost; else by the conductor above."""
+    on_stuck: Callable[[Ending], None] | None = None
+    """Called at the end of all that can be done, if a component does not end; else `run` waits."""
+    watches_turns: bool = True
+    """Whether a cancelled turn is ended by this chain, whatever holds it up; in "proxy" mode, the
+    conductor above does so."""
+    failure_context: FailureContext | None = None
+    """What an agent that explains a failed start knows; without it the client gets the error."""
+    flusher: Flusher = attrs.field(factory=Flusher, init=False)
+    client: Link = attrs.field(init=False)
+    components: list[Component] = attrs.field(factory=list, init=False)
+    initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _cancel_monitor: CancelMonitor = attrs.field(init=False)
+    _arbiter: CancelArbiter = attrs.field(factory=CancelArbiter, init=False)
+    _startup_gate: StartupGate = attrs.field(init=False)
+    _detached: DetachedClient | None = attrs.field(default=None, init=False)
+    _reattached: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _connection: Connection = attrs.field(init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _ending: Ending | None = attrs.field(default=None, init=False)
+    _end: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _notices: Notices = attrs.field(factory=Notices, init=False)
+    _inserted: set[Component] = attrs.field(factory=set, init=False)
+    _start_error: ConductorError | None = attrs.field(default=None, init=False)
+    _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _stopping: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
+        self.client = Link("client", role, self._report)
+        self.client.session_log.limits = self.limits
+        self._cancel_monitor = CancelMonitor(
+            CANCEL_TIMEOUT, lambda: self._startup_gate.version == 2, self._on_cancel_overdue
+        )
+        if self._ends_turns:
+            self.client.client_turns = self._cancel_monitor
+        self._connect(self.transport)
+        self._startup_gate = StartupGate(
+            self.client.plain,
+            start=self._start,
+            patch_result=self._patch_result,
+            on_open=self._on_started,
+            on_start_failed=self._on_start_failed,
+            describe_failure=None if self.failure_context is None else self._describe_failure,
+            max_initialize=self.limits.max_initialize_bytes,
+        )
+
+    async def run(self) -> Ending:
+        """Serve until the end, and leave nothing behind."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.flusher.run)
+            nursery.start_soon(self._serve_client)
+            if self._ends_turns:
+                nursery.start_soon(self._cancel_monitor.run)
+            await self._end.wait()
+            self._reading.cancel()
+            await self._shut_down()
+            nursery.cancel_scope.cancel()
+        assert self._ending is not None
+        return self._ending
+
+    def stop(self) -> None:
+        """End in order, as if the client had gone."""
+        self._finish(Ending("stopped"))
+
+    def kill(self) -> None:
+        """End at once: nobody is waited for any more."""
+        self._finish(Ending("stopped"))
+        for component in self.components:
+            component.kill()
+        self._stopping.cancel()
+
+    # -- a client that comes and goes --------------------------------------------------------------
+
+    def allow_reattach(self) -> None:
+        """The client may be cut off and come back: remember what it is asked from now on.
+
+        Not a conductor above us: to that one we are a component, and started again.
+        """
+        if self.mode == "agent":
+            from conductor.chain.undelivered import UnansweredRequests
+
+            self.client.observer = UnansweredRequests()
+
+    def detach_client(self, unread: bytes = b"") -> bool:
+        """The client is cut off: go on without it, until it is taken back or `stop` is called.
+
+        `unread` is what its transport had been given and nobody has read. The caller ends the
+        transport afterwards. False where there is nothing to go on with, or no return is expected.
+        """
+        from conductor.chain.detached_client import DetachedClient
+        from conductor.chain.undelivered import UnansweredRequests, undelivered_messages
+
+        unanswered = self.client.observer
+        if (
+            self._startup_gate.state != "open"
+            or self._ending
+            or not isinstance(unanswered, UnansweredRequests)
+        ):
+            return False
+        if self._detached is None:
+            made_room = self.flusher.made_room
+            self._detached = DetachedClient(
+                self.client, unanswered, self._startup_gate.answer, made_room
+            )
+        self._detached.detach(undelivered_messages(self._connection, unread))
+        self._connection.abort_writing()
+        self._writing.cancel()
+        self._reattached = trio.Event()
+        return True
+
+    def reattach_client(self, transport: Transport) -> None:
+        """The client has returned, over this transport."""
+        self.transport = transport
+        self._reattached.set()
+
+    # -- ComponentHost
+    # --------------------------------------------------------------------------------------
+
+    def read_gate(self, component: Component) -> ReadGate | None:
+        """An agent is not read while the client, or any proxy, has too much to read.
+
+        A proxy is read even then, because its one pipe carries both directions, and one that cannot
+        write may not read: until the one before it, or an outside reader, has its share of what we
+        may hold waiting. So each waits only for somebody nearer to the client, which waits for
+        nobody: there is no circle. What floods toward the agent meets the end of our memory.
+        """
+        agent_port = component.agent_port
+        if agent_port is None:
+            return self.edge_read_gate()
+        share, most = self._share(), self.limits.max_buffered_bytes * 5 // 4
+
+        def backlog() -> int:
+            before = max(self._client_backlog(), component.client_port.neighbour.backlog())
+            return max(before, agent_port.neighbour.unread(), self._all_backlog() - most + share)
+
+        return ReadGate(self.flusher, backlog, share)
+
+    def edge_read_gate(self) -> ReadGate:
+        return ReadGate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
+
+    def stuck(
+        self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
+    ) -> tuple[Component | None, bool]:
+        if not self._ends_turns:
+            return None, False
+        return self._arbiter.find(self.components, watcher, cancelled, trio.current_time())
+
+    def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
+        sessions = self.client.session_log.sessions
+        for session in list(sessions):
+            title = f"{component.name} failed, was restarted"
+            if component.agent_port is None and session in lost_sessions:
+                title += " and has lost this session"
+                self.send_notice(session, title, "start a new one, or load it", severity="error")
+                self.client.session_log.forget(session)
+            else:
+                self.send_notice(session, title)
+
+    def bypass(self, component: Component, error: ComponentError) -> None:
+        _link_past(component)
+        title, _ = error.public_details()
+        for session in self.client.session_log.sessions:
+            self.send_notice(session, redact(title), "the chain goes on without it")
+
+    def component_failed(self, component: Component, error: ComponentError) -> None:
+        if component not in self.components:
+            return  # of an attempt that was given up
+        if component in self._inserted:
+            self._take_out(component)
+            log.error(
+                "the chain goes on without a component", error=str(error), **error.private_details()
+            )
+            return
+        if self._startup_gate.state != "open":
+            self._start_error = error
+            log.reported_error("chain failed to start", error=str(error), **error.private_details())
+            self._startup_gate.fail(error)
+            return
+        log.error("component failed, chain ends", error=str(error), **error.private_details())
+        self._finish(Ending("failed", error))
+
+    def insert(self, component: Component, *, before: Component) -> None:
+        """Put a proxy into the running chain; what was under way before passes it by.
+
+        If it fails, it is taken out again: the chain was complete without it. Raises what `prepare`
+        raises.
+        """
+        assert component.agent_port is not None
+        component.prepare(self)  # if it raises, nothing has changed
+        self.components.insert(self.components.index(before), component)
+        self._inserted.add(component)
+        connect_ports(before.client_port.neighbour, component.client_port)
+        connect_ports(component.agent_port, before.client_port)
+        self._nursery.start_soon(component.run)
+
+    def _take_out(self, component: Component) -> None:
+        _link_past(component)
+        self._inserted.discard(component)
+        self.components.remove(component)
+
+    def send_notice(
+        self,
+        session: str,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+    ) -> None:
+        params = self._notices.params(session, title, detail, severity)
+        detached = self._detached
+        is_detached = detached is not None and detached.active
+        toward_client = (
+            detached.chain_port if detached is not None and is_detached else self.client.plain
+        )
+        toward_client.notify("session/update", params)
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def _start(self) -> Port:
+        """Start every component, all at once, and link them."""
+        self._start_error = None
+        self._settled = trio.Event()
+        started: list[Component] = []
+        try:
+            components = list(self.make())
+            for component in components:
+                component.prepare(self)
+                started.append(component)
+        except ConductorError as exc:
+            for component in started:
+                component.kill()
+                self._nursery.start_soon(component.run)
+            self._start_error = exc
+            log.reported_error(
+                "chain failed to start", error=redact(str(exc)), **exc.private_details()
+            )
+            raise
+        finally:
+            end_prestarted()
+        self.components = components
+        if components:
+            seconds = self._arbiter.timeout = components[-1].cancel_timeout
+            self._cancel_monitor.timeouts.timeout = seconds
+            for component in components:
+                component.set_cancel_timeout(seconds)
+        ports = [component.client_port for component in components]
+        for component, successor in zip(components, ports[1:], strict=False):
+            assert component.agent_port is not None
+            connect_ports(component.agent_port, successor)
+        last = components[-1].agent_port if components else None
+        if self.mode == "proxy":
+            assert self.client.enveloped is not None
+            if last is not None:
+                connect_ports(last, self.client.enveloped)
+        for component in components:
+            self._nursery.start_soon(component.run)
+        if components:
+            return ports[0]
+        if self.client.enveloped is None:
+            raise StartError("conductor", "the chain has no agent")
+        return self.client.enveloped  # a chain of nothing: what comes in goes to the successor
+
+    def _describe_failure(self, error: bytes) -> str:
+        """What the start-failure agent says about a failed start."""
+        from conductor.chain.start_failure_agent import client_name, describe_start_failure
+
+        assert self.failure_context is not None
+        refused = (each.name for each in reversed(self.components) if _answered_with_error(each))
+        return describe_start_failure(
+            error,
+            component=None if self._start_error is not None else next(refused, None),
+            file=self.failure_context.file,
+            log=self.failure_context.log,
+            client=client_name(self._startup_gate.params),
+        )
+
+    def _patch_result(self, result: bytes) -> bytes:
+        return with_mcp_over_acp(result) if self.bridged else result
+
+    def _on_start_failed(self) -> None:
+        """`initialize` was answered with an error: what was started for it has to go."""
+        self._discard()
+        self._settled.set()
+        self.flusher.made_room()
+
+    def _on_started(self) -> None:
+        self.client.initialized = True
+        self._notices = Notices.of(self._startup_gate.params, self._startup_gate.version)
+        self.flusher.made_room()
+        self.initialized.set()
+        self._settled.set()
+
+    def _discard(self) -> None:
+        """Take down what an initialization that failed has started."""
+        for component in self.components:
+            component.kill()
+        self.components = []
+
+    # -- cancelled turns ---------------------------------------------------------------------------
+
+    @property
+    def _ends_turns(self) -> bool:
+        return self.watches_turns and self.mode == "agent"
+
+    def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
+        """What the client cancelled goes on, and no component behind a link ends it."""
+        if self._startup_gate.state != "open":
+            return
+        if isinstance(overdue, TurnOverdue):
+            self._end_cancelled_turn(overdue)
+            return
+        call = overdue.call
+        stuck, is_ours = self.stuck(None, ("request", call.method))
+        if is_ours:
+            name = "the chain" if stuck is None else stuck.name
+            log.warning(
+                "request not answered after $/cancel_request: answered in its place",
+                method=call.method,
+                stuck=name,
+            )
+            self.client.plain.respond(call, None, cancelled_error(call.method, name))
+
+    def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
+        session, seconds = overdue.session, self._cancel_monitor.timeouts.timeout
+        stuck, is_ours = self.stuck(None, ("turn", session))
+        if not is_ours:
+            return
+        name = "the chain" if stuck is None else stuck.name
+        log.warning("cancelled turn goes on", session=session, seconds=seconds, stuck=name)
+        report_ended_turn(self, session, name, seconds)
+        version_2 = self._startup_gate.version == 2
+        if stuck is None or not stuck.end_turn(session, version_2=version_2):
+            for call in overdue.prompts:
+                answer = cancelled_answer(call.method, name, version_2=version_2)
+                self.client.plain.respond(call, *answer)
+        if overdue.running:
+            port = self.client.plain if stuck is None else stuck.client_port.neighbour
+            port.notify("session/update", idle_update(session, "cancelled"))
+
+    # -- the client --------------------------------------------------------------------------------
+
+    def _connect(self, transport: Transport) -> None:
+        self._connection = self.client.connection = Connection(
+            transport, self.client, self.flusher, reports_malformed=True, limits=self.limits
+        )
+
+    async def _serve_client(self) -> None:
+        with self._reading:
+            await self._read_client()
+            while self._detached is not None and self._detached.is_detached:
+                while not self._reattached.is_set():
+                    await self._reattached.wait()
+                self._connect(self.transport)
+                self._detached.reattach()
+                await self._read_client()
+            self.client.on_eof(_CLIENT_GONE)
+            self.flusher.flush()
+            if self._startup_gate.state == "starting":
+                await self._wait_settled()  # what waits at the startup gate is to be delivered
+            if self._startup_gate.state == "open":
+                self._finish(Ending("client"))
+            else:
+                self._finish(
+                    Ending("never started" if self._startup_gate.was_attempted else "client")
+                )
+
+    async def _wait_settled(self) -> None:
+        """Wait for the end of an initialization, as long as for open requests after one."""
+        with trio.move_on_after(self.stop_timeout):
+            while not self._settled.is_set() and not self.transport.peer_closed_read():
+                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
+                    await self._settled.wait()
+
+    async def _read_client(self) -> None:
+        self._nursery.start_soon(self._write_client, self._connection)
+
+        def backlog() -> int:
+            most = max((component.backlog() for component in self.components), default=0)
+            # A reader outside, whom a plugin sends to, may be slower before the client is stopped.
+            outside = self.client.plain.neighbour.unread() - self._share() + HIGH_WATERMARK
+            return max(most, outside) + self._startup_gate.size
+
+        read_gate = ReadGate(
+            self.flusher, backlog, peer_closed_write=self.transport.peer_closed_write
+        )
+        await read_loop(self._connection, self.flusher, read_gate)
+
+    async def _write_client(self, connection: Connection) -> None:
+        with trio.CancelScope() as self._writing:
+            await write_loop(connection, self.flusher)
+
+    def _all_backlog(self) -> int:
+        return self._client_backlog() + sum(component.backlog() for component in self.components)
+
+    def _share(self) -> int:
+        """Of what may wait in all, the part of each who is waited for."""
+        return self.limits.max_buffered_bytes // (len(self.components) + 1)
+
+    def _client_backlog(self) -> int:
+        is_detached = self._detached.size if self._detached is not None else 0
+        return self._connection.write_buffer.size + is_detached
+
+    def _proxies_backlog(self) -> int:
+        return max((c.backlog() for c in self.components[:-1]), default=0)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _finish(self, ending: Ending) -> None:
+        if self._ending is None:
+            self._ending = ending
+            self._end.set()
+
+    async def _shut_down(self) -> None:
+        if self._detached is not None:
+            self._detached.end(_CLIENT_GONE)
+        assert self._ending is not None
+        leaves_open = self._ending.reason == "failed" and not self.answers_loss
+        with self._stopping:
+            if self._ending.reason in ("client", "failed") and not leaves_open:
+                await self._deliver_what_is_in_flight()
+            await self._end_components()
+        for component in self.components:
+            component.kill()
+        stuck = await self._wait_ended()
+        if not leaves_open:
+            self._answer_open_requests()
+        self.flusher.flush()
+        self._connection.close_writing()
+        with trio.move_on_after(_FINAL_WRITE_TIMEOUT) as patience:
+            if self._stopping.cancel_called:
+                patience.cancel()
+            while not self._connection.closed:
+                await self.flusher.wait_room()
+        if stuck:
+            log.error("components did not end after SIGKILL", components=stuck)
+            if self.on_stuck is not None:
+                self.on_stuck(self._ending)
+
+    async def _wait_ended(self) -> list[str]:
+        """Wait for the end of what was killed; returns the names of what goes on nevertheless.
+
+        That can only be plugins: a shielded task, a thread, a `Cancelled` that is caught.
+        """
+        left = list(self.components)
+
+        async def wait(component: Component) -> None:
+            await component.wait_ended()
+            left.remove(component)
+
+        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for component in self.components:
+                    nursery.start_soon(wait, component)
+        return [component.name for component in left]
+
+    async def _deliver_what_is_in_flight(self) -> None:
+        """The client sends nothing more, but may read: requests of its own are still answered.
+
+        After a loss, too: proxies that are processes pass on the error that names the component.
+        """
+        with trio.move_on_after(self.stop_timeout):
+            while self._connection.unanswered() and not self._connection.closed:
+                if self.transport.peer_closed_read():
+                    return
+                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
+                    await self.flusher.wait_flushed()
+
+    async def _end_components(self) -> None:
+        """From the client to the agent: each gets what its predecessor still had to say, if that
+        does not take too long. From then on each has its own time."""
+        async with trio.open_nursery() as nursery:
+            components = iter(list(self.components))
+            with trio.move_on_after(self.stop_timeout / 2):
+                for component in components:
+                    component.close_input()
+                    nursery.start_soon(self._end_component, component)
+                    await component.wait_drained()
+            for component in components:
+                component.close_input()
+                nursery.start_soon(self._end_component, component)
+
+    async def _end_component(self, component: Component) -> None:
+        """What does not end by itself is asked to (SIGTERM), then made to (SIGKILL)."""
+        seconds = min(component.stop_timeout, self.stop_timeout)
+        for insist in (component.terminate, component.kill):
+            with trio.move_on_after(seconds):
+                await component.wait_drained()
+                await component.wait_ended()
+                return
+            insist()
+
+    def _answer_open_requests(self) -> None:
+        """Nobody is left to answer: every request that is still open is answered here."""
+        ending = self._ending
+        if ending is not None and ending.error is not None:
+            ending.error.is_last = True
+            failure = FailureErrors.of(ending.error)
+        else:
+            error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+            failure = FailureErrors.plain(error)
+        for call in self._connection.unanswered():
+            self._connection.respond(call, None, failure.answer(call.method, delivered=True))
+
+    def _report(self, event: str, detail: str) -> None:
+        log.warning(event, sender="client", detail=detail)
+
+
+def _answered_with_error(component: Component) -> bool:
+    """Whether a component answered its initialization with an error of its own."""
+    initialization = getattr(component, "initialization", None)
+    return initialization is not None and initialization.refused
+
+
+def _link_past(component: Component) -> None:
+    """Make the neighbours of a proxy neighbours of each other."""
+    assert component.agent_port is not None
+    connect_ports(component.client_port.neighbour, component.agent_port.neighbour)

@@ -1,0 +1,328 @@
+"""A chain without its client: what the chain meets until a client that was cut off is back.
+
+A client that was lost in the middle of its connection may return over another one; turns go on
+meanwhile. `DetachedClient` stands between the client's port and the first component's, from the cut
+until the returned client has taken up its sessions. What it does:
+
+- What the chain tells the client waits, in order: what belongs to no session until the client says
+  its first word, the rest until the client takes up its session, by whatever it says about it.
+- What the lost client had been asked and had not answered is asked again; its own requests are
+  answered to nobody.
+- `initialize` is answered from the record. `session/resume` goes to the agent if that can resume
+  and has no turn of this session under way, else it is answered from the record, since the session
+  lives. Before `session/load`, which replays the history, the updates that wait are dropped.
+
+A client that takes up nothing must not hold up the others' messages: beyond `MAX_QUEUED_BYTES`
+everything that waits is sent to it, once it is back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from conductor.acp import session_id_of
+from conductor.chain.undelivered import ClientMessage, UnansweredRequests
+from conductor.jsonrpc.codec import members
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
+from conductor.routing.capabilities import supports_resume
+from conductor.routing.link import Link
+from conductor.routing.port import Port, connect_ports
+from conductor.routing.session_log import SetupRecord
+
+__all__ = ["MAX_QUEUED_BYTES", "DetachedClient"]
+
+MAX_QUEUED_BYTES: Final = 1024 * 1024
+"""Bytes that may wait for sessions that a returned client has not taken up."""
+_TOO_LARGE_TO_RESEND: Final = encode_error(
+    INTERNAL_ERROR, "The client was cut off, and this request was too large to be asked again"
+)
+
+
+class DetachedClient:
+    """Between the client's port and the first component's, while it is `active`.
+
+    `initialized` is what the client was answered to `initialize`. `made_room` is called when less
+    waits than before.
+    """
+
+    def __init__(
+        self,
+        client: Link,
+        unanswered: UnansweredRequests,
+        initialized: bytes,
+        made_room: Callable[[], None],
+    ) -> None:
+        self.active = False
+        self.is_detached = False
+        """The client is cut off."""
+        self.size = 0
+        """Bytes that wait."""
+        self._link = client
+        self._client = client.plain
+        self._open_requests = unanswered
+        self._initialize_result = initialized
+        self._made_room = made_room
+        self._client_port = _DetachedClientPort(self)
+        self.chain_port: Port = _DetachedChainPort(self)
+        """The port that the first component faces."""
+        self._queue: deque[ClientMessage] = deque()
+        self._awaits_first_message = False
+        """The client has not said a word since it is back."""
+        self._not_resumed: set[str] = set()
+        """Sessions that the client has not taken up."""
+        self._resuming: dict[InFlightRequest, tuple[str, bool]] = {}
+        """Requests that take up a session, and whether they replay its history."""
+
+    def detach(self, undelivered: Sequence[ClientMessage] = ()) -> None:
+        """The client is cut off. What it never got waits for it, too."""
+        if not self.active:
+            connect_ports(self.chain_port, self._client.neighbour)
+            connect_ports(self._client, self._client_port)
+            self.active = True
+        self.is_detached = True
+        self._resuming.clear()
+        resend = []
+        known = {message.call for message in undelivered}
+        for call, message in self._open_requests.take_all():
+            if message is None:
+                self._first.respond(call, None, _TOO_LARGE_TO_RESEND)
+            elif call not in known:
+                resend.append(message)
+        resend += [each for each in undelivered if each.call is None or not each.call.answered]
+        self._queue.extendleft(reversed(resend))
+        self.size += sum(each.size for each in resend)
+
+    def reattach(self) -> None:
+        """The client is there again, over another connection of its link."""
+        self.is_detached, self._awaits_first_message = False, True
+        self._link.initialized = False
+        self._not_resumed = set(self._link.session_log.sessions)
+
+    def end(self, error: bytes) -> None:
+        """The client will not come back: what waits for its answer gets the error `error`."""
+        queue, self._queue, self.size = self._queue, deque(), 0
+        for each in queue:
+            if each.call is not None:
+                self._first.respond(each.call, None, error)
+        self._made_room()
+
+    @property
+    def _first(self) -> Port:
+        return self.chain_port.neighbour
+
+    # -- toward the agent --------------------------------------------------------------------------
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if self.is_detached:
+            self._first.request(call, method, params)  # said before the cut
+            return
+        if method == "initialize":
+            self._client.respond(call, self._initialize_result, None)
+            self._link.initialized = True
+            self._on_first_message()
+            return
+        session = session_id_of(params)
+        if session not in self._not_resumed or session is None:
+            self._on_first_message()
+        elif not self._resume(call, method, params, session):
+            return
+        self._first.request(call, method, params)
+        self._deactivate_if_idle()
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        if not self.is_detached:
+            self._mark_resumed(session_id_of(params))
+        self._first.notify(method, params)
+        self._deactivate_if_idle()
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._first.respond(call, result, error)
+
+    def _resume(
+        self, call: InFlightRequest, method: str, params: Payload | None, session: str
+    ) -> bool:
+        """The client names a session that is asleep. False if that is dealt with."""
+        replays = method == "session/load" or _asks_for_history(params)
+        if replays:
+            self._resuming[call] = (session, True)
+            self._not_resumed.discard(session)  # the history is to pass
+        elif method == "session/resume":
+            record = self._link.session_log.sessions.get(session)
+            if record is not None and (
+                not supports_resume(self._initialize_result)
+                or self._open_requests.has_open_prompt(session)
+            ):
+                self._client.respond(call, _resume_result(record), None)
+                self._mark_resumed(session)
+                return False
+            self._resuming[call] = (session, False)
+        else:
+            self._mark_resumed(session)
+        self._on_first_message()
+        return True
+
+    # -- toward the client -------------------------------------------------------------------------
+
+    def deliver(self, message: ClientMessage) -> None:
+        """Something for the client."""
+        if self._is_deliverable(message):
+            self._send(message)
+            return
+        self._queue.append(message)
+        self.size += message.size
+        if self.size > MAX_QUEUED_BYTES and not self.is_detached and not self._awaits_first_message:
+            self._not_resumed.clear()
+            self._release()
+
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self._client.respond(call, result, error)
+        session, replayed = self._resuming.pop(call, (None, False))
+        if session is None:
+            return
+        if result is None:
+            self._not_resumed.add(session)
+            return
+        if replayed:
+            self._drop_updates(session)
+        self._mark_resumed(session)
+
+    def _is_deliverable(self, message: ClientMessage) -> bool:
+        if self.is_detached or self._awaits_first_message:
+            return False
+        return not self._not_resumed or session_id_of(message.params) not in self._not_resumed
+
+    def _send(self, message: ClientMessage) -> None:
+        if message.call is None:
+            self._client.notify(message.method, message.params)
+        else:
+            self._client.request(message.call, message.method, message.params)
+
+    def _on_first_message(self) -> None:
+        """The client speaks: what belongs to no session, or to one that is awake, goes to it."""
+        if self._awaits_first_message:
+            self._awaits_first_message = False
+            self._release()
+
+    def _mark_resumed(self, session: str | None) -> None:
+        if session is not None:
+            self._not_resumed.discard(session)
+        self._awaits_first_message = False
+        self._release()
+
+    def _release(self) -> None:
+        queue, self._queue, self.size = self._queue, deque(), 0
+        for each in queue:
+            if self._is_deliverable(each) and not self._is_loading(each):
+                self._send(each)
+            else:
+                self._queue.append(each)
+                self.size += each.size
+        self._made_room()
+        self._deactivate_if_idle()
+
+    def _is_loading(self, message: ClientMessage) -> bool:
+        """Whether it waited when a request for its session's history came: that goes first."""
+        loading = [session for session, replays in self._resuming.values() if replays]
+        return bool(loading) and session_id_of(message.params) in loading
+
+    def _drop_updates(self, session: str) -> None:
+        queue = self._queue
+        self._queue = deque(
+            each
+            for each in queue
+            if each.method != "session/update" or session_id_of(each.params) != session
+        )
+        self.size = sum(each.size for each in self._queue)
+
+    def _deactivate_if_idle(self) -> None:
+        """Nothing waits, and nothing will."""
+        if (
+            self.is_detached
+            or self._awaits_first_message
+            or self._queue
+            or self._not_resumed
+            or self._resuming
+        ):
+            return
+        if self.active:
+            self.active = False
+            self._link.initialized = True
+            connect_ports(self._client, self._first)
+
+
+def _asks_for_history(params: Payload | None) -> bool:
+    """Whether a `session/resume` of version 2 asks for history."""
+    try:
+        return bytes(members(bytes(params or b"{}")).get("replayFrom", b"null")) != b"null"
+    except (ValueError, RecursionError):
+        return False
+
+
+def _resume_result(record: SetupRecord) -> bytes:
+    """The answer to `session/resume` as the session's set-up was answered."""
+    try:
+        pairs = members(record.result or b"{}")
+    except (ValueError, RecursionError):
+        return b"{}"  # `session/load` may be answered with null
+    pairs.pop("sessionId", None)
+    return b"{%b}" % b",".join(json.dumps(k).encode() + b":" + v for k, v in pairs.items())
+
+
+class _DetachedClientPort(Port):
+    """The port that the client faces."""
+
+    __slots__ = ("_detached",)
+
+    def __init__(self, detached: DetachedClient) -> None:
+        super().__init__()
+        self._detached = detached
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._detached.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._detached.notify(method, params)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._detached.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        call.cancel()
+
+    def backlog(self) -> int:
+        return self._detached.chain_port.neighbour.backlog()
+
+
+class _DetachedChainPort(Port):
+    """The port that the first component faces."""
+
+    __slots__ = ("_detached",)
+
+    def __init__(self, detached: DetachedClient) -> None:
+        super().__init__()
+        self._detached = detached
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._detached.deliver(
+            ClientMessage(call, method, None if params is None else bytes(params))
+        )
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._detached.deliver(
+            ClientMessage(None, method, None if params is None else bytes(params))
+        )
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._detached.on_response(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        call.cancel()
+
+    def backlog(self) -> int:
+        return self._detached.size

@@ -1,0 +1,53 @@
+"""A plugin at the endpoint of a link, in this process: it can be started again when it fails.
+
+It is what `isolate: true` makes of it, a chain with nothing else in it, but for the process. Every
+start makes a new instance of the class; what its module holds, the instances share.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import ComponentExited, StartError
+from conductor.limits import Limits
+from conductor.plugins.loading import load_plugin
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy.base import Agent
+from conductor.remote.transport import RemoteTransport
+
+__all__ = ["plugin_endpoint"]
+
+
+def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransport:
+    """A new instance, not running yet."""
+
+    async def carry(endpoint: RemoteTransport) -> None:
+        from conductor.chain.chain import Chain
+
+        try:
+            plugin = load_plugin(spec)
+        except StartError as exc:
+            endpoint.end(f"failed: {exc.reason}")
+            return
+
+        def lost(error: ComponentExited) -> None:
+            endpoint.network.close()
+            endpoint.end(error.status)
+
+        place = None if spec.place is None else str(spec.place)
+        role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
+        seconds = (spec.start_timeout, spec.stop_timeout)
+        chain = Chain(
+            endpoint.network,
+            lambda: [PluginComponent(spec.name, plugin, role, place, *seconds, lost=lost)],
+            mode=role,
+            limits=Limits(max_message_bytes=max_message_bytes),
+            stop_timeout=spec.stop_timeout,
+            bridged=False,
+            watches_turns=False,
+        )
+        endpoint.reached = True
+        await chain.run()
+
+    return RemoteTransport("this process", max_message_bytes, carry)

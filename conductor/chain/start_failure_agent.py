@@ -1,0 +1,275 @@
+"""A small agent for a chain that did not start: it answers each prompt with what is wrong. Pure.
+
+An editor shows "failed to initialize" where `initialize` is answered with an error, and the reason
+nowhere. This agent's answers are shown as those of any agent. It speaks both protocol versions, and
+promises the baseline of each and no more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from conductor import __version__
+from conductor.acp import session_id_of
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    encode_lossy,
+    error_to_exception,
+    truncate,
+)
+from conductor.routing.port import Port
+
+__all__ = [
+    "CHAIN_RUNS_TEXT",
+    "RESTART_HINT",
+    "StartFailureAgent",
+    "client_name",
+    "describe_start_failure",
+    "remedies",
+    "restart_needed",
+    "unannounced_capabilities",
+]
+
+RESTART_HINT: Final = "Restart the agent in your editor"
+CHAIN_RUNS_TEXT: Final = (
+    "**acp-conductor: the chain runs by now.**\n\nOpen a new session (thread) to use it."
+)
+"""What is said to prompts of sessions that are older than the chain."""
+_LOG_VIEWS: Final = {
+    "zed": "in Zed: the command `zed: open log`",
+    "jetbrains": 'in a JetBrains IDE: "Get ACP Logs"',
+}
+"""Where an editor shows the stderr of agents, by a part of the name that it gives itself."""
+_REMEDIES: Final = {
+    "command not found": "Install the program, or write its absolute path: editors often have a "
+    "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",
+    "no such file": "Correct the path; a relative one begins at the chain file. That of the chain "
+    "file itself begins where the editor starts the agent: make it absolute in the editor's "
+    "settings.",
+    "ModuleNotFoundError": "Install the module where acp-conductor is installed, whose interpreter "
+    f"plugins run with: `{sys.executable} -m pip install …`.",
+    "no installed package has": "`acp-conductor components` lists what is installed. A package of "
+    f"yours goes where acp-conductor is: `{sys.executable} -m pip install …`. A class in a file "
+    "needs no package: `use: ./file.py:Class`.",
+    "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
+    "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
+    "`start_timeout`.",
+    "is it an agent rather than a proxy": "Write it below `agent:`, or name the proxy's command.",
+    "is it an agent, and": "Write a proxy below `proxies:`. Some agents need an argument to speak "
+    "ACP, such as `--acp`.",
+    "is it a program that speaks ACP": "Name a command that speaks ACP on stdin and stdout; some "
+    "programs need an argument for it, such as `--acp`.",
+    "Authentication required": "Log in with the agent's own program, in a terminal.",
+}
+"""What to try, by a part of the error's text."""
+
+_NEW_ARGUMENTS: Final = (
+    "- Correct the arguments of `acp-conductor` in your editor's settings, then restart the agent.",
+)
+"""The arguments of a process stay what they are: to try again is of no use."""
+_MAX_CHARS: Final = 50_000
+"""Of the error's text that is shown: an exception may have said anything."""
+_IGNORED_MEMBERS: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
+"""Members of an `initialize` answer that are no loss to a client that has not seen them: of MCP
+over ACP (`acp`) the client is no user."""
+
+
+class StartFailureAgent:
+    """Answers requests in the place of the chain. `text` is what it says to each prompt."""
+
+    def __init__(self, client: Port, initialize: Payload | None) -> None:
+        self.version = _version(initialize)
+        self.text = ""
+        self.sessions: set[str] = set()
+        """Its open sessions."""
+        self._client = client
+        self._count = 0
+
+    @property
+    def initialize_result(self) -> bytes:
+        info = {"name": "acp-conductor", "title": "acp-conductor", "version": __version__}
+        if self.version == 2:
+            capabilities: dict[str, Any] = {"session": {}}
+            return encode_lossy({"protocolVersion": 2, "info": info, "capabilities": capabilities})
+        return encode_lossy(
+            {
+                "protocolVersion": 1,
+                "agentInfo": info,
+                "agentCapabilities": {},
+                "authMethods": [],
+            }
+        )
+
+    def open(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        """Answer a session set-up with a session of its own."""
+        session = None if method in ("session/new", "session/fork") else session_id_of(params)
+        result: dict[str, Any] = {}
+        if session is None:
+            self._count += 1
+            session = result["sessionId"] = f"acp-conductor-{self._count}"
+        self.sessions.add(session)
+        self._client.respond(call, encode_lossy(result), None)
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        session = session_id_of(params)
+        if method == "session/prompt" and session in self.sessions:
+            self._prompt(call, session, params)
+        elif method in ("session/close", "session/delete") and session in self.sessions:
+            self.sessions.discard(session)
+            self._client.respond(call, b"{}", None)
+        elif method == "session/list":
+            self._client.respond(call, b'{"sessions":[]}', None)
+        elif method == "initialize":
+            problem = "a connection is initialized only once"
+            error = encode_error(INVALID_REQUEST, "Invalid request", problem)
+            self._client.respond(call, None, error)
+        else:
+            self._client.respond(call, None, encode_error(METHOD_NOT_FOUND, self.text, method))
+
+    def _prompt(self, call: InFlightRequest, session: str, params: Payload | None) -> None:
+        chunk: dict[str, Any] = {
+            "sessionUpdate": "agent_message_chunk",
+            "content": {"type": "text", "text": self.text},
+        }
+        if self.version == 1:
+            self._update(session, chunk)
+            self._client.respond(call, b'{"stopReason":"end_turn"}', None)
+            return
+        self._count += 1
+        prompt, reply = f"acp-conductor-p{self._count}", f"acp-conductor-r{self._count}"
+        content = _members(params).get("prompt") or []
+        self._client.respond(call, encode_lossy({"messageId": prompt}), None)
+        self._update(
+            session, {"sessionUpdate": "user_message", "messageId": prompt, "content": content}
+        )
+        self._update(session, {"sessionUpdate": "state_update", "state": "running"})
+        self._update(session, {**chunk, "messageId": reply})
+        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+        self._update(session, idle)
+
+    def _update(self, session: str, update: Mapping[str, Any]) -> None:
+        params = encode_lossy({"sessionId": session, "update": update})
+        self._client.notify("session/update", params)
+
+
+def describe_start_failure(
+    error: bytes,
+    *,
+    component: str | None = None,
+    file: str | None = None,
+    log: str | None = None,
+    client: str = "",
+) -> str:
+    """What is wrong and what to do, in Markdown.
+
+    `error` is the wire error of the failed start; `component` the one that answered with it, where
+    the error is its own. `file` is the chain file and `log` the file that our stderr goes to, if
+    they are known; `client` the name that the client gives itself.
+    """
+    exc = error_to_exception(error)
+    data = exc.data if isinstance(exc.data, dict) else {}
+    text = exc.message if component is None else f"{component!r} answered: {exc.message}"
+    if component is not None and isinstance(exc.data, str):
+        text += f" ({exc.data})"
+    return "\n".join(
+        [
+            "**acp-conductor: the chain of this agent did not start.**",
+            "",
+            *_code_block(truncate(text, _MAX_CHARS)),
+            *_facts(data),
+            "",
+            *_remedies(f"{exc.message} {data.get('reason', '')}"),
+            *(_NEW_ARGUMENTS if "usage" in data else _next_try(file)),
+            _where_the_log_is(log, client),
+        ]
+    )
+
+
+def remedies(text_to_match: str) -> list[str]:
+    """What to try, by the text of the error of a failed start."""
+    return [remedy for part, remedy in _REMEDIES.items() if part in text_to_match]
+
+
+def restart_needed(reason: str) -> str:
+    """What is said to prompts when the chain starts by now, but not for this client."""
+    return f"**acp-conductor: the chain starts now, but {reason}.**\n\n{RESTART_HINT}."
+
+
+def unannounced_capabilities(announced: bytes, real: bytes) -> list[str]:
+    """What an agent can do beyond what the client was told, as paths of capabilities."""
+    known = set(_capability_paths(_members(announced)))
+    return [path for path in _capability_paths(_members(real)) if path not in known]
+
+
+def client_name(initialize: Payload | None) -> str:
+    params = _members(initialize)
+    info = params.get("clientInfo") or params.get("info")
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _code_block(text: str) -> list[str]:
+    """As a block of code, where the carets of excerpts stay below what they point to."""
+    return ["```", *text.replace("```", "'''").splitlines(), "```"]
+
+
+def _facts(data: Mapping[str, Any]) -> Iterator[str]:
+    place, command, stderr = data.get("place"), data.get("command"), data.get("stderr")
+    if place:
+        yield f"- Where: `{place}`"
+    if isinstance(command, list) and command:
+        yield f"- Command: `{' '.join(map(str, command))}`"
+    if isinstance(stderr, list) and stderr:
+        yield "- The last lines of its stderr:"
+        yield ""
+        yield from _code_block("\n".join(map(str, stderr)))
+
+
+def _remedies(text_to_match: str) -> Iterator[str]:
+    yield from (f"- {remedy}" for remedy in remedies(text_to_match))
+
+
+def _next_try(file: str | None) -> Iterator[str]:
+    yield "- When it is mended, open a new session (thread): the chain is tried again then."
+    if file is not None:
+        yield f"- In a terminal, `acp-conductor check --start {file}` shows more."
+
+
+def _where_the_log_is(log: str | None, client: str) -> str:
+    views = [view for part, view in _LOG_VIEWS.items() if part in client.lower()]
+    where = f"the file {log}" if log else next(iter(views), "see your editor's log of agents")
+    return f"- The log is what acp-conductor writes to stderr: {where}."
+
+
+def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
+    for name, inner in value.items():
+        if name in _IGNORED_MEMBERS:
+            continue
+        where = f"{path}.{name}" if path else name
+        if isinstance(inner, dict) and (inner or name.endswith("Capabilities")):
+            yield from _capability_paths(inner, where)
+        elif inner not in (False, None, []):
+            yield where.removeprefix("agentCapabilities.").removeprefix("capabilities.")
+
+
+def _version(initialize: Payload | None) -> int:
+    """The newest version that both sides speak."""
+    version = _members(initialize).get("protocolVersion")
+    return 2 if isinstance(version, int) and version >= 2 else 1
+
+
+def _members(payload: Payload | None) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(payload if payload is not None else b"{}")
+    except DECODE_ERRORS:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}

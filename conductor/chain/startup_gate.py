@@ -1,0 +1,387 @@
+"""The startup gate: what the client meets until its chain is initialized, and no longer.
+
+Before `initialize` nothing runs. With it the components start; what the client sends in the
+meantime waits here, in order; when the answer is there, the client's port is linked to the first
+component's, and the gate is removed. A failed initialization may be tried again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from conductor.acp import session_id_of
+from conductor.chain.start_failure_agent import (
+    RESTART_HINT,
+    StartFailureAgent,
+    restart_needed,
+    unannounced_capabilities,
+)
+from conductor.errors import ConductorError, RequestCancelled
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    error_to_exception,
+    exception_to_error,
+)
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.limits import Limits
+from conductor.routing.capabilities import protocol_version
+from conductor.routing.notices import Notices
+from conductor.routing.port import Port, connect_ports
+from conductor.routing.session_log import SESSION_SETUP_METHODS
+
+__all__ = ["StartupGate"]
+
+GateState = Literal["waiting", "starting", "explaining", "open"]
+_AUTH_REQUIRED = -32000
+
+
+class StartupGate:
+    """Stands between the client's port and the first component's.
+
+    `start` begins to start the chain and returns the first component's client port; it raises
+    `ConductorError`. `patch_result` may change the answer to `initialize`. `on_open` is called when
+    the chain is initialized and the client has its answer, `on_start_failed` when the start has
+    failed. `describe_failure` makes the text of the start-failure agent out of the error; without
+    it the client gets the error.
+    """
+
+    def __init__(
+        self,
+        client: Port,
+        *,
+        start: Callable[[], Port],
+        patch_result: Callable[[bytes], bytes],
+        on_open: Callable[[], None],
+        on_start_failed: Callable[[], None],
+        describe_failure: Callable[[bytes], str] | None = None,
+        max_initialize: int = Limits().max_initialize_bytes,
+    ) -> None:
+        self.state: GateState = "waiting"
+        self.was_attempted = False
+        """Whether the client has asked for initialization."""
+        self.version = 1
+        """The protocol version that was negotiated."""
+        self.params: bytes | None = None
+        """The params of the client's last `initialize`."""
+        self.answer = b""
+        """What the client was answered to `initialize`."""
+        self.size = 0
+        """Bytes that wait at the startup gate."""
+        self._client = client
+        self._start = start
+        self._patch_result = patch_result
+        self._on_open = on_open
+        self._notify_start_failed = on_start_failed
+        self._describe_failure = describe_failure
+        self._max_initialize = max_initialize
+        self._failure_agent: StartFailureAgent | None = None
+        self._client_port = _GateClientPort(self)
+        self._chain_port = _GateChainPort(self)
+        self._originator: InFlightRequest | None = None
+        """The client's request that the start, or the first session after it, is the answer to."""
+        self._pending_setup: _GatedMessage | None = None
+        """That request, if it sets up a session."""
+        self._own_request: InFlightRequest | None = None
+        """Our own request to the chain for it."""
+        self._queue: deque[_GatedMessage] = deque()
+        connect_ports(client, self._client_port)
+
+    def fail(self, error: ConductorError) -> None:
+        """The chain cannot be started: everyone who waits is told why; it may be tried again."""
+        if self.state == "starting":
+            self._on_start_failed(exception_to_error(error))
+
+    # -- from the client ---------------------------------------------------------------------------
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        match self.state:
+            case "waiting" if method == "initialize" and self._is_too_long(params):
+                size = f"{len(params or b'')} bytes"
+                limit = f"the limit of {self._max_initialize} bytes (max_initialize_bytes)"
+                self._refuse(call, f"`initialize` of {size} is over {limit}")
+            case "waiting" if method == "initialize":
+                self.was_attempted = True
+                self.params = None if params is None else bytes(params)
+                self._begin(call)
+            case "waiting":
+                self._refuse(call, "expected `initialize` request")
+            case "starting" if method == "initialize":
+                self._refuse(call, "`initialize` is already under way")
+            case "starting":
+                call.target = self
+                self._enqueue(_GatedMessage(call, method, params))
+            case "explaining" if method in SESSION_SETUP_METHODS:
+                self._pending_setup = _GatedMessage(
+                    call, method, None if params is None else bytes(params)
+                )
+                self._begin(call)
+            case _ if self._is_for_failure_agent(method, params):
+                assert self._failure_agent is not None
+                self._failure_agent.request(call, method, params)
+            case _:
+                self._chain_port.neighbour.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        if self.state == "starting":
+            self._enqueue(_GatedMessage(None, method, params))
+        elif self.state == "open" and not self._is_for_failure_agent(method, params):
+            self._chain_port.neighbour.notify(method, params)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        """Cancel `initialize` itself; others keep their mark until they are sent on."""
+        if call is self._originator and self._own_request is not None:
+            self._own_request.cancel()
+
+    def _begin(self, originator: InFlightRequest) -> None:
+        """Start the chain, and initialize it as the client asked for."""
+        self.state = "starting"
+        self._originator = originator
+        originator.target = self
+        try:
+            first = self._start()
+        except ConductorError as exc:
+            self._on_start_failed(exception_to_error(exc))
+            return
+        connect_ports(self._chain_port, first)
+        self._own_request = InFlightRequest("initialize", self._chain_port)
+        first.request(self._own_request, "initialize", self.params)
+
+    def _is_for_failure_agent(self, method: str, params: Payload | None) -> bool:
+        if self._failure_agent is None:
+            return False
+        if self.state == "explaining":
+            return True
+        session = session_id_of(params)
+        if method in SESSION_SETUP_METHODS and session in self._failure_agent.sessions:
+            self._failure_agent.sessions.discard(session)  # loaded anew, from the chain
+        return session in self._failure_agent.sessions
+
+    def _enqueue(self, message: _GatedMessage) -> None:
+        if message.params is not None:
+            message.params = bytes(message.params)
+            self.size += len(message.params)
+        self._queue.append(message)
+
+    def _is_too_long(self, params: Payload | None) -> bool:
+        return params is not None and len(params) > self._max_initialize
+
+    def _refuse(self, call: InFlightRequest, problem: str) -> None:
+        error = encode_error(INVALID_REQUEST, "Invalid request", problem)
+        self._client.respond(call, None, error)
+
+    # -- from the chain ----------------------------------------------------------------------------
+
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        if call is self._own_request and self.state == "starting":
+            self._initialized(result, error)
+        elif call is self._own_request:
+            self._first_session_answered(result, error)
+        elif self.state == "open":
+            self._client.respond(call, result, error)
+
+    def _initialized(self, result: Payload | None, error: Payload | None) -> None:
+        if result is None:
+            assert error is not None
+            self._on_start_failed(bytes(error))
+            return
+        version = protocol_version(result)
+        if self._failure_agent is not None and version != self.version:
+            self._require_restart(f"it speaks version {version} of the protocol")
+            return
+        originator, self._own_request = self._originator, None
+        assert originator is not None
+        self.version = version
+        self.answer = self._patch_result(bytes(result))
+        self.state = "open"
+        if self._pending_setup is not None:
+            self._own_request = InFlightRequest(
+                self._pending_setup.method, self._chain_port, cancelled=originator.cancelled
+            )
+            first = self._chain_port.neighbour
+            first.request(self._own_request, self._pending_setup.method, self._pending_setup.params)
+            self._deliver(self.request, self.notify)
+        else:
+            self._client.respond(originator, self.answer, None)
+            first = self._chain_port.neighbour
+            connect_ports(self._client, first)
+            self._deliver(first.request, first.notify)
+        self._on_open()
+
+    def _first_session_answered(self, result: Payload | None, error: Payload | None) -> None:
+        """The chain's answer to the set-up of the first session after a start that was explained.
+
+        The client knows of the chain only what the start-failure agent promised.
+        """
+        originator, setup, failure_agent = (
+            self._originator,
+            self._pending_setup,
+            self._failure_agent,
+        )
+        assert originator is not None
+        assert setup is not None
+        assert failure_agent is not None
+        self._originator = self._pending_setup = self._own_request = None
+        unannounced = unannounced_capabilities(failure_agent.initialize_result, self.answer)
+        code = None if error is None else error_to_exception(error).code
+        if code == _AUTH_REQUIRED and "authMethods" in unannounced:
+            failure_agent.text = restart_needed(
+                "its agent wants you to log in, and your editor does not know the ways to do so"
+            )
+            failure_agent.open(originator, setup.method, setup.params)
+            return
+        self._client.respond(originator, result, error)
+        session = session_id_of(result) or session_id_of(setup.params)
+        failure_agent.text = (
+            "**acp-conductor: the chain runs by now.**\n\nOpen a new session (thread)."
+        )
+        if result is not None and session is not None and unannounced:
+            notices = Notices.of(self.params, self.version)
+            title = f"the chain runs now; {RESTART_HINT.lower()} to use all of it"
+            detail = f"until then your editor does not use {', '.join(unannounced)}"
+            params = notices.params(session, title, detail, "info")
+            self._client.notify("session/update", params)
+        if not failure_agent.sessions:
+            connect_ports(self._client, self._chain_port.neighbour)
+
+    def _deliver(
+        self,
+        request: Callable[[InFlightRequest, str, Payload | None], None],
+        notify: Callable[[str, Payload | None], None],
+    ) -> None:
+        """Deliver what waits at the startup gate."""
+        queue, self._queue, self.size = self._queue, deque(), 0
+        for message in queue:
+            if message.call is None:
+                notify(message.method, message.params)
+            else:
+                message.call.target = None
+                request(message.call, message.method, message.params)
+
+    # -- a start that fails ------------------------------------------------------------------------
+
+    def _on_start_failed(self, error: bytes) -> None:
+        """Tell everybody who waits; with `describe_failure`, as an agent would."""
+        cancelled = isinstance(error_to_exception(error), RequestCancelled)
+        if self._describe_failure is None or cancelled:
+            self._answer_all(error)
+        else:
+            self._start_failure_agent(self._describe_failure(error))
+        self._notify_start_failed()
+
+    def _require_restart(self, reason: str) -> None:
+        self._start_failure_agent(restart_needed(reason))
+        self._notify_start_failed()
+
+    def _answer_all(self, error: bytes) -> None:
+        originator, self._originator, self._pending_setup, self._own_request = (
+            self._originator,
+            None,
+            None,
+            None,
+        )
+        self.state = "waiting" if self._failure_agent is None else "explaining"
+        if originator is not None:
+            self._client.respond(originator, None, error)
+        self._deliver(lambda call, *_: self._client.respond(call, None, error), lambda *_: None)
+
+    def _start_failure_agent(self, text: str) -> None:
+        originator, setup = self._originator, self._pending_setup
+        assert originator is not None
+        self._originator = self._pending_setup = self._own_request = None
+        self.state = "explaining"
+        connect_ports(self._client, self._client_port)
+        if self._failure_agent is None:
+            self._failure_agent = StartFailureAgent(self._client, self.params)
+            self.version = self._failure_agent.version
+            self.answer = self._failure_agent.initialize_result
+        failure_agent = self._failure_agent
+        failure_agent.text = text
+        if setup is None:
+            self._client.respond(originator, self.answer, None)
+        else:
+            failure_agent.open(originator, setup.method, setup.params)
+
+        def answer(call: InFlightRequest, method: str, params: Payload | None) -> None:
+            if (
+                method in SESSION_SETUP_METHODS
+            ):  # asked before the answer: another start would fail, too
+                failure_agent.open(call, method, params)
+            else:
+                failure_agent.request(call, method, params)
+
+        self._deliver(answer, lambda *_: None)
+
+
+class _GatedMessage(msgspec.Struct, eq=False):
+    call: InFlightRequest | None
+    method: str
+    params: Payload | None
+
+
+class _GateClientPort(Port):
+    """The port that the client faces."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: StartupGate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._gate.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._gate.notify(method, params)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """The client's answer to what a component asked."""
+        self._gate._chain_port.neighbour.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self._gate.cancel(call)
+
+    def backlog(self) -> int:
+        return self._gate._chain_port.neighbour.backlog()
+
+    def unread(self) -> int:
+        return self._gate._chain_port.neighbour.unread()
+
+
+class _GateChainPort(Port):
+    """The port that the first component faces."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: StartupGate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._gate._client.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        self._gate._client.notify(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        self._gate._client.notify_batch(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._gate.on_response(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        call.cancel()
+
+    def backlog(self) -> int:
+        return self._gate._client.backlog()
+
+    def unread(self) -> int:
+        return self._gate._client.unread()

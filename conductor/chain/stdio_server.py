@@ -1,0 +1,128 @@
+"""Serve one chain on our own stdin and stdout: signals, exit code, and no orphans.
+
+Exit codes (design §7): 0 ended cleanly, 1 failed while running, 3 did not start, 128+n ended by
+signal n. The first signal stops the chain in order, a second one kills it now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NoReturn
+
+import trio
+
+from conductor.chain.chain import Chain, Ending, FailureContext
+from conductor.chain.watchdog import watchdog
+from conductor.limits import Limits
+from conductor.routing.component import Component
+from conductor.transport.child_process import become_subreaper, kill_descendants
+from conductor.transport.epoll_loop import EpollFastPath
+from conductor.transport.inherited_stdio import open_missing_stdio
+from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.stdio import claim_stdio, restore_blocking
+
+__all__ = ["exit_code", "exit_now", "serve_stdio"]
+
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def serve_stdio(
+    make: Callable[[], Sequence[Component]],
+    *,
+    mode: Literal["agent", "proxy"],
+    limits: Limits | None = None,
+    stop_timeout: float = 5.0,
+    bridged: bool = True,
+    answers_loss: bool = True,
+    failure_context: FailureContext | None = None,
+    unusable: bool = False,
+    watches_turns: bool = True,
+) -> NoReturn:
+    """Serve until the end, then exit the process with the code that says how it ended.
+
+    `bridged`, `answers_loss`, `watches_turns`: as `Chain` has them.
+    `failure_context`: answer a failed start as `Chain.failure_context` has it. `unusable`: the
+    chain file is known to have mistakes, which is the exit code's reason (2) unless the chain
+    starts after all.
+    """
+    open_missing_stdio()
+    become_subreaper()
+    start_orphan_guard()
+    signals: list[int] = []
+
+    def leave(ending: Ending) -> NoReturn:
+        """A plugin does not end: the process does."""
+        restore_blocking()
+        kill_descendants()
+        exit_now(exit_code(ending, signals))
+
+    async def main() -> tuple[Ending, bool]:
+        with claim_stdio() as transport, EpollFastPath.installed():
+            chain = Chain(
+                transport,
+                make,
+                mode=mode,
+                limits=limits or Limits(),
+                stop_timeout=stop_timeout,
+                bridged=bridged,
+                answers_loss=answers_loss,
+                on_stuck=leave,
+                failure_context=failure_context,
+                watches_turns=watches_turns,
+            )
+            async with trio.open_nursery() as nursery:
+                await nursery.start(_handle_signals, chain, signals, transport.read_fd)
+                nursery.start_soon(reap_orphans)
+                ending = await chain.run()
+                nursery.cancel_scope.cancel()
+        return ending, chain.initialized.is_set()
+
+    try:
+        ending, started = trio.run(main)
+    finally:
+        kill_descendants()
+    code = exit_code(ending, signals)
+    exit_now(2 if unusable and not started and not signals else code)
+
+
+def exit_code(ending: Ending, signals: Sequence[int]) -> int:
+    if signals:
+        return 128 + signals[0]
+    return {"client": 0, "stopped": 0, "failed": 1, "never started": 3}[ending.reason]
+
+
+def exit_now(code: int) -> NoReturn:
+    """Leave without the interpreter's own shutdown, which takes 20 ms and has nothing to do."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+async def _handle_signals(
+    chain: Chain,
+    received: list[int],
+    client_fd: int,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with (
+        trio.open_signal_receiver(*_SIGNALS) as signals,
+        watchdog(
+            chain.stop_timeout,
+            _SIGNALS,
+            client_fd=client_fd,
+            before_exit=restore_blocking,
+        ),
+    ):
+        task_status.started()
+        async for number in signals:
+            received.append(number)
+            if len(received) == 1:
+                chain.stop()
+            else:
+                chain.kill()

@@ -1,0 +1,138 @@
+"""From a mapping to an instance of an attrs class: the fields are the keys.
+
+Every field is read, validated and reported on its own, so that one mistake does not hide another.
+attrs says only *that* `__init__` raised; to find out which field's converter or validator it was,
+they are run again, one by one, on an instance that was not initialised.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import sys
+import typing
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import cattrs
+
+from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+
+__all__ = ["attrs_hook", "field_key"]
+
+_MAX_LISTED = 8
+_FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
+
+
+def attrs_hook(
+    cls: Any, converter: cattrs.Converter, word: str, hints: Mapping[str, str] = {}
+) -> typing.Callable[[Any, Any], Any]:
+    """A cattrs hook for `cls`, which calls a key `word`.
+
+    `hints` is the help for keys that people may write although there are none of that name.
+    Raises `TypeError` if an annotation of the class cannot be resolved.
+    """
+    fields = {field_key(field): field for field in attrs.fields(cls) if field.init}
+    types = {key: _type_of(cls, field) for key, field in fields.items()}
+
+    def hook(data: Any, _: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise expected("a mapping")
+        found: list[ValueIssue] = []
+        given: dict[str, Any] = {}
+        for key, value in data.items():
+            if key not in fields:
+                help = hints.get(key) or _unknown_key_help(key, fields, word)
+                found.append(ValueIssue(f"unknown {word} `{key}`", help, path=(key,), at_key=True))
+                continue
+            result = collect(found, (key,), converter.structure, value, types[key])
+            if result is not INVALID:
+                given[fields[key].alias] = result
+        for key, field in fields.items():
+            if key not in data and field.default is attrs.NOTHING:
+                found.append(ValueIssue(f"the {word} `{key}` is missing"))
+        if found:
+            raise InvalidValue(found + _field_issues(cls, given))
+        instance = collect(found, (), lambda: cls(**given))
+        if found:
+            raise InvalidValue(_field_issues(cls, given) or found)
+        return instance
+
+    return hook
+
+
+def field_key(field: Any) -> str:
+    """The key for a field: its alias; for `with_` it is `with`, which Python reserves."""
+    word: str = field.alias.removesuffix("_")
+    return word if keyword.iskeyword(word) else field.alias
+
+
+def _unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
+    meant = closest_match(key, fields)
+    if meant:
+        return f"did you mean `{meant}`?"
+    if not fields:
+        return f"there are no {word}s"
+    names = [f"`{name}`" for name in fields]
+    listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+    return f"the {word}s are {listed}"
+
+
+def _field_issues(cls: Any, given: Mapping[str, Any]) -> list[ValueIssue]:
+    """What the converters and validators of single fields have against the given values."""
+    found: list[ValueIssue] = []
+    probe = object.__new__(cls)
+    for field in attrs.fields(cls):
+        value: Any = given.get(field.alias, field.default)
+        if isinstance(value, _FACTORY):
+            value = attrs.NOTHING if value.takes_self else value.factory()
+        if value is attrs.NOTHING:
+            continue
+        if field.converter is not None:
+            value = collect(found, (field_key(field),), _convert, field, value, probe)
+        if value is not INVALID:
+            object.__setattr__(probe, field.name, value)
+    for field in attrs.fields(cls):
+        if field.validator and field.alias in given and hasattr(probe, field.name):
+            value = getattr(probe, field.name)
+            collect(found, (field_key(field),), _validate, field, value, probe)
+    return found
+
+
+def _convert(field: Any, value: Any, probe: Any) -> Any:
+    converter: Any = field.converter
+    if not hasattr(converter, "takes_self"):
+        return converter(value)
+    more = [probe] * converter.takes_self + [field] * converter.takes_field
+    return converter.converter(value, *more)
+
+
+def _validate(field: Any, value: Any, probe: Any) -> None:
+    try:
+        field.validator(probe, field, value)
+    except AttributeError:
+        # It looks at a field that could not be read, which is reported.
+        return
+
+
+def _type_of(cls: Any, field: Any) -> Any:
+    """The type of a field, resolved alone: others may name types that only a type checker sees."""
+    if field.type is None:
+        return Any
+    owners = (base for base in cls.__mro__ if field.name in inspect.get_annotations(base))
+    owner = next(owners, cls)
+    module = sys.modules.get(owner.__module__)
+    holder = SimpleNamespace(__annotations__={field.name: field.type})
+    try:
+        resolved = typing.get_type_hints(
+            holder, globalns=vars(module) if module else {}, include_extras=True
+        )
+    except NameError as error:
+        raise TypeError(
+            f"{cls.__name__}.{field.name}: the annotation {field.type!r} cannot be resolved"
+            f" ({error}); import its types at run time"
+        ) from error
+    return resolved[field.name]

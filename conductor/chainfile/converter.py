@@ -1,0 +1,267 @@
+"""Data in, typed values out: the cattrs converter of chain files and of proxies' options.
+
+The type decides what a scalar means: every hook gets None, a string, a list or a mapping, and
+raises `InvalidValue` with everything that is wrong in it, so that a file's mistakes come all at
+once.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.errors import StructureHandlerNotFoundError
+
+from conductor.chainfile import scalars
+from conductor.chainfile.attrs_fields import attrs_hook
+from conductor.chainfile.diagnostics import closest_match
+from conductor.chainfile.paths import absolute, home_is_unknown
+from conductor.chainfile.value_errors import (
+    InvalidValue,
+    ValueIssue,
+    as_list,
+    collect,
+    expected,
+    invalid,
+)
+
+__all__ = ["make_converter"]
+
+_Hook: TypeAlias = Callable[[Any, Any], Any]
+
+_TYPE_NAMES = {
+    str: "text",
+    bool: "`true` or `false`",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+}
+_DURATION = "a duration such as `500ms`, `10s` or `2m`"
+_SEQUENCES: dict[Any, Callable[[Iterable[Any]], Any]] = {
+    **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection), list),
+    tuple: tuple,
+    **dict.fromkeys((set, abc.MutableSet), set),
+    **dict.fromkeys((frozenset, abc.Set), frozenset),
+}
+_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+
+
+def make_converter(directory: str, word: str) -> cattrs.Converter:
+    """A converter for which paths are relative to `directory`, and which calls a key `word`."""
+
+    def path(text: str) -> Path:
+        if home_is_unknown(text):
+            help = "write `./~…` for a file of this name"
+            raise invalid("the home directory at the beginning of this path is unknown", help)
+        return Path(absolute(directory, text))
+
+    scalar_types: dict[Any, tuple[str, Callable[[str], Any]]] = {
+        str: (_TYPE_NAMES[str], str),
+        bool: (_TYPE_NAMES[bool], scalars.boolean),
+        int: (_TYPE_NAMES[int], scalars.whole_number),
+        float: (_TYPE_NAMES[float], scalars.number),
+        timedelta: (_DURATION, lambda text: timedelta(seconds=scalars.seconds(text))),
+        scalars.Seconds: (_DURATION, scalars.seconds),
+        scalars.Bytes: ("a size such as `65536`, `64KiB` or `10MB`", scalars.byte_size),
+        **dict.fromkeys((Path, PurePath, os.PathLike), ("a path", path)),
+    }
+    converter = cattrs.Converter(detailed_validation=False)
+    simple: list[tuple[Callable[[Any], bool], Callable[[Any], _Hook]]] = [
+        (lambda t: True, _unsupported),
+        (lambda t: t in scalar_types, lambda t: _scalar_hook(*scalar_types[t])),
+        (_is_enum, lambda t: _choice_hook((member.value, member) for member in t)),
+    ]
+
+    def exact(value: Any, hint: Any) -> Any:
+        (*_, factory) = (factory for predicate, factory in simple if predicate(hint))
+        return factory(hint)(value, hint)
+
+    # cattrs looks for a base class before it asks predicates: without this, a bool is read as an
+    # int and a StrEnum as a str.
+    for base in (str, bytes, int, float, Path):
+        converter.register_structure_hook(base, exact)
+    for predicate, factory in [
+        (lambda t: t in (Any, object), lambda t: _as_it_is),
+        (lambda t: is_dataclass(t) or typing.is_typeddict(t), _unsupported),
+        (lambda t: t is scalars.Argv, lambda t: _argv_hook(converter)),
+        (lambda t: _origin(t) in _SEQUENCES, lambda t: _sequence_hook(t, converter)),
+        (lambda t: _origin(t) in _MAPPINGS, lambda t: _mapping_hook(t, converter)),
+        (lambda t: _origin(t) in (Union, types.UnionType), lambda t: _union_hook(t, converter)),
+        (lambda t: _origin(t) is Literal, lambda t: _choice_hook((v, v) for v in get_args(t))),
+        (lambda t: isinstance(t, type) and attrs.has(t), lambda t: attrs_hook(t, converter, word)),
+        *simple[1:],
+    ]:
+        converter.register_structure_hook_factory(predicate, factory)
+    return converter
+
+
+def _scalar_hook(wanted: str, read: Callable[[str], Any]) -> _Hook:
+    def hook(value: Any, _: Any) -> Any:
+        text = _text(value)
+        if text is None:
+            quoted = 'if the word itself is meant, write it in quotes: `"null"`'
+            raise expected(wanted, quoted if value is None and read is str else None)
+        try:
+            return read(text)
+        except (ValueError, OverflowError):
+            raise expected(wanted) from None
+
+    return hook
+
+
+def _sequence_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+    make, args = _SEQUENCES[_origin(hint)], get_args(hint)
+    fixed = make is tuple and bool(args) and args[-1] is not Ellipsis
+    any_item = args[0] if args else Any
+
+    def hook(value: Any, _: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            empty = "for an empty list write `[]`" if value is None else None
+            raise expected("a list", empty or (as_list if any_item in (str, Any) else None))
+        if fixed and len(value) != len(args):
+            raise invalid(f"expected {len(args)} items, found {len(value)}")
+        found: list[ValueIssue] = []
+        items = [
+            collect(found, (i,), converter.structure, item, args[i] if fixed else any_item)
+            for i, item in enumerate(value)
+        ]
+        if found:
+            raise InvalidValue(found)
+        return make(items)
+
+    return hook
+
+
+def _argv_hook(converter: cattrs.Converter) -> _Hook:
+    def hook(value: Any, _: Any) -> Any:
+        if isinstance(value, str) and value.split() == [value]:
+            return (value,)
+        return converter.structure(value, tuple[str, ...])
+
+    return hook
+
+
+def _mapping_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+    key_type, value_type = get_args(hint) or (str, Any)
+
+    def hook(value: Any, _: Any) -> Any:
+        if not isinstance(value, abc.Mapping):
+            empty = "for an empty mapping write `{}`" if value is None else None
+            raise expected("a mapping", empty)
+        found: list[ValueIssue] = []
+        items = {}
+        for key, item in value.items():
+            wrong: list[ValueIssue] = []
+            name = collect(wrong, (), converter.structure, key, key_type)
+            found += [
+                ValueIssue(f"`{key}`: {each.message}", path=(key,), at_key=True) for each in wrong
+            ]
+            items[name] = collect(found, (key,), converter.structure, item, value_type)
+        if found:
+            raise InvalidValue(found)
+        return items
+
+    return hook
+
+
+def _union_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
+    optional = type(None) in get_args(hint)
+    # Text comes last: everything can be read as text.
+    members = sorted((t for t in get_args(hint) if t is not type(None)), key=lambda t: t is str)
+
+    def hook(value: Any, _: Any) -> Any:
+        if value is None and optional:
+            return None
+        fitting = [t for t in members if _shape(t) in (None, _shape_of(value))]
+        if len(fitting) == 1 or len(members) == 1:
+            (member,) = fitting or members
+            return converter.structure(value, member)
+        found: list[ValueIssue] = []
+        for member in fitting:
+            wrong: list[ValueIssue] = []
+            result = collect(wrong, (), converter.structure, value, member)
+            if not wrong:
+                return result
+            found += wrong
+        wanted = [each.message.removeprefix("expected ") for each in found if not each.path]
+        raise expected(" or ".join(wanted or [_name(t) for t in members]))
+
+    return hook
+
+
+def _choice_hook(choices: Iterable[tuple[Any, Any]]) -> _Hook:
+    known = {_text(value) or "null": result for value, result in choices}
+    names = [f"`{name}`" for name in known]
+    wanted = " or ".join(names) if len(names) < 3 else f"one of {', '.join(names)}"
+
+    def hook(value: Any, _: Any) -> Any:
+        text = _text(value)
+        if text in known:
+            return known[text]
+        raise expected(wanted, suggest)
+
+    def suggest(written: str) -> str | None:
+        meant = closest_match(written, known)
+        return f"did you mean `{meant}`?" if meant else None
+
+    return hook
+
+
+def _as_it_is(value: Any, _: Any) -> Any:
+    return value
+
+
+def _unsupported(hint: Any) -> _Hook:
+    raise StructureHandlerNotFoundError("not read from chain files", type_=hint)
+
+
+def _origin(hint: Any) -> Any:
+    return get_origin(hint) or hint
+
+
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Enum)
+
+
+def _shape(hint: Any) -> type | None:
+    """What the data for a type look like; None if they may look like anything."""
+    origin = _origin(hint)
+    if origin in _SEQUENCES:
+        return list
+    if origin in _MAPPINGS or (isinstance(origin, type) and attrs.has(origin)):
+        return dict
+    return None if hint in (Any, object) or origin in (Union, types.UnionType) else str
+
+
+def _shape_of(value: Any) -> type:
+    if isinstance(value, abc.Mapping):
+        return dict
+    return list if isinstance(value, list | tuple) else str
+
+
+def _text(value: Any) -> str | None:
+    """A scalar as a file would have it; a program that embeds us may give Python's own."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case int() | float() | PurePath():
+            return str(value)
+        case _:
+            return None
+
+
+def _name(hint: Any) -> str:
+    return _TYPE_NAMES.get(hint) or _TYPE_NAMES[_shape(hint) or str]

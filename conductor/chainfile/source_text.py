@@ -1,0 +1,46 @@
+"""The text of a chain file, cut into lines once, and the way from an index into it to a place."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+import attrs
+
+from conductor.chainfile.source_location import SourceLocation
+
+__all__ = ["SourceText"]
+
+# What YAML 1.1 counts as the end of a line, because PyYAML's marks count the same.
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+@attrs.frozen(eq=False, repr=False)
+class SourceText:
+    """The text of one chain file, and the way from an index into it to a place."""
+
+    path: str
+    text: str
+    _starts: list[int] = attrs.field(init=False)
+    _ends: list[int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        breaks = list(_LINE_BREAK.finditer(self.text))
+        object.__setattr__(self, "_starts", [0, *(found.end() for found in breaks)])
+        object.__setattr__(self, "_ends", [*(found.start() for found in breaks), len(self.text)])
+
+    def place(self, start: int, end: int) -> SourceLocation:
+        """The place of `text[start:end]`, cut at the end of its first line."""
+        line = bisect_right(self._starts, start) - 1
+        first, last = self._starts[line], self._ends[line]
+        return SourceLocation(
+            path=self.path,
+            line=line + 1,
+            column=start - first + 1,
+            end_column=max(min(end, last), start) - first + 1,
+            source=self.text[first:last],
+        )
+
+    def end_of_line(self, index: int) -> int:
+        """The index at which the line of `index` ends, its line break not included."""
+        return self._ends[bisect_right(self._starts, index) - 1]

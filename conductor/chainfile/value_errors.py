@@ -1,0 +1,210 @@
+"""InvalidValue in values, before it is known where the values stand; and how they get their places.
+
+Hooks that turn data into typed values know a value, not its place: they raise `InvalidValue`, to
+which every level above adds its key or index. `to_diagnostic` makes problems of them. Only here,
+and from what was *written*, is a value quoted: what a variable held never gets into a problem.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import msgspec
+from cattrs.errors import StructureHandlerNotFoundError
+
+from conductor.chainfile.diagnostics import Diagnostic
+from conductor.chainfile.model import InterpolatedString, ValuePath
+from conductor.chainfile.source_location import SourceLocation
+from conductor.errors import describe
+
+__all__ = [
+    "INVALID",
+    "InvalidValue",
+    "ValueContext",
+    "ValueIssue",
+    "as_list",
+    "collect",
+    "expected",
+    "invalid",
+    "path_label",
+    "to_diagnostic",
+]
+
+INVALID: Any = object()
+"""What `collect` returns in place of a value that could not be read."""
+
+
+class ValueIssue(msgspec.Struct, frozen=True):
+    """What is wrong with the value at `path`, seen from whoever caught it."""
+
+    message: str
+    help: str | Callable[[str], str | None] | None = None
+    """If it is a function, it gets the value as it was written."""
+    path: ValuePath = ()
+    quote: bool = False
+    """Whether to end the message with the value that was found."""
+    at_key: bool = False
+    """Whether the key is wrong, and not its value."""
+    foreign: bool = False
+    """Whether the message is not ours, and may quote the value."""
+    note: tuple[ValuePath, str] | None = None
+    """The key of another value, and what it has to do with this one."""
+
+    def below(self, *path: str | int) -> ValueIssue:
+        note = ((*path, *self.note[0]), self.note[1]) if self.note else None
+        return msgspec.structs.replace(self, path=(*path, *self.path), note=note)
+
+
+class InvalidValue(Exception):
+    """Everything that is wrong with one value."""
+
+    def __init__(self, found: list[ValueIssue]) -> None:
+        super().__init__(found)
+        self.found = found
+
+
+def invalid(message: str, help: str | Callable[[str], str | None] | None = None) -> InvalidValue:
+    return InvalidValue([ValueIssue(message, help)])
+
+
+def expected(wanted: str, help: str | Callable[[str], str | None] | None = None) -> InvalidValue:
+    """The mistake of a value that is something else than what is wanted."""
+    return InvalidValue([ValueIssue(f"expected {wanted}", help, quote=True)])
+
+
+def collect(
+    found: list[ValueIssue], where: ValuePath, function: Callable[..., Any], *args: Any
+) -> Any:
+    """Call `function`; if it raises mistakes, add them to `found`, below `where`, and go on."""
+    try:
+        return function(*args)
+    except InvalidValue as mistakes:
+        found += [each.below(*where) for each in mistakes.found]
+    except StructureHandlerNotFoundError as error:
+        name = getattr(error.type_, "__name__", error.type_)
+        found.append(ValueIssue(f"a value of type {name} cannot be given here", path=where))
+    except Exception as error:  # converters and validators may be a plugin's
+        found.append(ValueIssue(_error_text(error), path=where, foreign=True))
+    return INVALID
+
+
+def _error_text(error: Exception) -> str:
+    """A validator of attrs raises with the message first, then what it compared."""
+    if isinstance(error, ValueError | TypeError) and not isinstance(error, UnicodeError):
+        match error.args:
+            case (str(message), *_):
+                return message
+    return describe(error)
+
+
+def as_list(written: str) -> str:
+    """The help for a string where a list is expected."""
+    try:
+        words = shlex.split(written)
+    except ValueError:
+        words = written.split()
+    items = (word if _is_plain_scalar(word) else _quoted(word) for word in words)
+    return f"write a list: `[{', '.join(items)}]`"
+
+
+def _is_plain_scalar(word: str) -> bool:
+    return word.replace("-", "").replace("_", "").replace("/", "").replace(".", "").isalnum()
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+class ValueContext(msgspec.Struct, frozen=True):
+    """What is known about the values among which mistakes were found."""
+
+    data: Any
+    places: Mapping[ValuePath, SourceLocation]
+    keys: Mapping[ValuePath, SourceLocation]
+    written: Mapping[ValuePath, InterpolatedString]
+    fallback: SourceLocation
+    """The place of what has none."""
+
+    def place(self, path: ValuePath, *, at_key: bool = False) -> SourceLocation:
+        """The place of a value, or else of the nearest value around it."""
+        if at_key and path in self.keys:
+            return self.keys[path]
+        while path:
+            if path in self.places:
+                return self.places[path]
+            path = path[:-1]
+        return self.places.get((), self.fallback)
+
+    def value(self, path: ValuePath) -> Any:
+        return reduce(lambda value, key: value[key], path, self.data)
+
+    def text(self, path: ValuePath) -> str:
+        """The string at `path` as it was written."""
+        return self.written[path].text if path in self.written else str(self.value(path))
+
+    def found(self, path: ValuePath) -> str:
+        """What stands at `path`, in words."""
+        match self.value(path):
+            case None:
+                return "nothing"
+            case list() | tuple():
+                return "a list"
+            case Mapping():
+                return "a mapping"
+            case _:
+                return f"`{self.text(path)}`"
+
+    def without_secrets(self, text: str, path: ValuePath) -> str:
+        """`text`, which may quote the value at `path`, as if references were not expanded."""
+        shown: dict[str, str] = {}
+        for where, written in self.written.items():
+            if where[: len(path)] == path[: len(where)]:
+                for value in (str(self.value(where)), *written.values):
+                    shown.update(dict.fromkeys(map(str.lower, _printed_forms(value)), written.text))
+        forms = sorted(shown, key=len, reverse=True)
+        if not forms:
+            return text
+        secret = re.compile("|".join(map(re.escape, forms)), re.IGNORECASE)
+        return secret.sub(lambda found: shown.get(found[0].lower(), "…"), text)
+
+
+def to_diagnostic(invalid: ValueIssue, values: ValueContext, label: str) -> Diagnostic:
+    """The problem that a mistake is; `label` names the value to the reader."""
+    message, help, note = invalid.message, invalid.help, invalid.note
+    if invalid.foreign:
+        message = values.without_secrets(message, invalid.path)
+    if invalid.quote:
+        message += f", found {values.found(invalid.path)}"
+    if label and not invalid.at_key:
+        message = f"{label}: {message}"
+    if callable(help):
+        is_text = isinstance(values.value(invalid.path), str)
+        help = help(values.text(invalid.path)) if is_text else None
+    return Diagnostic(
+        place=values.place(invalid.path, at_key=invalid.at_key),
+        message=message,
+        note=(values.place(note[0], at_key=True), note[1]) if note else None,
+        help=help,
+    )
+
+
+def path_label(path: ValuePath) -> str:
+    """`limits.max_message_bytes`, `run[1]`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _printed_forms(value: str) -> set[str]:
+    """The ways in which a validator may show a value."""
+    forms = {value, value.strip(), repr(value)[1:-1]}
+    for kind in (int, float):
+        try:
+            forms.add(str(kind(value)))
+        except (ValueError, OverflowError):
+            continue
+    return forms - {""}

@@ -1,0 +1,167 @@
+"""A look at plugins from another process: `check`, and `serve` before it listens.
+
+To check options, a plugin's module is imported and an instance made. Both may do anything: exit,
+hang, print, start programs. So a process of its own does it, one plugin after the other, with the
+time that the plugin has to start. A plugin that ends the process, or takes too long, is a problem
+at its place, and the next one gets a new process. At the end the processes are killed with all that
+they have started.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from conductor.chainfile import Diagnostic, SourceLocation
+from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.errors import StartError, describe
+from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
+from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
+from conductor.transport.child_process import become_subreaper, describe_status, kill_descendants
+
+__all__ = ["check_plugins"]
+
+_TIMED_OUT = "it was not imported and made within {:g} s (start_timeout); `check` has given it up"
+
+
+def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:
+    """Everything that is wrong with what `use:` names in chain files, and what is probably a
+    mistake (warnings).
+
+    Waits, also for the user's Ctrl-C. To be called before anything else was started: all
+    descendants of this process are killed at the end.
+    """
+    diagnostics: list[Diagnostic] = []
+    become_subreaper()
+    checker: _CheckerProcess | None = None
+    try:
+        for spec, role in (plugin for chain in chains for plugin in _plugins(chain)):
+            checker = checker or _CheckerProcess()
+            diagnostics += checker.check(spec, role)
+            if checker.process.poll() is not None:
+                checker = None
+    finally:
+        if checker is not None:
+            checker.kill()
+        kill_descendants()
+    return diagnostics
+
+
+def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
+    """What `use:` names, nested chains included, and its place in the chain."""
+    agent = chain.agent
+    while agent is not None and agent.chain is not None:
+        agent = agent.chain.agent
+    components = chain.flat()
+    count = len(components) - (agent is not None)
+    for index, spec in enumerate(components):
+        if spec.use is not None:
+            yield spec, "agent" if index == count else "proxy"
+
+
+class _CheckerProcess:
+    """The other process."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "conductor.cli.check_plugins"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            process_group=0,
+        )
+
+    def check(self, spec: ComponentSpec, role: Role) -> list[Diagnostic]:
+        """What it says of one plugin; it has ended if it can say nothing any more."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(bootstrap_line(spec, role))
+        answer = self._answer(time.monotonic() + spec.start_timeout)
+        if answer is not None and answer.endswith(b"\n"):
+            try:
+                return msgspec.json.decode(answer, type=list[Diagnostic])
+            except msgspec.MsgspecError:  # a module found the descriptor
+                return [_problem(spec, "it wrote to a file descriptor that is not its own")]
+        self.kill()
+        if answer is None:
+            return [_problem(spec, _TIMED_OUT.format(spec.start_timeout))]
+        status = describe_status(self.process.returncode)
+        return [_problem(spec, f"it ended the process that imports it, which {status}")]
+
+    def kill(self) -> None:
+        """End it, if it has not, with what is left of its process group."""
+        with suppress(subprocess.TimeoutExpired):
+            # After the end of its stdout; one that has been given up does not end by itself.
+            self.process.wait(0.2)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _answer(self, deadline: float) -> bytes | None:
+        """One line, or what came of it before the end; None after the deadline."""
+        assert self.process.stdout is not None
+        answer = b""
+        while not answer.endswith(b"\n"):
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self.process.stdout], [], [], left)[0]:
+                return None
+            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                return answer
+            answer += chunk
+        return answer
+
+
+def _problem(spec: ComponentSpec, message: str) -> Diagnostic:
+    place = spec.places.get(("use",)) or spec.place or SourceLocation.whole(spec.name)
+    return Diagnostic(place, message)
+
+
+def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
+    try:
+        plugin = instantiate(spec, load_class_for_role(spec, role))
+    except InvalidOptions as exc:
+        return list(exc.diagnostics)
+    except StartError as exc:
+        return [_problem(spec, exc.reason)]
+    warnings = []
+    try:
+        for option, text in plugin.option_warnings():
+            place = (
+                spec.places.get(("with", option)) or spec.place or SourceLocation.whole(spec.name)
+            )
+            warnings.append(Diagnostic(place, f"{spec.name}: {text}", severity="warning"))
+    except BaseException as exc:
+        return [_problem(spec, f"option_warnings() failed: {describe(exc)}")]
+    return warnings
+
+
+def _main() -> None:
+    """Answer each line of stdin, a plugin, by a line of stdout, its problems."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what modules print is no answer
+    lines = os.fdopen(os.dup(0), "rb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for line in lines:
+        spec, role, _ = parse_bootstrap_line(line)
+        found = msgspec.json.encode(_diagnose(spec, role)) + b"\n"
+        sys.stdout.flush()
+        while found:
+            found = found[os.write(answers, found) :]
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main()

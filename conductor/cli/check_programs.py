@@ -1,0 +1,47 @@
+"""A look for the programs of a chain, without running any: `check`.
+
+A program that is not there is a warning: a chain file may be for another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+
+from conductor.chainfile import Diagnostic, SourceLocation
+from conductor.chainfile.model import ComponentSpec
+
+__all__ = ["check_commands"]
+
+
+def check_commands(specs: Iterable[ComponentSpec]) -> list[Diagnostic]:
+    """A warning for each component on this machine whose program could not be started."""
+    return [problem for spec in specs if (problem := _problem(spec)) is not None]
+
+
+def _problem(spec: ComponentSpec) -> Diagnostic | None:
+    if spec.run is None or spec.ssh is not None:
+        return None
+    if spec.cwd is not None and not os.path.isdir(spec.cwd):
+        place = spec.places.get(("cwd",)) or spec.place
+        return _warning(spec, place, "its working directory does not exist")
+    program = spec.run[0]
+    path = spec.environment(os.environ).get("PATH", os.defpath)
+    if shutil.which(program, path=path) is not None:
+        return None
+    written = spec.written.get(("run", 0))
+    shown = program if written is None else written.text
+    place = spec.places.get(("run", 0)) or spec.places.get(("run",)) or spec.place
+    if not os.path.dirname(program):
+        help = f"install it, or write its absolute path; PATH is {path}"
+        return _warning(spec, place, f"command not found: {shown}", help)
+    found = os.path.exists(program)
+    return _warning(spec, place, f"{'not executable' if found else 'no such file'}: {shown}")
+
+
+def _warning(
+    spec: ComponentSpec, place: SourceLocation | None, message: str, help: str | None = None
+) -> Diagnostic:
+    place = place or SourceLocation.whole("<command line>")
+    return Diagnostic(place, f"{spec.name}: {message}", help=help, severity="warning")

@@ -1,0 +1,120 @@
+"""Start the components before what only the conductor needs is imported.
+
+The first bytes of the client are read with a plain `os.read`: no component is started before the
+client asks for it. With `initialize` among them, the programs of the chain are started at once, and
+start while trio and the rest are imported. Options, mistakes and other commands are left to click.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from conductor.log import LEVELS, configure
+from conductor.transport.inherited_stdio import open_missing_stdio, prefetched_stdin
+
+if TYPE_CHECKING:
+    from conductor.chainfile import ChainFile
+
+__all__ = ["serve_early"]
+
+_Program = tuple[tuple[str, ...], dict[str, str], str | None]
+"""The argv, the whole environment and the working directory."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def serve_early(arguments: list[str]) -> None:
+    """Serve `agent …`, `proxy …` or `run FILE`, and never return; or, for click to deal with it,
+    return because there are options or mistakes."""
+    command, words = arguments[0], arguments[1:]
+    level = os.environ.get("ACP_CONDUCTOR_LOG", "info")
+    if any(word.startswith("-") for word in words) or level not in LEVELS:
+        return
+    configure(level)
+    open_missing_stdio()
+    try:
+        if command == "run" and len(words) == 1:
+            _serve_file(words[0])
+        elif command == "agent":
+            _serve_commands(words)
+    finally:
+        _end_unclaimed()
+
+
+def _serve_file(path: str) -> None:
+    from conductor.chainfile import load
+    from conductor.errors import ChainFileError
+
+    try:
+        chain = load(path, allow_special_files=True)
+    except ChainFileError as exc:
+        from conductor.cli.stdio_chain import serve_invalid
+
+        serve_invalid(path, exc)
+    if chain.agent is not None and _wait_for_initialize():
+        _start(_programs(chain))
+    from conductor.cli.stdio_chain import serve_file
+
+    serve_file(chain)
+
+
+def _programs(chain: ChainFile) -> Iterator[_Program]:
+    for spec in chain.flat():
+        if spec.run is not None and spec.ssh is None:
+            yield spec.run, spec.environment(os.environ), spec.cwd
+
+
+def _serve_commands(words: list[str]) -> None:
+    from conductor.cli.component_argument import split_component
+
+    try:
+        commands = [split_component(word) for word in words]
+    except ValueError:
+        return
+    if _wait_for_initialize():
+        _start((tuple(argv), {**os.environ, **env}, None) for argv, env in commands)
+    from conductor.cli.component_specs import parse_components
+    from conductor.cli.stdio_chain import serve
+
+    serve(parse_components(words), mode="agent")
+
+
+def _wait_for_initialize() -> bool:
+    """Wait for the client's first bytes; they are kept for `transport.stdio` to begin with."""
+    for number in _SIGNALS:
+        signal.signal(number, _exit_on_signal)
+    try:
+        prefetched_stdin.append(os.read(0, 65536))
+    except OSError:
+        return False
+    return b'"initialize"' in prefetched_stdin[0]
+
+
+def _start(programs: Iterable[_Program]) -> None:
+    from conductor.transport.orphan_guard import start_orphan_guard
+    from conductor.transport.spawn import become_subreaper, prestart
+
+    become_subreaper()
+    start_orphan_guard()
+    for argv, env, cwd in programs:
+        prestart(argv, env=env, cwd=cwd)
+
+
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    """A signal before there is anything to stop in order."""
+    _end_unclaimed()
+    sys.stderr.flush()
+    os._exit(128 + number)
+
+
+def _end_unclaimed() -> None:
+    """End what was started early and was not asked for by the chain, with its descendants."""
+    spawning = sys.modules.get("conductor.transport.spawn")
+    if hasattr(spawning, "end_early"):
+        spawning.end_early()  # type: ignore[union-attr]
+        spawning.kill_descendants()  # type: ignore[union-attr]

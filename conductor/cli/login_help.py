@@ -1,0 +1,71 @@
+"""What to do about an agent that wants the user to log in first. Pure.
+
+ACP has two kinds of methods: those that the agent carries out itself when the client calls
+`authenticate`, and those of kind `terminal`, for which its program is run with other arguments.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from conductor.chainfile.model import ChainFile
+from conductor.errors import RequestError
+
+__all__ = ["AUTH_CAPABILITY", "is_authentication_required", "next_steps", "offered_methods"]
+
+AUTH_CAPABILITY: Final = {"terminal": True}
+"""`clientCapabilities.auth`: methods of kind `terminal` are wanted, too; the user is told how."""
+_AUTHENTICATION_REQUIRED: Final = -32000
+
+
+def is_authentication_required(error: RequestError) -> bool:
+    """Whether a request was refused because the user is not logged in."""
+    says_so = "authentication required" in f"{error.message} {error.data}".lower()
+    return error.code == _AUTHENTICATION_REQUIRED or says_so
+
+
+def offered_methods(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The methods that an answer to `initialize` offers."""
+    methods = answer.get("authMethods")
+    found = methods if isinstance(methods, list) else []
+    return [each for each in found if isinstance(each, Mapping) and isinstance(each.get("id"), str)]
+
+
+def next_steps(methods: Sequence[Mapping[str, Any]], file: ChainFile) -> list[str]:
+    """Lines for the user: what the agent offers, and what to run for each."""
+    if not methods:
+        return [
+            "the agent offers no way to log in through this client: log in with its own program, "
+            "or give it its key in `env:` of the chain file, then try again"
+        ]
+    lines = ["log in first; the agent offers:"]
+    for method in methods:
+        about = method.get("description")
+        name = str(method.get("name") or method["id"])
+        lines.append(f"- {name}: {about}" if about else f"- {name}")
+        lines.append(f"run: {_command(method, file)}")
+    return lines
+
+
+def _command(method: Mapping[str, Any], file: ChainFile) -> str:
+    if method.get("type") == "terminal":
+        return _terminal_command(method, file)
+    chain = shlex.quote(file.path) if file.path.endswith((".yaml", ".yml")) else "-- …"
+    return f"acp-conductor prompt --authenticate {shlex.quote(method['id'])} {chain} hello"
+
+
+def _terminal_command(method: Mapping[str, Any], file: ChainFile) -> str:
+    agent = file.flat()[-1]
+    args, env = method.get("args"), method.get("env")
+    assignments = [f"{name}={shlex.quote(str(value))}" for name, value in _items(env)]
+    words = [str(word) for word in args] if isinstance(args, list) else []
+    command = [*assignments, *map(shlex.quote, [*(agent.run or ("AGENT",)), *words])]
+    if agent.ssh is not None:
+        return f"ssh -t {shlex.quote(agent.ssh)} {shlex.quote(' '.join(command))}"
+    return " ".join(command)
+
+
+def _items(env: Any) -> Sequence[tuple[str, Any]]:
+    return list(env.items()) if isinstance(env, Mapping) else []

@@ -1,0 +1,255 @@
+"""What `prompt` shows: the answer on stdout and the rest on stderr, or JSON lines for machines.
+
+What comes from an agent is text of strangers: on a terminal it cannot move the cursor, and a line
+on stderr stays one line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import attrs
+import msgspec
+
+from conductor.chain.start_failure_agent import remedies
+from conductor.errors import RequestError
+
+__all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line"]
+
+_WIDEST: Final = 300
+_LONGEST_ERROR: Final = 5000
+_MARKS: Final = {"completed": "x", "in_progress": ">"}
+
+
+@attrs.define(eq=False)
+class Stdout:
+    """The descriptor that the answer goes to. When nobody reads it, `broken` is called, once."""
+
+    fd: int
+    broken: Callable[[], None] = attrs.field(default=lambda: None)
+    is_broken: bool = attrs.field(default=False, init=False)
+    is_terminal: bool = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.is_terminal = os.isatty(self.fd)
+
+    def write(self, text: str) -> None:
+        if self.is_terminal:
+            text = "".join(char for char in text if char.isprintable() or char in "\n\t")
+        data = memoryview(text.encode(errors="replace"))
+        try:
+            while data and not self.is_broken:
+                data = data[os.write(self.fd, data) :]
+        except OSError:
+            self.is_broken = True
+            self.broken()
+
+
+class Display(Protocol):
+    """Whoever shows the events of one prompt, in their order."""
+
+    stdout: Stdout
+
+    def initialized(self, result: Mapping[str, Any]) -> None: ...
+
+    def opened(self, result: Mapping[str, Any]) -> None: ...
+
+    def update(self, session: str, update: Mapping[str, Any]) -> None: ...
+
+    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None: ...
+
+    def ended(self, result: Mapping[str, Any]) -> None: ...
+
+    def failed(self, step: str, error: RequestError) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class TextDisplay:
+    """For people."""
+
+    stdout: Stdout
+    _in_line: bool = attrs.field(default=False, init=False)
+    _titles: dict[str, str] = attrs.field(factory=dict, init=False)
+    _last: str = attrs.field(default="", init=False)
+
+    def initialized(self, result: Mapping[str, Any]) -> None:
+        pass
+
+    def opened(self, result: Mapping[str, Any]) -> None:
+        pass
+
+    def update(self, session: str, update: Mapping[str, Any]) -> None:
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                self._say(_content(update.get("content")))
+            case "tool_call" | "tool_call_update":
+                self._tool(update)
+            case "notice":
+                text = f"{update.get('severity')}: {update.get('title')}"
+                self.note("; ".join(filter(None, (text, update.get("description")))))
+            case "plan":
+                self.note(f"plan: {_plan(update.get('entries'))}")
+            case "current_mode_update":
+                self.note(f"mode: {update.get('currentModeId')}")
+
+    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+        title = _mapping(request.get("toolCall")).get("title") or "a tool call"
+        self.note(f"permission: {title}: {_chosen(request, outcome)}")
+
+    def ended(self, result: Mapping[str, Any]) -> None:
+        reason = result.get("stopReason")
+        if reason != "end_turn":
+            self.note(f"stopped: {reason}")
+
+    def failed(self, step: str, error: RequestError) -> None:
+        first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
+        self._end_line()
+        told = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
+        told += [f"  {line}" for line in _details(error)]
+        if step == "initialize":
+            told += [f"  try: {remedy}" for remedy in remedies(error.message)]
+        for line in told:
+            print(_printable(line), file=sys.stderr, flush=True)
+        self._last = ""
+
+    def note(self, text: str) -> None:
+        """A line on stderr, once; it ends the line of the answer."""
+        self._end_line()
+        line = one_line(text)
+        if line != self._last:
+            print(line, file=sys.stderr, flush=True)
+        self._last = line
+
+    def end(self) -> None:
+        self._end_line()
+
+    def _say(self, text: str) -> None:
+        if text:
+            self.stdout.write(text)
+            self._in_line = not text.endswith("\n")
+            self._last = ""
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            self.stdout.write("\n")
+            self._in_line = False
+
+    def _tool(self, update: Mapping[str, Any]) -> None:
+        id = str(update.get("toolCallId"))
+        known = self._titles.get(id)
+        title = str(update.get("title") or known or id)
+        self._titles[id] = title
+        status = update.get("status")
+        if status in ("completed", "failed"):
+            self.note(f"tool: {title}: {status}")
+        elif title != known:
+            kind = update.get("kind")
+            self.note(f"tool: {title}" + (f" ({kind})" if kind else ""))
+
+
+@attrs.define(eq=False)
+class JsonDisplay:
+    """For machines: one JSON object per line, with the event's kind as its `type`."""
+
+    stdout: Stdout
+
+    def initialized(self, result: Mapping[str, Any]) -> None:
+        self._event("initialized", result=result)
+
+    def opened(self, result: Mapping[str, Any]) -> None:
+        self._event("session", result=result)
+
+    def update(self, session: str, update: Mapping[str, Any]) -> None:
+        self._event("update", sessionId=session, update=update)
+
+    def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+        self._event("permission", request=request, outcome=outcome)
+
+    def ended(self, result: Mapping[str, Any]) -> None:
+        self._event("answer", result=result)
+
+    def failed(self, step: str, error: RequestError) -> None:
+        data = {} if error.data is None else {"data": error.data}
+        error_object = {"code": error.code, "message": error.message, **data}
+        self._event("error", step=step, error=error_object)
+
+    def note(self, text: str) -> None:
+        print(one_line(text), file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        pass
+
+    def _event(self, type: str, **members: Any) -> None:
+        self.stdout.write(_json({"type": type, **members}) + "\n")
+
+
+def one_line(text: str) -> str:
+    """Text of a stranger as a short line that a terminal shows as it is."""
+    line = _printable(text).strip()
+    return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
+
+
+def _printable(text: str) -> str:
+    """Without what moves the cursor."""
+    return "".join(char if char.isprintable() else " " for char in text).rstrip()
+
+
+def _content(content: Any) -> str:
+    match content:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[{uri}]"
+        case {"type": "resource", "resource": {"uri": str(uri)}}:
+            return f"[{uri}]"
+        case {"type": str(type)}:
+            return f"[{type}]"
+    return ""
+
+
+def _plan(entries: Any) -> str:
+    shown = []
+    for entry in entries if isinstance(entries, list) else ():
+        mark = _MARKS.get(_mapping(entry).get("status", ""), " ")
+        shown.append(f"[{mark}] {_mapping(entry).get('content')}")
+    return "  ".join(shown)
+
+
+def _chosen(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
+    for option in request.get("options") or ():
+        if option.get("optionId") == outcome.get("optionId"):
+            return str(option.get("name"))
+    return str(outcome.get("outcome"))
+
+
+def _details(error: RequestError) -> list[str]:
+    """What the data of an error says; of ours, in the order in which one reads it."""
+    data = error.data
+    if data is None:
+        return []
+    if not isinstance(data, Mapping) or "component" not in data:
+        return [data if isinstance(data, str) else _json(data)]
+    details = [f"in {data['place']}"] if "place" in data else []
+    if "command" in data:
+        details.append(f"command: {' '.join(map(str, data['command']))}")
+    return details + [f"stderr: {line}" for line in data.get("stderr", ())]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, OverflowError, UnicodeEncodeError):
+        import json
+
+        return json.dumps(value)

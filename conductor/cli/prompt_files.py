@@ -1,0 +1,89 @@
+"""The file methods of `prompt --fs`: text files below one directory, symbolic links followed first.
+
+This is no sandbox (an agent can read files on its own): it keeps a client that serves files from
+serving others than those it was told to.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Final
+
+from conductor.errors import RequestError
+
+__all__ = ["ClientFiles"]
+
+_INVALID_PARAMS: Final = -32602
+_NOT_FOUND: Final = -32002
+_INTERNAL: Final = -32603
+
+
+class ClientFiles:
+    """Reads and writes below `root`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+
+    def read(self, params: Any) -> dict[str, Any]:
+        """`fs/read_text_file`: `line` counts from 1, `limit` is a number of lines."""
+        path = self._path(params)
+        line, limit = _count(params, "line", 1), _count(params, "limit", None)
+        try:
+            _refuse_special(path)
+            with open(path, encoding="utf-8", newline="") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise _error(path, exc) from exc
+        if line == 1 and limit is None:
+            return {"content": text}
+        assert line is not None
+        lines = text.splitlines(keepends=True)[max(line - 1, 0) :]
+        return {"content": "".join(lines if limit is None else lines[:limit])}
+
+    def write(self, params: Any) -> None:
+        """`fs/write_text_file`: makes the file, and the directories above it, if need be."""
+        path = self._path(params)
+        content = params.get("content")
+        if not isinstance(content, str):
+            raise RequestError(_INVALID_PARAMS, "content must be a string")
+        try:
+            _refuse_special(path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                file.write(content)
+        except (OSError, UnicodeEncodeError) as exc:
+            raise _error(path, exc) from exc
+
+    def _path(self, params: Any) -> str:
+        path = params.get("path") if isinstance(params, dict) else None
+        if not isinstance(path, str) or not os.path.isabs(path) or "\0" in path:
+            raise RequestError(_INVALID_PARAMS, "path must be an absolute path")
+        real = os.path.realpath(path)
+        if os.path.commonpath([self._root, real]) != self._root:
+            raise RequestError(_INVALID_PARAMS, f"{path} is outside of {self._root}")
+        return real
+
+
+def _refuse_special(path: str) -> None:
+    """A pipe or a device might never end, or never begin."""
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise RequestError(_INVALID_PARAMS, f"{path} is no regular file")
+
+
+def _count(params: dict[str, Any], name: str, default: int | None) -> int | None:
+    value = params.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or value < 0:
+        raise RequestError(_INVALID_PARAMS, f"{name} must be a whole number")
+    return value
+
+
+def _error(path: str, exc: Exception) -> RequestError:
+    match exc:
+        case FileNotFoundError():
+            return RequestError(_NOT_FOUND, "Resource not found", {"path": path})
+        case OSError():
+            return RequestError(_INTERNAL, f"{path}: {exc.strerror}")
+    return RequestError(_INTERNAL, f"{path} is not UTF-8 text")

@@ -1,0 +1,186 @@
+"""What `run`, `agent` and `proxy` have in common: serve components on stdio."""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from typing import Literal, NoReturn, TypeAlias
+
+import attrs
+
+from conductor.chain.build import build_components
+from conductor.chain.chain import FailureContext
+from conductor.chain.stdio_server import serve_stdio
+from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
+from conductor.cli.load import load_chain, report
+from conductor.errors import ChainFileError, CommandLineError
+from conductor.routing.component import Component
+
+__all__ = ["serve", "serve_file", "serve_invalid", "serve_path", "serve_unusable_arguments"]
+
+Mode: TypeAlias = Literal["agent", "proxy"]
+
+
+def serve(
+    components: Sequence[ComponentSpec], *, mode: Mode, on_start_failure: OnStartFailure = "error"
+) -> NoReturn:
+    """Serve components that the command line names; never returns."""
+    chain = ChainFile(
+        path="<command line>",
+        name="conductor",
+        proxies=tuple(components if mode == "proxy" else components[:-1]),
+        agent=None if mode == "proxy" else components[-1],
+    )
+    failure_context = _explained(None) if on_start_failure == "explain" else None
+    _serve(chain, lambda: _build(chain), failure_context)
+
+
+def serve_path(
+    path: str, mode: Mode | None = None, on_start_failure: OnStartFailure | None = None
+) -> NoReturn:
+    """Serve the chain of a file; never returns. A file with mistakes is told to the client.
+
+    `mode` None takes either, and a pipe, too. `on_start_failure`, if given, is stronger than the
+    file's own.
+    """
+    try:
+        chain = load_chain(path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
+    except ChainFileError as exc:
+        serve_invalid(path, exc, mode or "agent", on_start_failure)
+    serve_file(chain, on_start_failure)
+
+
+def serve_file(chain: ChainFile, on_start_failure: OnStartFailure | None = None) -> NoReturn:
+    """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
+    mode: Mode = "proxy" if chain.agent is None else "agent"
+    explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
+    failure_context = _explained(chain.path) if explains and mode == "agent" else None
+    _serve(chain, _ChainReloader(chain.path, mode, chain).make, failure_context)
+
+
+def serve_invalid(
+    path: str,
+    error: ChainFileError,
+    mode: Mode = "agent",
+    on_start_failure: OnStartFailure | None = None,
+) -> NoReturn:
+    """Serve a file with mistakes: stderr has them, and so has the answer to `initialize`.
+
+    The file is read again for every attempt to start. Somebody at a terminal is no client.
+    """
+    report(error)
+    if os.isatty(0):
+        sys.exit(2)
+    explains = (on_start_failure or "explain") == "explain" and mode == "agent"
+    serve_stdio(
+        _ChainReloader(path, mode, error).make,
+        mode=mode,
+        bridged=False,
+        failure_context=_explained(path) if explains else None,
+        unusable=True,
+    )
+
+
+def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains: bool) -> NoReturn:
+    """Serve a command line with a mistake, which is the answer to `initialize`, or explained."""
+
+    def make() -> NoReturn:
+        raise mistake
+
+    failure_context = _explained(None) if explains else None
+    serve_stdio(make, mode=mode, bridged=False, failure_context=failure_context, unusable=True)
+
+
+@attrs.define
+class _ChainReloader:
+    """Makes the components of a chain file, which is read anew for every attempt but the first."""
+
+    path: str
+    mode: Mode
+    known: ChainFile | ChainFileError
+    """What the last reading came to."""
+    _tried: bool = False
+
+    def make(self) -> list[Component]:
+        if self._tried and not _is_pipe(self.path):
+            self._read()
+        self._tried = True
+        if isinstance(self.known, ChainFileError):
+            raise self.known
+        return _build(self.known)
+
+    def _read(self) -> None:
+        _reset_plugin_files()
+        try:
+            self.known = load_chain(self.path, _REQUIRED_KIND[self.mode])
+        except ChainFileError as exc:
+            self.known = exc
+
+
+def _is_pipe(path: str) -> bool:
+    """Whether a path is a pipe, as in `run <(make-a-chain)`."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+_REQUIRED_KIND: dict[Mode | None, Literal["agent", "proxies", "either"]] = {
+    "agent": "agent",
+    "proxy": "proxies",
+    None: "either",
+}
+
+
+def _serve(
+    chain: ChainFile,
+    make: Callable[[], Sequence[Component]],
+    failure_context: FailureContext | None,
+) -> NoReturn:
+    serve_stdio(
+        make,
+        mode="proxy" if chain.agent is None else "agent",
+        limits=chain.limits,
+        stop_timeout=max((spec.stop_timeout for spec in chain.flat()), default=5.0),
+        bridged=False,  # the bridge knows, and says, what the agent can be given
+        failure_context=failure_context,
+    )
+
+
+def _build(chain: ChainFile) -> list[Component]:
+    mode: Mode = "proxy" if chain.agent is None else "agent"
+    try:
+        return build_components(
+            chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge, limits=chain.limits
+        )
+    finally:
+        _collect_garbage()
+
+
+def _explained(path: str | None) -> FailureContext:
+    return FailureContext(file=None if path is None else os.path.abspath(path), log=_stderr_file())
+
+
+def _stderr_file() -> str | None:
+    """The file that stderr is redirected to, where that can be known."""
+    try:
+        if stat.S_ISREG(os.fstat(2).st_mode):
+            return os.readlink("/proc/self/fd/2")
+    except OSError:
+        pass
+    return None
+
+
+def _reset_plugin_files() -> None:
+    """What was imported of plugin files may be what was wrong."""
+    if "conductor.plugins.file_imports" in sys.modules:
+        from conductor.plugins.file_imports import forget_imported_files
+
+        forget_imported_files()
+
+
+def _collect_garbage() -> None:
+    """From now on (`main` has put it off): not among what was imported, which is there to stay."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,297 @@
+"""One end of a connection, for whoever is no hop: a client, an MCP client, a fake in a test.
+
+Requests are sent and waited for; what the peer sends goes to handlers, by method. Answers and
+notifications are dealt with in the order in which they come, as they come. So are requests whose
+handler is a plain function; one that is `async` runs in a task of its own, so that a question to a
+person holds nothing up, and is cancelled when the peer withdraws its request.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
+from conductor.jsonrpc.codec import Malformed
+from conductor.jsonrpc.connection import Connection, Receiver
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
+    CANCEL,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    error_to_exception,
+    exception_to_error,
+    notification_pieces,
+    request_pieces,
+)
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.proxy.conversion import decode_params, encode
+from conductor.transport.base import Transport
+from conductor.transport.io_loop import Flusher, read_loop, write_loop
+
+__all__ = ["JsonRpcPeer", "MessageHandler", "background_tasks"]
+
+log = get_logger(component="endpoint")
+
+MessageHandler: TypeAlias = Callable[[Any], Any]
+"""Takes the decoded params; returns the result, or a coroutine of it, or raises `RequestError`."""
+
+Self = TypeVar("Self", bound="JsonRpcPeer")
+
+
+@asynccontextmanager
+async def background_tasks() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose tasks end with its block; an exception of the block comes out as it is."""
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            yield nursery
+        except (trio.Cancelled, GeneratorExit):
+            raise
+        except BaseException as exc:
+            failure = exc
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+@attrs.define(eq=False)
+class _AwaitedResponse:
+    arrived: trio.Event = attrs.field(factory=trio.Event)
+    answered: Callable[[Any], None] | None = None
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+@attrs.define(eq=False)
+class JsonRpcPeer:
+    """A JSON-RPC peer at one end of `transport`.
+
+    An exception of a handler that is no `RequestError` is a mistake of ours: it comes out of
+    `open()`.
+    """
+
+    transport: Transport
+    handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
+    """By method, for requests and notifications; requests without one are answered -32601."""
+    limits: Limits = attrs.field(factory=Limits)
+    cancel_method: str = CANCEL
+    tap: Receiver | None = None
+    """Sees everything that the peer sends, before it is dealt with."""
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when the peer has ended its stream, or we have given ours up."""
+    connection: Connection = attrs.field(init=False)
+    _flusher: Flusher = attrs.field(factory=Flusher, init=False)
+    _pending: dict[InFlightRequest, _AwaitedResponse] = attrs.field(factory=dict, init=False)
+    _running: dict[InFlightRequest, trio.CancelScope] = attrs.field(factory=dict, init=False)
+    _request_done: trio.lowlevel.ParkingLot = attrs.field(
+        factory=trio.lowlevel.ParkingLot, init=False
+    )
+    _nursery: trio.Nursery = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.connection = Connection(self.transport, self, self._flusher, limits=self.limits)
+
+    @asynccontextmanager
+    async def open(self: Self) -> AsyncIterator[Self]:
+        """Talk for as long as the block lasts, then give the transport up."""
+        try:
+            async with background_tasks() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._flusher.run)
+                nursery.start_soon(write_loop, self.connection, self._flusher)
+                nursery.start_soon(self._read)
+                yield self
+        finally:
+            self._on_closed()
+            self.transport.close()
+
+    # -- what we send ------------------------------------------------------------------------------
+
+    async def request(
+        self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
+    ) -> Any:
+        """Send a request and return its result.
+
+        `answered` is called with the result as it arrives, before anything that comes after it is
+        dealt with; the caller itself goes on a little later.
+
+        Raises `RequestError` when it is answered with an error, `ConnectionClosed` when it never
+        will be answered. If the caller is cancelled, so is the request.
+        """
+        if self.ended.is_set() or self.connection.closed:
+            raise ConnectionClosed(f"{method}: the peer is gone")
+        call = InFlightRequest(method, self)
+        pending = self._pending[call] = _AwaitedResponse(answered=answered)
+        id = self.connection.open(call)
+        self.connection.write(request_pieces(id, method, encode(params)))
+        try:
+            await pending.arrived.wait()
+        except trio.Cancelled:
+            if self.connection.sent.get(id) is call:
+                self.notify(self.cancel_method, {"requestId": id})
+            raise
+        finally:
+            self._pending.pop(call, None)
+        if pending.error is not None:
+            raise error_to_exception(pending.error)
+        if pending.result is None:
+            raise ConnectionClosed(f"{method}: the peer went without an answer")
+        return _decoded_result(pending.result)
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """Send a notification; it is queued behind what was sent before."""
+        self.connection.write(notification_pieces(method, encode(params)))
+
+    def send_line(self, line: bytes) -> None:
+        """Send bytes as a line of their own, whatever they are."""
+        self.connection.write((line, b"\n"))
+
+    def close(self) -> None:
+        """Say that nothing more will come, once everything is written."""
+        self.connection.close_writing()
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """NotificationBatch `await function(*args)` until it ends or this end is given up."""
+        self._nursery.start_soon(function, *args)
+
+    async def wait_idle(self) -> None:
+        """Wait until no request of the peer is being worked on."""
+        while self._running:
+            await self._request_done.park()
+
+    # -- Receiver: what the peer sent --------------------------------------------------------------
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if self.tap is not None:
+            self.tap.on_request(call, method, params)
+        handler = self.handlers.get(method)
+        if handler is None:
+            error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
+            self.connection.respond(call, None, error)
+            return
+        try:
+            value = _decoded(params)
+        except ValueError as exc:  # JSON that passes by may be nested deeper than can be decoded
+            error = encode_error(INVALID_PARAMS, f"Invalid params: {exc}")
+            self.connection.respond(call, None, error)
+            return
+        try:
+            result = handler(value)
+        except RequestError as exc:
+            self.connection.respond(call, None, exception_to_error(exc))
+            return
+        if inspect.isawaitable(result):
+            self._running[call] = scope = trio.CancelScope()
+            self._nursery.start_soon(self._answer_later, call, scope, result)
+        else:
+            self._answer(call, result)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        if self.tap is not None:
+            self.tap.on_notification(method, params)
+        handler = self.handlers.get(method)
+        if method != CANCEL and handler is None:
+            return
+        try:
+            value = _decoded(params)
+        except ValueError as exc:
+            log.warning("notification not decodable", method=method, error=str(exc))
+            return
+        if method == CANCEL:
+            self._cancel_by_peer(value)
+        if handler is None:
+            return
+        result = handler(value)
+        if inspect.isawaitable(result):
+            self._nursery.start_soon(_await, result)
+
+    def on_notifications(self, notifications: NotificationBatch) -> None:
+        for each in notifications.params:
+            self.on_notification(notifications.method, each)
+
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        if self.tap is not None:
+            self.tap.on_response(call, result, error)
+        pending = self._pending.get(call)
+        if pending is not None:
+            pending.result = None if result is None else bytes(result)
+            pending.error = None if error is None else bytes(error)
+            pending.arrived.set()
+            if pending.answered is not None and pending.result is not None:
+                try:
+                    value = _decoded_result(pending.result)
+                except ValueError:
+                    return  # whoever waits decodes it too, and gets the error
+                pending.answered(value)
+
+    def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
+        if self.tap is not None:
+            self.tap.on_malformed(frame, call)
+        if call is not None:
+            error = encode_error(INTERNAL_ERROR, f"The answer is malformed: {frame.reason}")
+            self.on_response(call, None, error)
+
+    # -- CallSource --------------------------------------------------------------------------------
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """Answers arrive by `on_response`."""
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        await read_loop(self.connection, self._flusher, None)
+        self._on_closed()
+
+    def _on_closed(self) -> None:
+        self.ended.set()
+        for pending in self._pending.values():
+            pending.arrived.set()
+
+    async def _answer_later(
+        self, call: InFlightRequest, scope: trio.CancelScope, coroutine: Awaitable[Any]
+    ) -> None:
+        try:
+            with scope:
+                self._answer(call, await coroutine)
+        except RequestError as exc:
+            self.connection.respond(call, None, exception_to_error(exc))
+        finally:
+            del self._running[call]
+            self._request_done.unpark_all()
+        if scope.cancelled_caught:
+            self.connection.respond(call, None, exception_to_error(RequestCancelled()))
+
+    def _answer(self, call: InFlightRequest, result: Any) -> None:
+        self.connection.respond(call, encode(result) or b"null", None)
+
+    def _cancel_by_peer(self, params: Any) -> None:
+        id = params.get("requestId") if isinstance(params, dict) else None
+        if id is None or isinstance(id, str | int):
+            call = self.connection.received.get(id)
+            if call is not None and call in self._running:
+                self._running[call].cancel()
+
+
+def _decoded(params: Payload | None) -> Any:
+    return decode_params(None if params is None else bytes(params), Any)
+
+
+def _decoded_result(result: bytes) -> Any:
+    return None if result == b"null" else decode_params(result, Any)
+
+
+async def _await(coroutine: Awaitable[Any]) -> None:
+    await coroutine

@@ -1,0 +1,517 @@
+"""A line becomes a message, a batch, or something malformed that still says what it was.
+
+In: one line without its newline. Out: exactly one frame, never an exception. What a peer wrote
+wrongly is kept as `Malformed`, because a client is told so while a component is only logged
+(interop: what the Rust reference answers; JSON-RPC 2.0 §5.1, §6).
+
+msgspec decodes the envelope and checks the syntax of the whole line. Two things it does otherwise
+than its users need, and are mended here, off the fast path: it does not check UTF-8 inside what it
+leaves raw, and it refuses escaped lone surrogates, which JavaScript agents do send (half an emoji
+at the end of a chunk) and which every JSON grammar allows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import utf_8_decode
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import islice
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorObject,
+    Id,
+    Message,
+    Payload,
+)
+from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
+
+__all__ = [
+    "DECODE_ERRORS",
+    "MAX_BATCH_MEMBERS",
+    "Batch",
+    "Frame",
+    "Malformed",
+    "NotificationEnvelope",
+    "decode",
+    "decode_envelope",
+    "decode_message",
+    "decode_notification",
+    "detached_copy",
+    "members",
+    "object_members",
+    "oversized_line",
+    "strip_ansi",
+    "utf8_error",
+    "validate",
+    "with_member",
+]
+
+
+class Malformed(msgspec.Struct, frozen=True):
+    """A line, or a member of a batch, that is no JSON-RPC message.
+
+    `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
+    where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
+    as an answer: it must never be answered, but settles the request that it names. One that is
+    `lacks_payload`, with neither a method nor an answer, settles a request too, if there is one.
+    One that is `too_deep` may be a proper message that is nested too deeply for us, or has
+    surrogates that cannot be hidden.
+    """
+
+    code: int
+    reason: str
+    excerpt: str
+    id: Id | UnsetType = UNSET
+    response: bool = False
+    lacks_payload: bool = False
+    too_deep: bool = False
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A JSON-RPC batch (§6): its members in order, at least one.
+
+    `raw` is each member as written. Members are decoded only when asked for: a line may hold
+    millions of them, and the limit on their number is the connection's.
+    """
+
+    raw: list[Raw] | list[bytes]
+
+    @property
+    def members(self) -> Iterator[Message | Malformed]:
+        return map(_member, map(bytes, self.raw))
+
+    def answers(self, most: int) -> Iterator[Message]:
+        """The responses among the members; looks into `most` members that may be one."""
+        may_be = (raw for raw in map(bytes, self.raw) if _MAY_BE_RESPONSE.search(raw))
+        for raw in islice(may_be, most):
+            member = _member(raw)
+            if type(member) is Message and member.method is UNSET:
+                yield member
+
+
+Frame: TypeAlias = Message | Malformed | Batch
+
+
+_EXCERPT: Final = 200
+_UTF8_SLICE: Final = 32768
+_LONG_LINE: Final = 65536
+_LINE_END: Final = 4096
+_MAX_EXACT_FLOAT: Final = 2.0**53
+_MAX_ID: Final = 2**63
+_MAX_COMMAS: Final = 1_000_000
+"""In a batch; of one with more, no more than `MAX_BATCH_MEMBERS` members are read (40 bytes
+each)."""
+_MEMBERS_PER_STEP: Final = 25_000
+"""Members of such a batch that are cut out in one go."""
+MAX_BATCH_MEMBERS: Final = 100_000
+"""The most that `max_batch` can be."""
+_MAY_BE_RESPONSE: Final = re.compile(rb'"result"|"error"|\\u')
+decode_envelope = msgspec.json.Decoder(Message).decode
+"""A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
+
+
+class NotificationEnvelope(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
+    """A notification and nothing else: no id, no other member, params that are something."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: Raw
+
+
+decode_notification = msgspec.json.Decoder(NotificationEnvelope).decode
+"""A line as a `NotificationEnvelope`; raises one of `DECODE_ERRORS` for every other message."""
+
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder of msgspec raises for a text that is not what it decodes; the last of them also
+for one that could be decoded before, from fewer calls down."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_members = msgspec.json.Decoder(list[Raw]).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
+_containers = frozenset(b"{[")
+_whitespace = re.compile(rb"[ \t\r\n]*")
+_ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
+_AMBIGUOUS_SURROGATES: Final = "halves of surrogate pairs beside escapes of too many other blocks"
+
+
+def decode(line: bytes) -> Frame:
+    """The frame that a line holds."""
+    try:
+        message = decode_envelope(line)
+    except DECODE_ERRORS as exc:
+        return _decode_slow(line, exc)
+    if not line.isascii() and (problem := utf8_error(line)):  # spares a call
+        return Malformed(PARSE_ERROR, problem, _excerpt(line), *_recover_id(message))
+    if len(line) > _LONG_LINE:
+        message = _detached_message(message, len(line))
+    return validate(message, line)
+
+
+def detached_copy(value: Raw, size: int) -> Raw:
+    """The value, in memory of its own if it is a small part of a text of `size` bytes, which would
+    be kept as long as the value is, and which nobody counts."""
+    return value.copy() if size > _LONG_LINE and 2 * len(value) < size else value
+
+
+def strip_ansi(line: bytes) -> bytes:
+    """The line without the terminal escapes (or byte order mark) that some programs print first."""
+    return _ansi.sub(b"", line)
+
+
+def decode_message(line: bytes) -> Message | None:
+    """The message that a line holds, for those who carry it elsewhere; None for everything else.
+    Reads what `decode` reads."""
+    try:
+        return decode_envelope(line)
+    except DECODE_ERRORS:
+        frame = decode(line)
+        return frame if isinstance(frame, Message) else None
+
+
+def object_members(value: Payload) -> dict[str, bytes]:
+    """The members of a JSON object, each as it is written. Raises `ValueError` for everything else
+    that is no object."""
+    try:
+        return {name: bytes(item) for name, item in _decode_object(value).items()}
+    except DECODE_ERRORS:
+        return members(bytes(value))
+
+
+def members(value: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, each as it is written: for one that msgspec refuses because of
+    a lone surrogate. Raises `ValueError` for everything else that is no object."""
+    hidden = substitute_surrogates(value)
+    if hidden is None:
+        raise ValueError(_AMBIGUOUS_SURROGATES)
+    try:
+        found = _decode_object(hidden.text)
+    except DECODE_ERRORS as exc:
+        raise ValueError(str(exc)) from None
+    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
+
+
+def with_member(value: bytes, name: str, item: bytes) -> bytes:
+    """A JSON object with this member in place of any other of its name; the values of the others
+    stay as they are written. Raises `ValueError` for what is no object."""
+    if not _has_member(value, name):
+        head = value.rstrip()[:-1].rstrip()
+        comma = b"" if head.lstrip() == b"{" else b","
+        return b"%b%b%b:%b}" % (head, comma, json.dumps(name).encode(), item)
+    kept = {key: each for key, each in members(value).items() if key != name}
+    pairs = [json.dumps(key).encode() + b":" + each for key, each in {**kept, name: item}.items()]
+    return b"{" + b",".join(pairs) + b"}"
+
+
+def _has_member(value: bytes, name: str) -> bool:
+    hidden = substitute_surrogates(value)
+    if hidden is None:
+        raise ValueError(_AMBIGUOUS_SURROGATES)
+    try:
+        return _member_decoder(name).decode(hidden.text).item is not UNSET
+    except DECODE_ERRORS as exc:
+        raise ValueError(str(exc)) from None
+
+
+@lru_cache(16)
+def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
+    """Reads the member of this name, and makes nothing of the others."""
+    fields = [("item", Raw | UnsetType, UNSET)]
+    return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))
+
+
+def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
+    """What is known of a line over the limit: its id, where the ends of the line show it."""
+
+    reason = f"message of {size} bytes is over the limit of {limit} bytes (max_message_bytes)"
+    simple = dict(_simple_members(head))
+    id: Id | UnsetType = simple.get("id", UNSET)
+    if id is UNSET and (match := _last_id.search(tail)):
+        id = _scalar(match[1])
+    response = "method" not in simple and bool(_result_first.match(head))
+    return Malformed(INVALID_REQUEST, reason, _excerpt(head), id, response)
+
+
+def validate(message: Message, line: bytes | Raw) -> Message | Malformed:
+    """The rules of JSON-RPC that types do not express."""
+    if message.method is not UNSET:
+        if message.result is not UNSET or message.error is not UNSET:
+            return _invalid(message, line, "a message has either a method or a result or error")
+        if message.params is not UNSET and memoryview(message.params)[0] not in _containers:
+            if bytes(message.params) == b"null":
+                return msgspec.structs.replace(message, params=UNSET)
+            return _invalid(message, line, "params must be an object or an array")
+        id = message.id
+        if type(id) is int and not -_MAX_ID <= id < _MAX_ID:
+            return _invalid(message, line, "an id must fit 64 bits")
+        return message
+    if message.error is not UNSET:
+        if message.result is not UNSET:
+            return _invalid(message, line, "a response has either a result or an error")
+        try:
+            _decode_error(message.error)
+        except DECODE_ERRORS:
+            return _invalid(message, line, "an error needs an integer code and a string message")
+    elif message.result is UNSET:
+        problem = "neither a method nor a result nor an error"
+        return msgspec.structs.replace(_invalid(message, line, problem), lacks_payload=True)
+    if message.id is UNSET:
+        return _invalid(message, line, "a response without an id")
+    return message
+
+
+def _invalid(message: Message, line: bytes | Raw, reason: str) -> Malformed:
+    id, response = _recover_id(message)
+    return Malformed(INVALID_REQUEST, reason, _excerpt(line), id, response)
+
+
+def _recover_id(message: Message) -> tuple[Id | UnsetType, bool]:
+    answers = message.result is not UNSET or message.error is not UNSET
+    return message.id, answers and message.method is UNSET
+
+
+def _decode_slow(line: bytes, exc: Exception) -> Frame:
+    """Everything but a plain message: batches, lone surrogates, other JSON, no JSON."""
+    text = line.lstrip(b" \t\r")
+    if text[:1] == b"[":
+        return _decode_batch(line)
+    if utf8_error(line) is None and has_surrogate(line):
+        return _decode_with_surrogates(line)
+    return _describe_malformed(line, exc)
+
+
+def _decode_batch(line: bytes) -> Frame:
+    try:
+        members = _first_members(line) or _decode_members(line)
+    except DECODE_ERRORS as exc:
+        if utf8_error(line) is None and has_surrogate(line):
+            return _decode_with_surrogates(line)
+        return _describe_malformed(line, exc)
+    if not members:
+        return Malformed(INVALID_REQUEST, "an empty batch", "[]")
+    return Batch(members)
+
+
+def _first_members(line: bytes) -> list[Raw] | list[bytes] | None:
+    """Of a batch that may have millions of members, one more than the most that is allowed; `None`
+    for any other batch. What is behind them is checked, and nothing is made of it."""
+    if line.count(b",") <= _MAX_COMMAS:
+        return None
+    found: list[bytes] = []
+    rest = line
+    while len(found) <= MAX_BATCH_MEMBERS:
+        some = msgspec.structs.astuple(_first_decoder().decode(rest))
+        some = some[: some.index(UNSET)] if UNSET in some else some
+        found += map(bytes, some)
+        if len(some) < _MEMBERS_PER_STEP or len(found) > MAX_BATCH_MEMBERS:
+            break
+        rest = _skip_items(rest, some)
+    return found[: MAX_BATCH_MEMBERS + 1]
+
+
+@cache
+def _first_decoder() -> msgspec.json.Decoder[Any]:
+    """Reads the first `_MEMBERS_PER_STEP` items of an array, and skips the others."""
+    fields = [(f"item{index}", Raw | UnsetType, UNSET) for index in range(_MEMBERS_PER_STEP)]
+    struct = msgspec.defstruct("_First", fields, array_like=True)
+    return msgspec.json.Decoder(struct)
+
+
+def _skip_items(array: bytes, items: Sequence[Raw]) -> bytes:
+    """The array without its first items."""
+    index = _skip_whitespace(array, 0) + 1
+    for item in items:
+        index = _skip_whitespace(array, _skip_whitespace(array, index) + len(item)) + 1
+    return b"[" + array[index:]
+
+
+def _skip_whitespace(text: bytes, index: int) -> int:
+    match = _whitespace.match(text, index)
+    assert match is not None
+    return match.end()
+
+
+def _member(raw: bytes) -> Message | Malformed:
+    if raw[:1] == b"[":
+        return Malformed(INVALID_REQUEST, "a batch inside a batch", _excerpt(raw))
+    frame = decode(raw)
+    assert not isinstance(frame, Batch)
+    if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
+        return msgspec.structs.replace(frame, code=INVALID_REQUEST)
+    return frame
+
+
+def _describe_malformed(line: bytes, exc: Exception) -> Message | Malformed:
+    """Why a line is no message, with what it was meant to be as far as that can be read."""
+    excerpt = _excerpt(line)
+    problem = utf8_error(line)
+    if problem is None and isinstance(exc, RecursionError):
+        id, response = _loose_fields(line)
+        if id is UNSET and (match := _last_id.search(line[-_LINE_END:])):
+            id = _scalar(match[1])
+        return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, id, response, too_deep=True)
+    if problem is None and isinstance(exc, msgspec.ValidationError):
+        if (message := _with_float_id(line)) is not None:
+            return validate(message, line)
+        return Malformed(INVALID_REQUEST, str(exc), excerpt, *_loose_fields(line))
+    return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *_visible_fields(line))
+
+
+class _FloatId(msgspec.Struct, gc=False):
+    """A message whose id is written as `3.0`, which to JavaScript is 3."""
+
+    jsonrpc: Literal["2.0"]
+    id: float
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_float_id = msgspec.json.Decoder(_FloatId).decode
+
+
+def _with_float_id(line: bytes) -> Message | None:
+    try:
+        found = _decode_float_id(line)
+    except DECODE_ERRORS:
+        return None
+    id = _integral(found.id)
+    if type(id) is not int:
+        return None
+    message = Message("2.0", id, found.method, found.params, found.result, found.error)
+    return _detached_message(message, len(line)) if len(line) > _LONG_LINE else message
+
+
+def _integral(id: Any) -> Any:
+    """An id like `3.0` as an integer; any other as it is."""
+    exact = isinstance(id, float) and id.is_integer() and abs(id) <= _MAX_EXACT_FLOAT
+    return int(id) if exact else id
+
+
+class _LooseEnvelope(msgspec.Struct, gc=False):
+    """An envelope whose members may have any type."""
+
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode_loose = msgspec.json.Decoder(_LooseEnvelope).decode
+_decode_id = msgspec.json.Decoder(int | str | None).decode
+
+
+def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
+    try:
+        loose = _decode_loose(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return _visible_fields(line)
+    answers = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
+    try:
+        return (UNSET if loose.id is UNSET else _decode_id(loose.id)), answers
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UNSET, answers
+
+
+def _visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
+    """The id, and whether it was meant as an answer, of what cannot be parsed to its end."""
+    head = line[:_LINE_END]
+    simple = dict(_simple_members(head))
+    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(head))
+
+
+def _decode_with_surrogates(line: bytes) -> Frame:
+    """The frame of a line that holds escaped surrogates; payloads are the line's own bytes."""
+    hidden = substitute_surrogates(line)
+    if hidden is None:
+        known = _visible_fields(line)
+        return Malformed(
+            INVALID_REQUEST, _AMBIGUOUS_SURROGATES, _excerpt(line), *known, too_deep=True
+        )
+    frame = decode(hidden.text)
+    if isinstance(frame, Batch):
+        return Batch([hidden.raw(each) for each in frame.raw])
+    id = hidden.encodable(frame.id) if isinstance(frame.id, str) else frame.id
+    unwritable = id is None and frame.id is not None
+    if isinstance(frame, Malformed):
+        id = UNSET if unwritable else id
+        return msgspec.structs.replace(frame, id=id, excerpt=_excerpt(line))
+    method = frame.method if frame.method is UNSET else hidden.encodable(frame.method)
+    if unwritable or method is None:
+        answers = _recover_id(frame)[1]
+        return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, answers)
+    payloads = {name: getattr(frame, name) for name in ("params", "result", "error")}
+    raw = {name: Raw(hidden.raw(each)) for name, each in payloads.items() if each is not UNSET}
+    return msgspec.structs.replace(frame, id=id, method=method, **raw)
+
+
+_scalar_member = re.compile(
+    rb'[\s{,]*"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+(?![\d.eE])|null)(?=\s*[,}])'
+)
+_result_first = re.compile(
+    rb'\s*\{(?:\s*"(?:jsonrpc|id)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?\d+|null)\s*,)*\s*"(?:result|error)"'
+)
+# In valid JSON, `,"id":5}` at the very end can only be the last member of the outermost object.
+_last_id = re.compile(rb',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$')
+
+
+def _simple_members(head: bytes) -> list[tuple[str, Id]]:
+    """The scalar members that an object starts with, before its first large one."""
+    found: list[tuple[str, Id]] = []
+    index = 0
+    while match := _scalar_member.match(head, index):
+        value = _scalar(match[2])
+        if value is UNSET:
+            break
+        found.append((match[1].decode(), value))
+        index = match.end()
+    return found
+
+
+def _scalar(text: bytes) -> Id | UnsetType:
+    """An id (or a method), where it is one that can be written again."""
+    try:
+        id: Id = _decode_id(text)
+        return id
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return UNSET
+
+
+def utf8_error(line: bytes) -> str | None:
+    """What is wrong with the encoding, and where; `None` if it is UTF-8."""
+    if line.isascii():
+        return None
+    at = 0
+    try:
+        if len(line) <= _UTF8_SLICE:
+            line.decode()
+        else:
+            # A text of a megabyte is two of them in memory, fresh each time: slices take a third.
+            view = memoryview(line)
+            while at < len(line):
+                at += utf_8_decode(
+                    view[at : at + _UTF8_SLICE], "strict", at + _UTF8_SLICE >= len(line)
+                )[1]
+    except UnicodeDecodeError as exc:
+        at += exc.start
+        return f"not UTF-8: byte 0x{line[at]:02x} at {at} ({exc.reason})"
+    return None
+
+
+def _detached_message(message: Message, size: int) -> Message:
+    payloads = {name: getattr(message, name) for name in ("params", "result", "error")}
+    kept = {name: detached_copy(each, size) for name, each in payloads.items() if each is not UNSET}
+    return msgspec.structs.replace(message, **kept)
+
+
+def _excerpt(line: bytes | Raw) -> str:
+    text = bytes(memoryview(line)[: _EXCERPT + 1]).decode(errors="backslashreplace")
+    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"

@@ -1,0 +1,379 @@
+"""One JSON-RPC peer: bytes in become requests, notifications and answers; answers find their call.
+
+Everything here is synchronous: a chunk that was read is split, decoded and routed in one go, and
+what it causes to be written is flushed once at its end (`io_loop`). Rules kept here: one answer per
+id, batches answered as one array and never sent on, ids per connection, a malformed answer settles
+the request that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+from msgspec import UNSET
+
+from conductor.errors import ConnectionClosed
+from conductor.jsonrpc.codec import (
+    MAX_BATCH_MEMBERS,
+    Batch,
+    Frame,
+    Malformed,
+    decode,
+    oversized_line,
+    strip_ansi,
+)
+from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
+from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    Id,
+    Message,
+    Payload,
+    Pieces,
+    encode_error,
+    error_pieces,
+    result_pieces,
+)
+from conductor.jsonrpc.notification_batch import NotificationBatch, split_block
+from conductor.jsonrpc.write_buffer import WriteBuffer
+from conductor.limits import Limits
+
+if TYPE_CHECKING:
+    from conductor.transport.base import Transport
+
+__all__ = ["Connection", "FlushScheduler", "Receiver"]
+
+_EXHAUSTED: Final = object()
+_INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
+
+_LINES_PER_STEP: Final = 256
+"""Single lines routed in one step: a few milliseconds, also if each is malformed."""
+_BATCH_MEMBER_COST: Final = 4
+"""What a member of a batch counts as in a step: to send one costs a few bytes, and others wait."""
+
+
+def _ignore_blocked() -> None:
+    pass
+
+
+class Receiver(Protocol):
+    """What a connection calls with what its peer sent."""
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None: ...
+
+    def on_notifications(self, run: NotificationBatch) -> None:
+        """Two or more consecutive notifications of one method."""
+
+    def on_notification(self, method: str, params: Payload | None) -> None: ...
+
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None: ...
+
+    def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
+        """Something that is no message; `call` is the request that it was meant to answer."""
+
+
+class FlushScheduler(Protocol):
+    """Knows which connections have something to write."""
+
+    def schedule_flush(self, connection: Connection) -> None: ...
+
+
+@attrs.define(eq=False, repr=False)
+class Connection:
+    """The state of one peer.
+
+    `reports_malformed`: a client is told what it did wrong, a component's noise is not answered.
+    """
+
+    transport: Transport
+    receiver: Receiver
+    flusher: FlushScheduler
+    reports_malformed: bool = False
+    limits: Limits = attrs.field(factory=Limits)
+
+    write_buffer: WriteBuffer = attrs.field(factory=WriteBuffer, init=False)
+    sent: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
+    """Requests that the peer has not answered yet, by the ids that we gave them."""
+    received: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
+    """Requests of the peer that we have not answered yet, by its ids; of equal ids the newest."""
+    duplicate_id_requests: dict[InFlightRequest, None] = attrs.field(factory=dict, init=False)
+    """The others: requests that we have not answered yet, whose id was used again."""
+    needs_flush: bool = attrs.field(default=False, init=False)
+    closed: bool = attrs.field(default=False, init=False)
+    """Nothing can be written any more."""
+    closing: bool = attrs.field(default=False, init=False)
+    """Writing ends as soon as what waits is written."""
+    on_blocked: Callable[[], object] = attrs.field(default=_ignore_blocked, init=False)
+    """Called when the peer did not take everything, or takes nothing any more."""
+    skipped_lines: int = attrs.field(default=0, init=False)
+    """Lines that were no message."""
+    _splitter: BlockSplitter = attrs.field(init=False)
+    _unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = attrs.field(
+        default=None, init=False
+    )
+    _batch: Iterator[None] | None = attrs.field(default=None, init=False)
+    """Routes one more member of the batch that was read last; it comes before what is unrouted."""
+    _last_id: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._splitter = BlockSplitter(self.limits.max_message_bytes)
+
+    # -- what the peer sends ------------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> None:
+        """Route everything that this chunk completes: a run as one, everything else by itself."""
+        more = self.feed_partial(chunk)
+        while more:
+            more = self.route_more()
+
+    def feed_partial(self, chunk: bytes) -> bool:
+        """The same, `_LINES_PER_STEP` single lines or a part of a batch at most; true if
+        `route_more` is to be called for more."""
+        blocks = self._splitter.feed(chunk)
+        if not blocks:
+            return False
+        block = blocks[0]
+        if len(blocks) == 1 and type(block) is bytes and block.find(b"\n") == len(block) - 1:
+            self._route_frame(decode(block), block)
+            return self._batch is not None and self.route_more()
+        self._unrouted = _split_blocks(blocks)
+        return self.route_more()
+
+    def route_more(self) -> bool:
+        """Route more of the last chunk; true if there is still more."""
+        left = self._route_batch(_LINES_PER_STEP)
+        if self._unrouted is None or not left:
+            return not left
+        for part in self._unrouted:
+            if type(part) is NotificationBatch:
+                self.receiver.on_notifications(part)
+                continue
+            if type(part) is OverlongLine:
+                self._answer_overlong(part)
+            elif type(frame := decode(part)) is Message:
+                self._dispatch(frame)
+            else:
+                self._route_frame(frame, part)
+            left = self._route_batch(left - 1)
+            if not left:
+                return True
+        self._unrouted = None
+        return False
+
+    def _route_batch(self, left: int) -> int:
+        """Route `left` members of the batch, if there is one; how many more could be."""
+        while self._batch is not None and left:
+            if next(self._batch, _EXHAUSTED) is _EXHAUSTED:
+                self._batch = None
+            left = max(0, left - _BATCH_MEMBER_COST)
+        return left
+
+    def end(self) -> None:
+        """The stream ended: route a last line that had no newline."""
+        while self.route_more():
+            pass
+        line = self._splitter.end()
+        if isinstance(line, OverlongLine):
+            self._answer_overlong(line)
+        elif line is not None:
+            self._route_frame(decode(line), line)
+        while self.route_more():
+            pass
+
+    def _route_frame(self, frame: Frame, line: bytes) -> None:
+        if type(frame) is Message:
+            self._dispatch(frame)
+        elif type(frame) is Batch:
+            self._batch = self._route_batch_members(frame)
+        elif not line.isspace():  # a blank line is no message, and not malformed either
+            line = line.removesuffix(b"\n")
+            stripped = line if self.reports_malformed else strip_ansi(line)
+            reparsed = decode(stripped)
+            if isinstance(reparsed, Malformed):
+                self._answer_malformed(reparsed, stripped)
+            else:
+                self.skipped_lines += 1
+                self._route_frame(reparsed, stripped)
+
+    def _dispatch(
+        self, message: Message, batch: BatchResponse | None = None, slot: int = 0
+    ) -> None:
+        method, params = message.method, message.params
+        if method is not UNSET:
+            payload = None if params is UNSET else params
+            if message.id is UNSET:
+                self.receiver.on_notification(method, payload)
+                return
+            call = InFlightRequest(method, self, message.id, batch, slot)
+            if (
+                len(self.received) + len(self.duplicate_id_requests)
+                >= self.limits.max_open_requests
+            ):
+                self._refuse(call, f"more than {self.limits.max_open_requests} open requests")
+                return
+            if message.id in self.received:
+                self.duplicate_id_requests[self.received[message.id]] = None
+            self.received[message.id] = call
+            self.receiver.on_request(call, method, payload)
+            return
+        call_or_none = self.sent.pop(message.id, None)  # type: ignore[arg-type]
+        if call_or_none is None:
+            reason = f"an answer to no request (id {message.id!r})"
+            self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
+            return
+        result, error = message.result, message.error
+        self.receiver.on_response(
+            call_or_none,
+            None if result is UNSET else result,
+            None if error is UNSET else error,
+        )
+
+    def _refuse(self, call: InFlightRequest, reason: str) -> None:
+        """A request that goes over a limit is answered, and goes no further."""
+        self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
+        self.respond(call, None, encode_error(INVALID_REQUEST, reason))
+
+    def _route_batch_members(self, frame: Batch) -> Iterator[None]:
+        """Route the members, one for each value of the iterator."""
+        count = len(frame.raw)
+        if count > min(self.limits.max_batch, MAX_BATCH_MEMBERS):
+            shown = f"over {MAX_BATCH_MEMBERS}" if count > MAX_BATCH_MEMBERS else str(count)
+            reason = f"a batch of {shown} is over the limit of {self.limits.max_batch}"
+            self._report_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
+            self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
+            for answer in frame.answers(self.limits.max_batch):
+                self._dispatch(answer)  # an answer opens nothing, and somebody waits for it
+                yield
+            return
+        batch = BatchResponse()
+        for member in frame.members:
+            if type(member) is Message:
+                is_request = member.method is not UNSET and member.id is not UNSET
+                self._dispatch(member, batch, batch.reserve() if is_request else 0)
+            elif isinstance(member, Malformed):
+                if self.reports_malformed and not member.response:
+                    slot = batch.reserve()
+                    batch.fill(slot, _joined_line(error_pieces(None, _INVALID)))
+                self._report_malformed(member)
+            yield
+        batch.sealed = True
+        self._finish_batch(batch)
+
+    def _answer_overlong(self, line: OverlongLine) -> None:
+        frame = oversized_line(line.head, line.tail, line.size, self.limits.max_message_bytes)
+        if self.reports_malformed and not frame.response:
+            id = None if frame.id is UNSET else frame.id
+            self.write(error_pieces(id, encode_error(frame.code, frame.reason)))
+        elif not frame.response and frame.id is not UNSET:
+            # A component's request that is too large is answered, too: it waits for that.
+            self.write(error_pieces(frame.id, encode_error(frame.code, frame.reason)))
+        self._report_malformed(frame)
+
+    def _answer_malformed(self, frame: Malformed, line: bytes) -> None:
+        if frame.too_deep and frame.id is not UNSET and not frame.response:
+            # A proper request, as far as one can see: whoever sent it waits for the answer.
+            error = encode_error(frame.code, f"Invalid request: {frame.reason}")
+            self.write(error_pieces(frame.id, error))
+        elif self.reports_malformed and not frame.response:
+            if frame.code == INVALID_REQUEST:
+                error = _INVALID
+            else:
+                text = line[:1000].decode(errors="backslashreplace")
+                error = encode_error(frame.code, "Parse error", {"line": text})
+            self.write(error_pieces(None, error))
+        self._report_malformed(frame)
+
+    def _report_malformed(self, frame: Malformed) -> None:
+        """Count it, tell the receiver, and settle the request that a malformed answer names."""
+        self.skipped_lines += 1
+        settles = (frame.response or frame.lacks_payload) and frame.id is not UNSET
+        call = self.sent.pop(frame.id, None) if settles else None  # type: ignore[arg-type]
+        self.receiver.on_malformed(frame, call)
+
+    def unanswered(self) -> list[InFlightRequest]:
+        """Every request of the peer that we have not answered yet."""
+        return [*self.duplicate_id_requests, *self.received.values()]
+
+    # -- what is sent to the peer -------------------------------------------------------------
+
+    def open(self, call: InFlightRequest) -> int:
+        """The id under which a call is to be sent on; its answer comes to the receiver."""
+        self._last_id = id = self._last_id + 1
+        call.target_id = id
+        self.sent[id] = call
+        return id
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        """Answer a request of the peer's; a second answer is ignored."""
+        if call.answered:
+            return
+        call.answered = True
+        if self.received.get(call.source_id) is call:
+            del self.received[call.source_id]
+        else:
+            self.duplicate_id_requests.pop(call, None)
+        if result is not None:
+            pieces = result_pieces(call.source_id, result)
+        else:
+            assert error is not None
+            pieces = error_pieces(call.source_id, error)
+        if call.batch is None:
+            self.write(pieces)
+        else:
+            call.batch.fill(call.slot, _joined_line(pieces))
+            self._finish_batch(call.batch)
+
+    def write(self, pieces: Pieces) -> None:
+        if self.closed:
+            return
+        self.write_buffer.unflushed += pieces
+        if not self.needs_flush:
+            self.needs_flush = True
+            self.flusher.schedule_flush(self)
+
+    def flush(self) -> bool:
+        """Write what the peer takes now. True unless something is left, or was lost."""
+        self.needs_flush = False
+        if self.closed:
+            return True
+        try:
+            empty = self.write_buffer.flush(self.transport.write_now)
+        except ConnectionClosed:
+            self.abort_writing()
+            return False  # so that who waits to write looks, and sees that it is over
+        if empty and self.closing:
+            self.abort_writing()
+        return empty
+
+    def close_writing(self) -> None:
+        """End the outgoing stream once everything is written."""
+        self.closing = True
+        self.flush()
+
+    def abort_writing(self) -> None:
+        """The peer takes nothing any more: drop what waits."""
+        self.closed = True
+        self.write_buffer.clear()
+        self.transport.close_writing()
+
+    def _finish_batch(self, batch: BatchResponse) -> None:
+        if (line := batch.complete()) is not None:
+            self.write((line,))
+
+
+def _split_blocks(
+    blocks: Iterable[bytes | OverlongLine],
+) -> Iterator[NotificationBatch | bytes | OverlongLine]:
+    for block in blocks:
+        if type(block) is bytes:
+            yield from split_block(block)
+        else:
+            yield block
+
+
+def _joined_line(pieces: Pieces) -> bytes:
+    return b"".join(pieces)[:-1]

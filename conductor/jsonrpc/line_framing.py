@@ -1,0 +1,153 @@
+"""Chunks of bytes become lines, whatever way the bytes were split.
+
+A line over the limit is thrown away as it arrives, so that it never takes more memory than the
+limit; its two ends and its size are reported in its place, so that a request in it can still be
+answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Final, final
+
+import attrs
+import msgspec
+
+__all__ = ["BlockSplitter", "LineSplitter", "OverlongLine"]
+
+_KEPT_END: Final = 4096
+_LONG_LINE: Final = 4 * 1024 * 1024
+_MAX_PIECES: Final = 1024
+_NEWLINE: Final = ord("\n")
+
+
+@final
+class OverlongLine(msgspec.Struct, frozen=True):
+    """What is left of a line that went over the limit: its ends, and its size in bytes."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+
+@attrs.define(eq=False, repr=False)
+class BlockSplitter:
+    """Cuts a byte stream behind newlines. `limit` is the longest line, in bytes."""
+
+    limit: int
+    _pieces: list[bytes | bytearray] = attrs.field(factory=list, init=False)
+    """What there is of a line without its end; of a long one in one piece, which malloc gives back
+    to the system, as it may not with a thousand small ones."""
+    _size: int = attrs.field(default=0, init=False)
+    _overlong: OverlongLine | None = attrs.field(default=None, init=False)
+
+    def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
+        """What this chunk completes, in order: blocks of whole lines, with their newlines."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            if chunk:
+                self._keep(chunk)
+            return []
+        if self._size + len(chunk) > self.limit:
+            return self._feed_warily(chunk)
+        if self._size:
+            block = b"".join((*self._pieces, memoryview(chunk)[:end]))
+            self._pieces.clear()
+            self._size = 0
+        else:
+            block = chunk[:end]
+        if end < len(chunk):
+            self._keep(chunk[end:])
+        return [block]
+
+    def end(self) -> bytes | OverlongLine | None:
+        """The last line, where the stream ended without a newline."""
+        return self._finish(b"") if self._size else None
+
+    def _feed_warily(self, chunk: bytes) -> list[bytes | OverlongLine]:
+        """Only the first line can be over the limit, unless the chunk itself is longer."""
+        if len(chunk) > self.limit:
+            return self._feed_line_by_line(chunk)
+        first = chunk.index(b"\n")
+        whole = self._finish(chunk[:first])
+        rest = self.feed(chunk[first + 1 :])
+        return [whole if isinstance(whole, OverlongLine) else whole + b"\n", *rest]
+
+    def _feed_line_by_line(self, chunk: bytes) -> list[bytes | OverlongLine]:
+        blocks: list[bytes | OverlongLine] = []
+        for line in BytesIO(chunk).readlines():
+            if line[-1] != _NEWLINE:
+                self._keep(line)
+                continue
+            whole = self._finish(line[:-1])
+            blocks.append(whole if isinstance(whole, OverlongLine) else whole + b"\n")
+        return blocks
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._overlong is not None:
+            head = (self._overlong.head + piece[:_KEPT_END])[:_KEPT_END]
+            tail = (self._overlong.tail + piece)[-_KEPT_END:]
+            self._overlong = OverlongLine(head, tail, self._size)
+        elif self._size > self.limit:
+            self._pieces.append(piece)
+            head, tail = _ends(self._pieces)
+            self._pieces.clear()
+            self._overlong = OverlongLine(head, tail, self._size)
+        elif self._size <= _LONG_LINE and len(self._pieces) < _MAX_PIECES:
+            self._pieces.append(piece)
+        else:
+            first, *others = self._pieces or [b""]
+            long = first if isinstance(first, bytearray) else bytearray(first)
+            for each in (*others, piece):
+                long += each
+            self._pieces = [long]
+
+    def _finish(self, last: bytes) -> bytes | OverlongLine:
+        if last:
+            self._keep(last)
+        line = b"".join(self._pieces) if self._overlong is None else self._overlong
+        self._pieces.clear()
+        self._size = 0
+        self._overlong = None
+        return line
+
+
+def _ends(pieces: Sequence[bytes | bytearray]) -> tuple[bytes, bytes]:
+    """The first and the last bytes of what the pieces are together, without joining all."""
+    head, tail = bytearray(), bytearray()
+    for piece in pieces:
+        if len(head) >= _KEPT_END:
+            break
+        head += piece[: _KEPT_END - len(head)]
+    for piece in reversed(pieces):
+        if len(tail) >= _KEPT_END:
+            break
+        tail[:0] = piece[-(_KEPT_END - len(tail)) :]
+    return bytes(head), bytes(tail)
+
+
+@attrs.define(eq=False, repr=False)
+class LineSplitter:
+    """Splits a byte stream at newlines. `limit` is the longest line, in bytes."""
+
+    limit: int
+    _blocks: BlockSplitter = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._blocks = BlockSplitter(self.limit)
+
+    def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
+        """The lines that this chunk completes, in order, without their newlines."""
+        lines: list[bytes | OverlongLine] = []
+        for block in self._blocks.feed(chunk):
+            if isinstance(block, OverlongLine):
+                lines.append(block)
+            else:  # by memchr: four times as fast as bytes.split
+                lines += [line[:-1] for line in BytesIO(block).readlines()]
+        return lines
+
+    def end(self) -> bytes | OverlongLine | None:
+        """The last line, where the stream ended without a newline."""
+        return self._blocks.end()

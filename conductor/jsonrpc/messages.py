@@ -1,0 +1,221 @@
+"""JSON-RPC 2.0 messages: their fields as decoded, their bytes as written, the error codes.
+
+Payloads (`params`, `result`, `error`) stay raw JSON from end to end, so a message that nobody asks
+to see keeps its bytes (design: invariants 3 and 4). The encoders return the pieces of one line;
+whoever writes them joins them once, or hands large ones to the operating system unjoined.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.errors import (
+    ChainFileError,
+    CommandLineError,
+    ComponentError,
+    RequestCancelled,
+    RequestError,
+    describe,
+    details_are_withheld,
+)
+from conductor.redaction import redact, redact_value
+
+__all__ = [
+    "CANCEL",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "REQUEST_CANCELLED",
+    "ErrorObject",
+    "Id",
+    "Message",
+    "Payload",
+    "Pieces",
+    "encode_error",
+    "encode_id",
+    "encode_lossy",
+    "encode_method",
+    "error_pieces",
+    "error_to_exception",
+    "exception_to_error",
+    "internal_error",
+    "notification_pieces",
+    "request_pieces",
+    "result_pieces",
+    "truncate",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+REQUEST_CANCELLED: Final = -32800
+
+CANCEL: Final = "$/cancel_request"
+"""The notification that cancels a request; it names an id of one connection (RFD cancellation)."""
+
+Id: TypeAlias = int | str | None
+"""A request id. `None` is JSON's null, which with a method is a real request (JSON-RPC 2.0 §4)."""
+
+Payload: TypeAlias = Raw | bytes | memoryview
+"""Raw JSON."""
+
+Pieces: TypeAlias = "tuple[bytes | Payload, ...]"
+"""The parts of one line, in order, newline included."""
+
+
+class Message(msgspec.Struct, gc=False, frozen=True):
+    """One JSON-RPC message, decoded no further than its envelope.
+
+    With a method it is a request (`id` set) or a notification; without, a response.
+    """
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class ErrorObject(msgspec.Struct, gc=False, omit_defaults=True):
+    """The `error` member of a response (JSON-RPC 2.0 §5.1)."""
+
+    code: int
+    message: str
+    data: Raw | UnsetType = UNSET
+
+
+_encoder = msgspec.json.Encoder()
+_error_decoder = msgspec.json.Decoder(ErrorObject)
+_methods: dict[str, bytes] = {}
+
+
+def encode_id(id: Id) -> bytes:
+    """An id as JSON, with the type it came with."""
+    return b"%d" % id if type(id) is int else _encoder.encode(id)
+
+
+def encode_method(method: str) -> bytes:
+    """A method name as a JSON string. Names repeat, so they are kept (a bounded number of them)."""
+    encoded = _methods.get(method)
+    if encoded is None:
+        encoded = _encoder.encode(method)
+        if len(encoded) > 200:
+            return encoded
+        if len(_methods) > 1000:
+            _methods.clear()
+        _methods[method] = encoded
+    return encoded
+
+
+def request_pieces(id: Id, method: str, params: Payload | None) -> Pieces:
+    encoded = _methods.get(method) or encode_method(method)
+    if type(id) is int:
+        head = b'{"jsonrpc":"2.0","id":%d,"method":%b' % (id, encoded)
+    else:
+        head = b'{"jsonrpc":"2.0","id":%b,"method":%b' % (encode_id(id), encoded)
+    return (head, b',"params":', params, b"}\n") if params is not None else (head, b"}\n")
+
+
+def notification_pieces(method: str, params: Payload | None) -> Pieces:
+    head = b'{"jsonrpc":"2.0","method":%b' % encode_method(method)
+    return (head, b',"params":', params, b"}\n") if params is not None else (head, b"}\n")
+
+
+def result_pieces(id: Id, result: Payload) -> Pieces:
+    if type(id) is int:
+        return (b'{"jsonrpc":"2.0","id":%d,"result":' % id, result, b"}\n")
+    return (b'{"jsonrpc":"2.0","id":%b,"result":' % encode_id(id), result, b"}\n")
+
+
+def error_pieces(id: Id, error: Payload) -> Pieces:
+    return (b'{"jsonrpc":"2.0","id":%b,"error":' % encode_id(id), error, b"}\n")
+
+
+def encode_error(code: int, message: str, data: Any = None) -> bytes:
+    """A JSON-RPC error object; `None` leaves `data` out."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    try:
+        return _encoder.encode(error)
+    except (TypeError, ValueError, OverflowError):
+        # Lone surrogates, integers beyond 64 bits, and what an author gave that is no JSON at all.
+        try:
+            return _dump_error(error)
+        except ValueError:  # NaN, infinity, something that contains itself
+            return _dump_error({**error, "data": repr(data)})
+
+
+def encode_lossy(value: Any) -> bytes:
+    """JSON of what the conductor says itself.
+
+    A name of a file or an exception's text may hold what UTF-8 cannot (a lone surrogate). It
+    becomes `?`: as an escape, parsers of other languages refuse the whole message.
+    """
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
+
+
+def truncate(text: str, limit: int) -> str:
+    """`text`, or its beginning and an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _dump_error(error: dict[str, Any]) -> bytes:
+    return json.dumps(error, separators=(",", ":"), default=repr, allow_nan=False).encode()
+
+
+def exception_to_error(exc: BaseException) -> bytes:
+    """The one place where an exception becomes a wire error."""
+    if isinstance(exc, RequestError):
+        return encode_error(exc.code, exc.message, exc.data)
+    if isinstance(exc, ComponentError):
+        message, data = exc.public_details()
+        return internal_error(redact(message), redact_value(data))
+    if isinstance(exc, ChainFileError) and not details_are_withheld():
+        diagnostics = [redact(str(problem)) for problem in exc.diagnostics]
+        message = "\n\n".join(["the chain cannot start because of its chain file:", *diagnostics])
+        return internal_error(message, {"problems": diagnostics})
+    if isinstance(exc, CommandLineError):
+        return internal_error(redact(str(exc)), redact_value(exc.data()))
+    text = type(exc).__name__ if details_are_withheld() else redact(describe(exc))
+    return internal_error("Internal error", text)
+
+
+def internal_error(message: str, data: Any) -> bytes:
+    """An error of the conductor itself, in words that every parser takes."""
+    return encode_lossy({"code": INTERNAL_ERROR, "message": message, "data": data})
+
+
+def error_to_exception(error: Payload) -> RequestError:
+    """The exception for an error answer that `codec` let through."""
+    try:
+        code, message, data = _error_members(error)
+    except RecursionError:  # `codec` could just read it, from fewer calls down
+        code, message, data = INTERNAL_ERROR, "The error is nested too deeply", None
+    if code == REQUEST_CANCELLED:
+        return RequestCancelled(message, data)
+    return RequestError(code, message, data)
+
+
+def _error_members(error: Payload) -> tuple[int, str, Any]:
+    try:
+        decoded = _error_decoder.decode(error)
+        data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
+        return decoded.code, decoded.message, data
+    except msgspec.MsgspecError:
+        # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
+        loose = json.loads(bytes(error))
+        return loose["code"], loose["message"], loose.get("data")

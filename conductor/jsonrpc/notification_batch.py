@@ -1,0 +1,195 @@
+"""Cuts what was read into runs of notifications and single lines. Pure.
+
+An agent streams: line after line of `session/update`, which nobody on the way wants to look into.
+Such a run is sent on as it came, which costs a third of what its lines would cost one by one
+(0.3 µs for a line of 100 bytes; perf.md T4). Nothing is taken on trust for it: each line of a run
+is decoded by itself, as an object with the members of an update and no other, however they are
+spelled (an `id` behind the params, or in escapes, is a member too), and is UTF-8, which msgspec
+does not look at in what it skips. What fails goes line by line.
+
+One byte of each line is enough to guess which are updates; a wrong guess costs time, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from io import BytesIO
+from itertools import compress
+from operator import itemgetter
+from typing import Final, Literal, TypeAlias, final
+
+import msgspec
+from msgspec import Raw
+
+from conductor.jsonrpc.codec import (
+    DECODE_ERRORS,
+    NotificationEnvelope,
+    decode_notification,
+    detached_copy,
+    utf8_error,
+)
+from conductor.jsonrpc.messages import Payload
+
+__all__ = ["SESSION_UPDATE", "NotificationBatch", "split_block"]
+
+SESSION_UPDATE: Final = "session/update"
+_HEAD: Final = b'{"jsonrpc":"2.0","method":"session/update","params":'
+_TAIL: Final = b"}\n"
+_FIRST_HEAD: Final = _HEAD + b"{"
+_LAST_TAIL: Final = b"}" + _TAIL
+_method_byte: Final = itemgetter(_HEAD.index(b"method"))
+_NOTIFICATION: Final = bytes(byte == ord("m") for byte in range(256))
+"""Which of those bytes begin a `method`, not an `id`."""
+
+
+class _Params(msgspec.Struct, gc=False):
+    """Any object."""
+
+
+class _UpdateLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    jsonrpc: Literal["2.0"]
+    method: Literal["session/update"]
+    params: _Params
+
+
+_decode_update: Final = msgspec.json.Decoder(_UpdateLine).decode
+_decode_all: Final = msgspec.json.Decoder(NotificationEnvelope).decode_lines
+_BRACE: Final = ord("{")
+
+
+@final
+class NotificationBatch(msgspec.Struct, eq=False, gc=False):
+    """Consecutive notifications of one method, all with objects as params."""
+
+    method: str
+    _params: list[Payload] | None = None
+    _lines: bytes | None = None
+    _count: int = 0
+    """How many lines."""
+
+    @property
+    def params(self) -> list[Payload]:
+        """The params of each, in order."""
+        if self._params is None:
+            assert self._lines is not None
+            found = _decode_all(self._lines)
+            params: list[Payload] = [each.params for each in found]
+            if 4 * sum(map(len, params)) < len(self._lines):
+                # Most of it is white space, which each of them would keep while it waits.
+                params = [each.params.copy() for each in found]
+            self._params = params
+        return self._params
+
+    def contains(self, word: bytes) -> bool:
+        """Whether the bytes of any of them contain a word, be it in a value or a name."""
+        if self._lines is not None:
+            return word in self._lines
+        return any(word in bytes(params) for params in self.params)
+
+    def has(self, test: Callable[[bytes], bool]) -> bool:
+        """Whether the test holds for the bytes of any of them."""
+        if self._lines is not None:
+            return test(self._lines)
+        return any(test(bytes(params)) for params in self.params)
+
+    def as_lines(self, head: bytes, tail: bytes) -> bytes:
+        """The notifications as lines, with `head` and `tail` around the params of each."""
+        lines = self._lines
+        if lines is not None and head == _HEAD:
+            return lines
+        if lines is not None and lines.startswith(_FIRST_HEAD) and lines.endswith(_LAST_TAIL):
+            # Cut where one ends and the next begins as usual: half of what decoding would take.
+            params = lines[len(_FIRST_HEAD) : -len(_LAST_TAIL)].split(_LAST_TAIL + _FIRST_HEAD)
+            if len(params) == self._count:
+                between = b"}%b%b{" % (tail, head)
+                return b"%b{%b}%b" % (head, between.join(params), tail)
+        return b"%b%b%b" % (head, (tail + head).join(self.params), tail)
+
+
+Part: TypeAlias = NotificationBatch | bytes
+
+
+def split_block(block: bytes) -> Iterator[Part]:
+    """The runs and the single lines, each with its newline, of a block of whole lines, in order.
+
+    Short blank lines are left out. Linear in the size of the block, whatever the lines contain.
+    """
+    lines = BytesIO(block).readlines()  # by memchr: four times as fast as bytes.split
+    try:
+        guesses = bytes(map(_method_byte, lines)).translate(_NOTIFICATION)
+    except IndexError:  # a short line; most of these are blank
+        yield from _split_line_by_line([line for line in lines if not line.isspace()])
+        return
+    guessed_right = _are_updates(block, compress(lines, guesses))
+    done, count = 0, len(lines)
+    while done < count:
+        if not guesses[done]:
+            yield lines[done]
+            done += 1
+            continue
+        end = guesses.find(0, done)
+        if end < 0:
+            end = count
+        if not guessed_right:
+            yield from _split_line_by_line(lines[done:end])
+        elif end == done + 1:
+            yield lines[done]
+        else:
+            some = block if end - done == count else b"".join(lines[done:end])
+            yield NotificationBatch(SESSION_UPDATE, None, some, end - done)
+        done = end
+
+
+def _are_updates(block: bytes, lines: Iterable[bytes]) -> bool:
+    """Whether all these lines of a block are updates."""
+    try:
+        return all(map(_decode_update, lines)) and utf8_error(block) is None
+    except DECODE_ERRORS:
+        return False
+
+
+def _split_line_by_line(lines: list[bytes]) -> Iterator[Part]:
+    """The same for other methods, other orders of members, and whatever is no notification."""
+    count, done = len(lines), 0
+    rest = iter(lines)
+    while done < count:
+        found: list[NotificationEnvelope] = []
+        with suppress(
+            *DECODE_ERRORS, TypeError
+        ):  # what is found before stays in the list, and `rest`
+            found.extend(map(decode_notification, rest))  # goes on behind the line that failed
+        for length, method, params in _group_by_method(found):
+            some = lines[done : done + length]
+            if length > 1 and utf8_error(b"".join(some)) is None and _only_objects(params):
+                sizes = map(len, some)
+                yield NotificationBatch(
+                    method, [detached_copy(*each) for each in zip(params, sizes, strict=True)]
+                )
+            else:
+                yield from some
+            done += length
+        if done < count:
+            yield lines[done]
+            done += 1
+
+
+def _group_by_method(found: list[NotificationEnvelope]) -> Iterator[tuple[int, str, list[Raw]]]:
+    """Cut into parts of one method: how many, the method, the params."""
+    methods = [notification.method for notification in found]
+    start, count = 0, len(found)
+    if count and methods.count(methods[0]) == count:
+        yield count, methods[0], [each.params for each in found]
+        return
+    while start < count:
+        method = methods[start]
+        same = 1
+        while start + same < count and methods[start + same] == method:
+            same += 1
+        yield same, method, [each.params for each in found[start : start + same]]
+        start += same
+
+
+def _only_objects(params: list[Raw]) -> bool:
+    firsts = [memoryview(each)[0] for each in params]
+    return firsts.count(_BRACE) == len(firsts)

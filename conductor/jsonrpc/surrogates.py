@@ -1,0 +1,75 @@
+"""Escaped surrogates (`\\ud83d`) in JSON text, hidden so that msgspec reads the text. Pure.
+
+msgspec refuses a surrogate escape without its other half; the standard library takes it, but makes
+an object of every value: 56 bytes of memory for each byte of `[],[],…`, and half a second for each
+megabyte, in which the whole process stands still. So each escape of the block is exchanged for one
+of another block that the text does not use, which has the same length, and what msgspec cuts out is
+changed back.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from conductor.jsonrpc.messages import Payload
+
+__all__ = ["SubstitutedText", "has_surrogate", "substitute_surrogates"]
+
+_CANDIDATE_BLOCKS: Final = "eabcf"
+"""First hexadecimal digits: those of private characters first, which hardly any text escapes.
+Letters, for the case of the digit is to be restored, too; none is that of an ASCII character."""
+
+has_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]").search
+_lone_surrogate: Final = re.compile("[\ud800-\udfff]")
+
+
+@attrs.frozen
+class SubstitutedText:
+    """`text` is the JSON text without escaped surrogates, which became escapes of `block`."""
+
+    text: bytes
+    block: str | None = None
+    """None: there were none."""
+
+    def raw(self, value: Payload) -> bytes:
+        """A part of the text as it was written."""
+        if self.block is None:
+            return bytes(value)
+        lower, upper = _escapes(self.block)
+        return bytes(value).replace(lower, b"\\ud").replace(upper, b"\\uD")
+
+    def string(self, value: str) -> str:
+        """What a string that was read from the text is; halves of a pair are joined."""
+        if self.block is None or value.isascii():
+            return value
+        first = int(self.block, 16) << 12
+        units = [
+            chr(ord(each) - first + 0xD000) if ord(each) >> 12 == first >> 12 else each
+            for each in value
+        ]
+        both = "".join(units).encode("utf-16-le", "surrogatepass")
+        return both.decode("utf-16-le", "surrogatepass")
+
+    def encodable(self, value: str) -> str | None:
+        """The same, or None if it holds half a pair, and cannot be written again."""
+        found = self.string(value)
+        return None if _lone_surrogate.search(found) else found
+
+
+def substitute_surrogates(text: bytes) -> SubstitutedText | None:
+    """The text without escaped surrogates; None if there is no block that it does not use."""
+    if not has_surrogate(text):
+        return SubstitutedText(text)
+    for block in _CANDIDATE_BLOCKS:
+        lower, upper = _escapes(block)
+        character = bytes([0xE0 | int(block, 16)])  # how UTF-8 begins those of the block
+        if lower not in text and upper not in text and character not in text:
+            return SubstitutedText(text.replace(b"\\ud", lower).replace(b"\\uD", upper), block)
+    return None
+
+
+def _escapes(block: str) -> tuple[bytes, bytes]:
+    return b"\\u" + block.encode(), b"\\u" + block.upper().encode()

@@ -1,0 +1,2 @@
+"""What both ends of a network connection share: addresses, TLS, backoff, cookies, SSE,
+WebSockets."""

@@ -1,0 +1,47 @@
+"""The cookies of one component: kept over its connections, so that it finds its own server again.
+
+ACP asks clients for cookies on every transport (RFD streamable HTTP and WebSocket, 5). The rules
+which cookie goes where are the standard library's, which knows requests of `urllib` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from email.message import Message
+from http.cookiejar import CookieJar
+from urllib.request import Request
+
+from conductor.network.address import RemoteAddress
+
+__all__ = ["cookies_for", "store_cookies"]
+
+
+class _CookieResponse:
+    """A response, as a `CookieJar` reads one."""
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._message = Message()
+        for name, value in headers:
+            self._message[name.decode("latin-1")] = value.decode("latin-1")
+
+    def info(self) -> Message:
+        return self._message
+
+
+def cookies_for(address: RemoteAddress, jar: CookieJar) -> str | None:
+    """The value of the header `Cookie` for a request to this address."""
+    request = _request(address)
+    jar.add_cookie_header(request)
+    return request.get_header("Cookie")
+
+
+def store_cookies(
+    address: RemoteAddress, headers: Iterable[tuple[bytes, bytes]], jar: CookieJar
+) -> None:
+    """Keep what the headers of a response from this address set."""
+    jar.extract_cookies(_CookieResponse(headers), _request(address))  # type: ignore[arg-type]
+
+
+def _request(address: RemoteAddress) -> Request:
+    scheme = "https" if address.is_secure else "http"
+    return Request(f"{scheme}://{address.authority}{address.target}")

@@ -1,0 +1,174 @@
+"""A byte stream to an address: TCP, through a proxy where the environment names one, and TLS.
+
+Whatever goes wrong becomes `Unreachable`, in words that say what to try.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+import trio
+
+from conductor.log import get_logger
+from conductor.network.address import RemoteAddress
+from conductor.network.http_proxy import HttpProxyError, display_url, open_tunnel, proxy_for
+from conductor.network.tls import TlsConfigError, client_context, describe_tls_error
+
+__all__ = [
+    "Unreachable",
+    "describe_os_error",
+    "is_connection_refused",
+    "keep_alive_options",
+    "network_errors",
+    "open_stream",
+    "warn_about_plaintext_credentials",
+]
+
+log = get_logger(component="conductor")
+
+_NOTHING_LISTENS: Final = "connection refused: is it running there?"
+
+
+class Unreachable(Exception):
+    """There is no way to the address; the text is for people.
+
+    `status` is that of HTTP, where it was refused so; `refused` says that nothing listens there.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.refused = refused
+
+
+async def open_stream(
+    address: RemoteAddress, ping_timeout: float, alpn: Sequence[str] = ("http/1.1",)
+) -> trio.abc.Stream:
+    """Connect. Raises `Unreachable`."""
+    with network_errors(address):
+        context = client_context(address.tls, alpn) if address.is_secure else None
+        proxy = proxy_for(address)
+        stream: trio.abc.Stream
+        if proxy is None:
+            stream = await _connect_tcp(address.host, address.port, ping_timeout)
+        else:
+            stream = await _connect_through_proxy(proxy, address, ping_timeout)
+        if context is None:
+            return stream
+        return await _start_tls(stream, context, address.tls.server_name or address.host)
+
+
+def warn_about_plaintext_credentials(address: RemoteAddress) -> None:
+    """Tell the person that others may read what should be secret."""
+    if address.exposes_credentials:
+        safe = f"{address.scheme}s://"
+        log.warning(
+            "the token goes over the network as plain text", to=address.display_url, safe=safe
+        )
+
+
+@contextmanager
+def network_errors(address: RemoteAddress) -> Iterator[None]:
+    """Turns what the network, TLS and a proxy raise into `Unreachable`."""
+    try:
+        yield
+    except (HttpProxyError, TlsConfigError) as exc:
+        raise Unreachable(_reason(address, str(exc))) from exc
+    except trio.BrokenResourceError as exc:
+        cause = exc.__cause__
+        if isinstance(cause, ssl.SSLError):
+            raise Unreachable(_reason(address, describe_tls_error(cause))) from exc
+        raise Unreachable(_reason(address, "the connection was closed")) from exc
+    except ssl.SSLError as exc:
+        raise Unreachable(_reason(address, describe_tls_error(exc))) from exc
+    except OSError as exc:
+        reason = _reason(address, describe_os_error(exc))
+        raise Unreachable(reason, refused=is_connection_refused(exc)) from exc
+
+
+def keep_alive_options(seconds: float) -> list[tuple[int, int, int]]:
+    """Socket options by which the kernel finds an idle connection that is dead, in so many seconds.
+
+    Not `TCP_USER_TIMEOUT`, which on Linux ends a connection to a slow reader, too.
+    """
+    third = max(1, round(seconds / 3))
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", third), ("TCP_KEEPINTVL", third), ("TCP_KEEPCNT", 2)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
+
+
+def describe_os_error(error: OSError) -> str:
+    """Why there is no connection."""
+    causes = [error, *_causes(error)]
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
+            return f"the name of the host is not known ({cause.strerror})"
+        if isinstance(cause, ConnectionRefusedError):
+            return _NOTHING_LISTENS
+    first = next((cause for cause in causes if getattr(cause, "strerror", None)), error)
+    return str(getattr(first, "strerror", None) or first).lower()
+
+
+def is_connection_refused(error: BaseException) -> bool:
+    """Whether the connection was refused at every address that was tried."""
+    attempts = [each for each in (error, *_causes(error)) if isinstance(each, OSError)]
+    refused = [each for each in attempts if isinstance(each, ConnectionRefusedError)]
+    return bool(refused) and all(each in refused or each.errno is None for each in attempts)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors of the single attempts, where several addresses were tried."""
+    for cause in (error.__cause__ or error.__context__, *getattr(error, "exceptions", ())):
+        if cause is not None:
+            yield cause
+            yield from _causes(cause)
+
+
+async def _connect_tcp(host: str, port: int, ping_timeout: float) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream(host, port)
+    for option in keep_alive_options(ping_timeout):
+        stream.setsockopt(*option)
+    return stream
+
+
+async def _connect_through_proxy(
+    proxy: str, address: RemoteAddress, ping_timeout: float
+) -> trio.abc.Stream:
+    parts = urlsplit(proxy)
+    is_secure = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
+    try:
+        stream: trio.abc.Stream = await _connect_tcp(host, port, ping_timeout)
+    except OSError as exc:
+        raise HttpProxyError(f"the proxy {display_url(proxy)}: {describe_os_error(exc)}") from exc
+    if is_secure:
+        stream = await _start_tls(stream, ssl.create_default_context(), host)
+    try:
+        await open_tunnel(stream, proxy, address)
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return stream
+
+
+async def _start_tls(
+    stream: trio.abc.Stream, context: ssl.SSLContext, name: str
+) -> trio.SSLStream[trio.abc.Stream]:
+    encrypted = trio.SSLStream(stream, context, server_hostname=name, https_compatible=True)
+    try:
+        await encrypted.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return encrypted
+
+
+def _reason(address: RemoteAddress, reason: str) -> str:
+    return f"could not be reached at {address.display_url}: {reason}"

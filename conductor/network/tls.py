@@ -1,0 +1,61 @@
+"""TLS as a client: from `tls:` of a chain file to an `SSLContext`, and its failures in words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+from conductor.chainfile.model import Tls
+
+__all__ = ["TlsConfigError", "client_context", "describe_tls_error"]
+
+
+class TlsConfigError(Exception):
+    """A file of `tls:` cannot be used; the text is for people."""
+
+
+def client_context(tls: Tls, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """A context that trusts and shows what `tls` says. Raises `TlsConfigError`."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except (OSError, ssl.SSLError) as exc:
+        raise _config_error("ca", tls.ca, exc) from exc
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        try:
+            context.load_cert_chain(tls.cert, tls.key, password=_refuse_password)
+        except (OSError, ssl.SSLError, _EncryptedKeyError) as exc:
+            raise _config_error("cert", tls.cert, exc) from exc
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def describe_tls_error(error: ssl.SSLError) -> str:
+    """Why a handshake failed, and what to try."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted ({error.verify_message}); "
+            "`tls: {ca: …}`, or `--ca`, names the authority that signed it"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "alert" in reason and "certificate" in reason:
+        return f"it did not take our certificate ({reason}); `tls: {{cert: …, key: …}}` names one"
+    hint = "; does it speak TLS at all?" if "eof" in reason or "wrong version" in reason else ""
+    return f"TLS failed ({reason}){hint}"
+
+
+class _EncryptedKeyError(Exception):
+    def __str__(self) -> str:
+        return "the key is encrypted, and nobody can be asked for its password"
+
+
+def _refuse_password() -> str:
+    raise _EncryptedKeyError
+
+
+def _config_error(key: str, file: str | None, error: Exception) -> TlsConfigError:
+    reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+    return TlsConfigError(f"`tls.{key}` cannot be used: {file}: {reason}")

@@ -1,0 +1,107 @@
+"""Cancelled turns that a plugin in this process holds up, and their end.
+
+A prompt is held up here while its handler is busy with anything but a successor's answer to it, and
+while it waits in a lane. A turn is also held up where its cancellation, or its end, waits in a lane
+that a handler does not let go of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.messages import Payload
+from conductor.plugins.handler_call import HandlerCall
+from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.plugin_port import SESSION_UPDATE, PluginPort
+from conductor.plugins.scheduler import LaneScheduler
+from conductor.routing.link_port import PROMPT, SESSION_CANCEL
+
+__all__ = ["end_turn", "holds_up_request", "holds_up_turn"]
+
+Reply: TypeAlias = tuple[Payload | None, Payload | None]
+"""A raw result or a raw error."""
+
+
+def holds_up_turn(scheduler: LaneScheduler, session: str) -> bool:
+    """Whether a turn of this session, if it was cancelled, goes on because of this plugin."""
+    toward_agent = _in_lane(scheduler, scheduler.client_port)
+    return (
+        bool(_busy_handlers(scheduler, session))
+        or any(_is(item, PROMPT, session) for item in scheduler.dispatcher.deferred())
+        or any(_is(item, PROMPT, session) for item in toward_agent)
+        or any(_is(item, SESSION_CANCEL, session) for item in toward_agent)
+        or any(_ends_turn(item, session) for item in _in_lane(scheduler, scheduler.agent_port))
+    )
+
+
+def holds_up_request(scheduler: LaneScheduler, method: str) -> bool:
+    """Whether a request of this method was withdrawn, and its handler goes on."""
+    return any(
+        call.method == method and call.cancelled and not handler_call.awaited
+        for call, handler_call in scheduler.dispatcher.running.items()
+    )
+
+
+def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Reply]) -> bool:
+    """LaneResponse the prompts of this session that are held up here; false if there is none.
+
+    A cancellation that waits goes past the handler that holds its lane.
+    """
+    prompts = 0
+    for handler_call in _busy_handlers(scheduler, session):
+        scheduler.dispatcher.answer_for(handler_call, *answer(PROMPT))
+        prompts += 1
+    for item in scheduler.dispatcher.deferred():
+        if _is(item, PROMPT, session):
+            scheduler.dispatcher.answer_deferred(item.call, *answer(PROMPT))
+            prompts += 1
+    port = scheduler.client_port
+    for waiting in port.lane.waiting():
+        if not _is(waiting, PROMPT, session) and not _is(waiting, SESSION_CANCEL, session):
+            continue
+        if type(waiting) is LaneNotification:
+            port.lane.remove(waiting)
+            scheduler.agent_port.neighbour.notify(waiting.method, waiting.params)
+        elif type(waiting) is LaneRequest and not waiting.answered:
+            waiting.answered = True
+            scheduler.queued.pop(waiting.call, None)
+            port.neighbour.respond(waiting.call, *answer(PROMPT))
+            prompts += 1
+    return prompts > 0
+
+
+def _busy_handlers(scheduler: LaneScheduler, session: str) -> list[HandlerCall]:
+    """Handlers of prompts of this session that do not wait for a successor's answer to one."""
+    return [
+        handler_call
+        for handler_call in scheduler.dispatcher.running.values()
+        if _is(handler_call.item, PROMPT, session)
+        and not (handler_call.answering is not None and handler_call.answering.settled)
+        and not any(call.method == PROMPT for call in handler_call.awaited)
+    ]
+
+
+def _in_lane(scheduler: LaneScheduler, port: PluginPort) -> list[LaneItem]:
+    """What is in a port's lane: what its holder is busy with, and what waits."""
+    holder = scheduler.last_handlers.get(port.lane)
+    busy = [] if holder is None or holder.done or holder.lane is not port.lane else [holder.item]
+    waiting = port.lane.waiting()
+    return [
+        *busy,
+        *(each for each in waiting if type(each) is not LaneRequest or not each.answered),
+    ]
+
+
+def _is(item: LaneItem, method: str, session: str) -> bool:
+    if type(item) is LaneResponse or item.method != method:
+        return False
+    return session_id_of(item.params) == session
+
+
+def _ends_turn(item: LaneItem, session: str) -> bool:
+    """Whether it may be the end of a turn: the answer to a prompt, or in version 2 an update."""
+    if type(item) is LaneResponse:
+        return item.call.method == PROMPT
+    return _is(item, SESSION_UPDATE, session) and b"state_update" in (item.params or b"")

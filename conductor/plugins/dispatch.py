@@ -1,0 +1,335 @@
+"""Runs a plugin's handlers: what they get, what becomes of what they return and raise.
+
+Every request that reaches a handler is answered exactly once, however the handler ends (lane rules
+5 to 7); when the plugin ends first, `scheduler` answers, who also decides when a handler runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import CoroutineType
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+
+from conductor.acp import session_id_of
+from conductor.errors import (
+    LocalProtocolError,
+    RequestCancelled,
+    RequestError,
+    StartError,
+    describe,
+    details_are_withheld,
+)
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
+from conductor.log import Logger
+from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
+from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
+from conductor.plugins.plugin_port import PluginPort
+from conductor.proxy.base import Forward, Plugin
+from conductor.proxy.conversion import decode_answer, encode, invalid_params
+from conductor.proxy.peers import ResponseCallback
+from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.restart_hook import call_restart_hook
+from conductor.proxy.session_state import (
+    SESSION_END_METHODS,
+    SESSION_SETUP_METHODS,
+    forget_session,
+    mark_sessions_open,
+)
+from conductor.redaction import redact
+
+__all__ = ["CANCELLED_ERROR", "Dispatcher"]
+
+CANCELLED_ERROR: Final = exception_to_error(RequestCancelled())
+_SESSIONS: Final = frozenset({*SESSION_SETUP_METHODS, *SESSION_END_METHODS})
+_Reply: TypeAlias = tuple[bytes | None, bytes | None]
+"""A raw result or a raw error."""
+
+
+@attrs.define(eq=False, repr=False)
+class Dispatcher:
+    """The handlers of one plugin at work. `request` sends a handler's request and waits."""
+
+    name: str
+    plugin: Plugin
+    start_timeout: float
+    request: Callable[..., Awaitable[bytes]]
+    abort: Callable[[PluginPort, LaneRequest, bool], None]
+    """Takes a request that will not be answered by us, and whether it was forwarded."""
+    log: Logger
+    running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
+    """The requests whose handlers run."""
+    _ending: bool = attrs.field(default=False, init=False)
+    _deferred: dict[InFlightRequest, tuple[PluginPort, LaneRequest, Callable[[], None]]] = (
+        attrs.field(factory=dict, init=False)
+    )
+    """Requests that are answered later, and what is called when one is cancelled."""
+
+    def call(
+        self, handler_call: HandlerCall, message: Any, forward: Forward
+    ) -> CoroutineType[Any, Any, Any]:
+        """The handler's coroutine, to be awaited at once."""
+        handler = handler_call.handler
+        if handler.takes_forward:
+            handler_call.coroutine = handler.function(self.plugin, message, forward)
+        else:
+            handler_call.coroutine = handler.function(self.plugin, message)
+        return handler_call.coroutine
+
+    def notification_failed(
+        self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
+    ) -> None:
+        """Deal with what the handler of a notification raised; raises what is not its failure."""
+
+        def failed(failure: BaseException) -> None:
+            self._log_failure(handler_call, item.method, item.params, failure)
+            if self.plugin.on_error == "pass" and not handler_call.forwarded:
+                handler_call.port.forward_unchanged(item)
+
+        contain_failure(exc, failed)
+
+    async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
+        """Run the handler of a request, and answer it."""
+        call, port = item.call, handler_call.port
+        if call.cancelled:
+            port.neighbour.respond(call, None, CANCELLED_ERROR)
+            return
+        handler_call.answering = answering = ResponseState(call)
+        self.running[call] = handler_call
+        reply: _Reply | None = None
+        self.start_timeout_clock(handler_call)
+        try:
+            with answering.scope as scope:
+                reply = await self._reply(handler_call, answering, item)
+            if scope.cancelled_caught and not answering.settled:
+                if self._ending:
+                    self.abort(port, item, handler_call.forwarded)
+                elif trio.current_time() >= scope.deadline:
+                    reply = None, exception_to_error(self._too_slow())
+                else:
+                    reply = None, CANCELLED_ERROR
+        except BaseException as exc:
+            failure, passing = split_failure(exc)
+            if failure is not None:
+                reply = self._failed(handler_call, answering, item, failure)
+            if passing is not None:
+                reply = None
+                if not answering.settled:
+                    self.abort(port, item, handler_call.forwarded)
+                raise passing from None
+        finally:
+            del self.running[call]
+            if reply is not None and not answering.settled:
+                self._track_session(item, reply)
+                port.neighbour.respond(call, *reply)
+
+    def start_timeout_clock(self, handler_call: HandlerCall) -> None:
+        """A plugin has so long for `initialize`, not counting what its successor takes."""
+        if (
+            handler_call.answering is not None
+            and handler_call.answering.call.method == "initialize"
+        ):
+            handler_call.answering.scope.deadline = trio.current_time() + self.start_timeout
+
+    def pause_timeout_clock(self, handler_call: HandlerCall) -> None:
+        if handler_call.answering is not None:
+            handler_call.answering.scope.deadline = float("inf")
+
+    async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
+        """Show a message to the observer; whatever that does, the message goes on."""
+        try:
+            handler_call.coroutine = handler_call.handler.function(self.plugin, message)
+            await handler_call.coroutine
+        except BaseException as exc:
+            contain_failure(
+                exc, partial(self._log_failure, handler_call, message.method, message.payload)
+            )
+
+    def cancel(self, call: InFlightRequest) -> None:
+        """Lane rule 6, for a request whose handler has begun."""
+        if call in self._deferred:
+            call_plugin(partial(self._cancel_failed, call), self._deferred[call][2])
+            return
+        handler_call = self.running.get(call)
+        if handler_call is None or handler_call.answering is None:
+            return
+        if handler_call.awaited:
+            for waited_for in handler_call.awaited:
+                waited_for.cancel()
+        else:
+            handler_call.answering.scope.cancel()
+
+    def answer_for(
+        self, handler_call: HandlerCall, result: Payload | None, error: Payload | None
+    ) -> None:
+        """LaneResponse a request in its handler's place, and cancel the handler."""
+        answering = handler_call.answering
+        if answering is not None and not answering.settled:
+            answering.settled = True
+            if answering.deferred and self._deferred.pop(answering.call, None) is None:
+                return  # answered already
+            handler_call.port.neighbour.respond(answering.call, result, error)
+            answering.scope.cancel()
+
+    def deferred(self) -> list[LaneRequest]:
+        """Requests that somebody is to answer later."""
+        return [item for _, item, _ in self._deferred.values()]
+
+    def answer_deferred(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        """LaneResponse such a request now; what was to answer it is told that nobody waits."""
+        port, _, cancelled = self._deferred.pop(call)
+        call_plugin(partial(self._cancel_failed, call), cancelled)
+        port.neighbour.respond(call, result, error)
+
+    def cancel_waiting(self) -> None:
+        """The chain ends: no answer is of use any more to a handler that waits for one."""
+        self._ending = True
+        for handler_call in list(self.running.values()):
+            if handler_call.awaited and handler_call.answering is not None:
+                handler_call.answering.scope.cancel()
+
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
+        """See `Plugin.defer`."""
+        handler_call = current_handler_call.get()
+        if (
+            handler_call is None
+            or handler_call.done
+            or handler_call.answering is None
+            or handler_call.answering.deferred
+        ):
+            raise LocalProtocolError("defer() is for the handler of a request, once")
+        call, port = handler_call.answering.call, handler_call.port
+        handler_call.answering.deferred = True
+        assert type(handler_call.item) is LaneRequest
+        self._deferred[call] = (port, handler_call.item, cancelled)
+
+        def answer(result: bytes | None, error: bytes | None) -> None:
+            if self._deferred.pop(call, None) is not None:
+                port.neighbour.respond(call, result, error)
+
+        return answer
+
+    def close(self) -> None:
+        """Nobody answers any more what somebody was to answer later."""
+        for port, item, _ in self._deferred.values():
+            self.abort(port, item, False)
+        self._deferred.clear()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _too_slow(self) -> StartError:
+        seconds = f"{self.start_timeout:g} s (start_timeout)"
+        return StartError(self.name, f"it did not answer `initialize` within {seconds}")
+
+    async def _reply(
+        self, handler_call: HandlerCall, answering: ResponseState, item: LaneRequest
+    ) -> _Reply | None:
+        """What the handler answers; `None` if somebody else does that later."""
+        handler, port = handler_call.handler, handler_call.port
+        try:
+            message = handler.read(item.params)
+        except ValueError as exc:
+            if self.plugin.on_error == "pass":
+                raise
+            return None, invalid_params(item.method, exc)
+
+        async def forward(message: Any = None) -> Any:
+            params = item.params if message is None else encode(message)
+            handler_call.forwarded = True
+            raw = await self.request(port.other, item.method, params, forwards=True)
+            return decode_answer(raw, item.method, handler.result)
+
+        result = await self.call(handler_call, message, forward)
+        if item.method == "initialize":
+            await call_restart_hook(self.plugin, item.params)
+        if answering.deferred:
+            return None
+        if result is None and _is_result(answering.answer):
+            raise LocalProtocolError(
+                f"the handler of {item.method!r} returned nothing, although the request was "
+                f"answered: write `return await forward(…)`"
+            )
+        return encode(result) or b"null", None
+
+    def _failed(
+        self,
+        handler_call: HandlerCall,
+        answering: ResponseState,
+        item: LaneRequest,
+        exc: BaseException,
+    ) -> _Reply | None:
+        """The answer to a request whose handler raised (lane rules 5 and 7)."""
+        if answering.settled:
+            self._log_failure(handler_call, item.method, item.params, exc)
+            return None
+        if answering.deferred and self._deferred.pop(item.call, None) is None:
+            return None  # answered already
+        refusal = _request_error_in(exc)
+        if refusal is not None:
+            try:
+                return None, exception_to_error(refusal)
+            except BaseException as broken:  # the author's data: its `__repr__`, say
+                exc = broken
+        self._log_failure(handler_call, item.method, item.params, exc)
+        if self.plugin.on_error == "pass":
+            if answering.answer is not None:
+                return answering.answer.result, answering.answer.error
+            if not handler_call.forwarded:
+                handler_call.port.forward_unchanged(item)
+                return None
+        data = {
+            "component": self.name,
+            "plugin": type(self.plugin).__name__,
+        }
+        if not details_are_withheld():
+            data["reason"] = redact(describe(exc))
+        return None, encode_error(INTERNAL_ERROR, "Internal error", data)
+
+    def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
+        """Keep the `per_session` state of an opened session, drop that of an ended one."""
+        if reply[0] is None or item.method not in _SESSIONS:
+            return
+        session = session_id_of(item.params)
+        if item.method in SESSION_SETUP_METHODS:
+            session = session_id_of(reply[0]) or session
+            mark_sessions_open(self.plugin, () if session is None else (session,))
+        elif session is not None:
+            forget_session(self.plugin, session)
+
+    def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:
+        self.log.error("callback of defer() failed", method=call.method, exc_info=exc)
+
+    def _log_failure(
+        self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
+    ) -> None:
+        self.log.error(
+            "handler failed",
+            plugin=type(self.plugin).__name__,
+            handler=handler_call.handler.place,
+            method=method,
+            session=session_id_of(params),
+            exc_info=exc,
+        )
+
+
+def _is_result(answer: LaneResponse | None) -> bool:
+    """Whether it is a result that says anything."""
+    return answer is not None and answer.result is not None and answer.result != b"null"
+
+
+def _request_error_in(exc: BaseException) -> RequestError | None:
+    """The answer that an exception stands for: trio wraps what a nursery's tasks raise."""
+    if isinstance(exc, RequestError):
+        return exc
+    if isinstance(exc, BaseExceptionGroup):
+        found = [_request_error_in(each) for each in exc.exceptions]
+        if None not in found:
+            return found[0]
+    return None

@@ -1,0 +1,136 @@
+"""Import of plugin files (`use: ./file.py:Class`), and of the modules beside them.
+
+The import statements of a plugin file find the modules in its directory first, as those of
+`python file.py` do. Several plugin files live in one process, so their directories cannot go to
+`sys.path`: two of them may have a `helpers.py`. Instead, each directory is a package in
+`sys.modules` (`acp_plugin_files_1`, …) with the plugin file and its neighbours as submodules, and
+these modules have an `__import__` of their own, which looks there first.
+
+Never taken from the directory: modules of the standard library, and the packages of the conductor,
+whose `Proxy` has to be the one that the conductor knows. `importlib.import_module` is not affected.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any, Final
+
+from conductor.proxy.import_guard import importing_plugin
+
+__all__ = ["forget_imported_files", "import_file"]
+
+_PREFIX: Final = "acp_plugin_files_"
+_NEVER_LOCAL: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
+_packages: dict[str, str] = {}
+"""The package of each directory."""
+
+
+def import_file(path: str) -> ModuleType:
+    """The module of a plugin file; each file is imported once.
+
+    After a failure nothing of this import stays, so that the next attempt reads the files again.
+    Raises what the file raises, and `ImportError` if it is no Python file.
+    """
+    real = os.path.realpath(path)
+    directory, file = os.path.split(real)
+    package = _package(directory)
+    name = f"{package}.{os.path.splitext(file)[0].replace('.', '_')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, real)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    loader = _with_local_import(spec)
+    before = set(sys.modules)
+    try:
+        with importing_plugin():
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+    except BaseException:
+        for added in set(sys.modules) - before:
+            if added.startswith(f"{package}."):
+                del sys.modules[added]
+        raise
+    return module
+
+
+def forget_imported_files() -> None:
+    """Forget the modules of plugin files, so that they are imported anew."""
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.startswith(_PREFIX) and "." in name]:
+        del sys.modules[name]
+
+
+def _package(directory: str) -> str:
+    name = _packages.get(directory)
+    if name is None:
+        if not _packages:
+            sys.meta_path.insert(0, _Finder())
+        name = _packages[directory] = f"{_PREFIX}{len(_packages) + 1}"
+        module = sys.modules[name] = ModuleType(name, f"Plugin files in {directory}.")
+        module.__path__ = [directory]
+    return name
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules below our packages."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith(_PREFIX):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            _with_local_import(spec)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Gives a module the `__import__` of its package."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        package = module.__name__.partition(".")[0]
+
+        def import_beside(
+            name: str,
+            globals: Mapping[str, Any] | None = None,
+            locals: Mapping[str, Any] | None = None,
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> ModuleType:
+            top = name.partition(".")[0]
+            if level or not _is_local(package, top):
+                return __import__(name, globals, locals, fromlist or (), level)
+            found = importlib.import_module(f"{package}.{name}")
+            if not fromlist:
+                return sys.modules[f"{package}.{top}"]
+            return __import__(found.__name__, globals, locals, fromlist, 0)
+
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": import_beside}
+        super().exec_module(module)
+
+
+def _with_local_import(spec: ModuleSpec) -> Any:
+    """The loader of a spec; for Python source it becomes one of ours."""
+    if type(spec.loader) is SourceFileLoader:
+        spec.loader = _Loader(spec.loader.name, spec.loader.path)
+    return spec.loader
+
+
+def _is_local(package: str, top: str) -> bool:
+    """Whether there is such a module beside the plugin files; a mere directory is none."""
+    if top in _NEVER_LOCAL:
+        return False
+    name = f"{package}.{top}"
+    if name in sys.modules:
+        return True
+    spec = PathFinder.find_spec(name, sys.modules[package].__path__)
+    return spec is not None and spec.loader is not None

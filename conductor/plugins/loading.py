@@ -1,0 +1,185 @@
+"""Finds the plugin class that `use:` names, and makes the instance, with its options."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from conductor.chainfile import structure_options
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import ChainFileError, StartError, describe
+from conductor.proxy.base import Agent, Plugin
+from conductor.proxy.import_guard import importing_plugin
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "InvalidOptions",
+    "entry_points",
+    "instantiate",
+    "load_class",
+    "load_class_for_role",
+    "load_plugin",
+]
+
+
+ENTRY_POINT_GROUP: Final = "conductor.components"
+"""The entry-point group in which packages announce their components."""
+
+
+def load_plugin(spec: ComponentSpec) -> Plugin:
+    """The instance for a component. Raises `StartError`, with every mistake in its options."""
+    return instantiate(spec, load_class(spec))
+
+
+def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
+    """An instance with the component's options. Raises as `load_plugin`, whatever the class does:
+    converters, validators and the constructor are code of the plugin."""
+    try:
+        if attrs.has(cls):
+            made: Any = structure_options(spec, cls)
+            return made  # type: ignore[no-any-return]
+        if not spec.options:
+            return cls()
+    except ChainFileError as exc:
+        raise InvalidOptions(spec, exc) from None
+    except BaseException as exc:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        why = f"{describe(exc)}{_line_of(exc, file)}"
+        raise _start_error(spec, f"{cls.__name__} cannot be made: {why}") from exc
+    raise _start_error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
+
+
+class InvalidOptions(StartError):
+    """The options of a plugin do not fit its class."""
+
+    def __init__(self, spec: ComponentSpec, mistakes: ChainFileError) -> None:
+        self.diagnostics = mistakes.diagnostics
+        reason = f"its options are wrong\n{mistakes}"
+        super().__init__(spec.name, reason, place=str(self.diagnostics[0].place))
+
+
+def load_class(spec: ComponentSpec) -> type[Plugin]:
+    """The class that `use:` names: an entry point, or `file.py:Class`.
+
+    Raises `StartError`, whatever the module does.
+    """
+    try:
+        return _load_class(spec)
+    except StartError:
+        raise
+    except BaseException as exc:  # a `__getattr__` of the module, for one
+        raise _start_error(spec, f"{spec.use} cannot be loaded: {describe(exc)}") from exc
+
+
+def load_class_for_role(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> type[Plugin]:
+    """The class of a component that has this place in the chain. Raises as `load_class`."""
+    cls = load_class(spec)
+    if issubclass(cls, Agent) != (role == "agent"):
+        kind, key = ("an agent", "agent") if issubclass(cls, Agent) else ("a proxy", "proxies")
+        wanted = "the agent" if role == "agent" else "a proxy"
+        raise _start_error(
+            spec, f"{spec.use} is {kind} and cannot be {wanted}: write it below `{key}:`"
+        )
+    return cls
+
+
+def _load_class(spec: ComponentSpec) -> type[Plugin]:
+    assert spec.use is not None
+    path, colon, class_name = spec.use.rpartition(":")
+    found = _from_file(spec, path, class_name) if colon else _from_entry_point(spec, spec.use)
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        name = spec.use.rpartition(":")[2]
+        raise _start_error(
+            spec, f"{spec.use} is no plugin: its class begins with `class {name}(Proxy):`"
+        )
+    return found
+
+
+@cache
+def entry_points() -> Mapping[str, EntryPoint]:
+    """The components of installed packages, by name. Of two with one name, the one whose package
+    is earlier on `sys.path`. Read once: a server would do it for every client."""
+    from importlib import metadata
+
+    found: dict[str, EntryPoint] = {}
+    for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
+        found.setdefault(point.name, point)
+    return found
+
+
+def _from_entry_point(spec: ComponentSpec, name: str) -> object:
+    points = entry_points()
+    if name not in points:
+        raise _start_error(
+            spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
+        )
+    try:
+        with importing_plugin():
+            return points[name].load()
+    except BaseException as exc:
+        raise _start_error(
+            spec, f"{points[name].value} cannot be imported: {describe(exc)}"
+        ) from exc
+
+
+def _from_file(spec: ComponentSpec, path: str, class_name: str) -> object:
+    module = _module(spec, path)
+    try:
+        return getattr(module, class_name)
+    except AttributeError:
+        classes = [
+            name
+            for name, value in vars(module).items()
+            if isinstance(value, type)
+            and issubclass(value, Plugin)
+            and value.__module__ == module.__name__
+        ]
+        hint = _hint(class_name, classes) or (f"; it has {', '.join(classes)}" if classes else "")
+        raise _start_error(spec, f"{path} has no class {class_name!r}{hint}") from None
+
+
+def _module(spec: ComponentSpec, path: str) -> ModuleType:
+    from conductor.plugins.file_imports import import_file
+
+    if not os.path.exists(path):
+        raise _start_error(spec, f"no such file: {path}")
+    try:
+        return import_file(path)
+    except BaseException as exc:
+        why = f"{describe(exc)}{_line_of(exc, path)}"
+        raise _start_error(spec, f"{path} cannot be imported: {why}") from exc
+
+
+def _line_of(exc: BaseException, file: str | None) -> str:
+    """The line of a plugin's file that an exception came from, for people."""
+    if file is None or isinstance(exc, SyntaxError):  # which tells it
+        return ""
+    real = os.path.realpath(file)
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+        if os.path.realpath(frame.f_code.co_filename) == real
+    ]
+    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _start_error(spec: ComponentSpec, reason: str) -> StartError:
+    place = spec.places.get(("use",)) or spec.place
+    return StartError(spec.name, reason, place=None if place is None else str(place))

@@ -1,0 +1,55 @@
+"""What observers are shown of a message that waits in a lane. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.proxy.raw_message import RawMessage
+
+__all__ = ["ObserverIds"]
+
+
+@attrs.define(eq=False, repr=False)
+class ObserverIds:
+    """Gives requests and their responses the same number.
+
+    A number lasts as long as its call: a request that a handler answers itself, or that is
+    cancelled while it waits, has no response that would remove it.
+    """
+
+    _numbers: WeakKeyDictionary[InFlightRequest, int] = attrs.field(
+        factory=WeakKeyDictionary, init=False
+    )
+    _last: int = attrs.field(default=0, init=False)
+
+    def forwarded(self, request: InFlightRequest, call: InFlightRequest) -> None:
+        """A handler has sent `request` on as `call`, whose response is the request's."""
+        number = self._numbers.get(request)
+        if number is not None:
+            self._numbers[call] = number
+
+    def observed_message(
+        self, source: Literal["client", "agent"], item: LaneItem
+    ) -> RawMessage | None:
+        """The message as its observer sees it; `None` if that has seen it before."""
+        match item:
+            case LaneRequest(call, method, params):
+                number = self._numbers[call] = self._next()
+                return RawMessage("request", method, source, params, number=number)
+            case LaneNotification(method, params, already_observed):
+                return (
+                    None if already_observed else RawMessage("notification", method, source, params)
+                )
+            case LaneResponse(call, result, error):
+                number = self._numbers.pop(call, 0) or self._next()  # 0: a request of its own
+                payload, failed = (result, False) if error is None else (error, True)
+                return RawMessage("response", call.method, source, payload, failed, number)
+
+    def _next(self) -> int:
+        self._last += 1
+        return self._last

@@ -1,0 +1,293 @@
+"""A component that runs in the conductor's own process: a `Proxy` or an `Agent`.
+
+It needs no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` keeps the
+lane rules of `conductor.proxy`, `dispatcher` runs the handlers; here is the plugin's life, and what
+it may ask for while it lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from conductor.chainfile.model import CANCEL_TIMEOUT
+from conductor.errors import ComponentExited, StartError, describe
+from conductor.log import Logger, get_logger
+from conductor.plugins.cancelled_turns import end_turn, holds_up_request, holds_up_turn
+from conductor.plugins.handler_call import current_handler_call
+from conductor.plugins.nursery_patch import accept_exceptions_without_repr
+from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
+from conductor.plugins.plugin_port import PluginPort
+from conductor.plugins.scheduler import LaneScheduler
+from conductor.proxy.base import Plugin
+from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.session_state import forget_all_sessions
+from conductor.routing.component import Component, ComponentHost
+from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.port import Port
+from conductor.supervision.cancel_arbiter import cancelled_answer
+from conductor.supervision.restart_policy import Bypass, EndChain
+from conductor.transport.io_loop import HIGH_WATERMARK
+
+__all__ = ["PluginComponent"]
+
+
+@attrs.define(eq=False, repr=False)
+class PluginComponent(Component):
+    """Runs one plugin instance."""
+
+    name: str
+    plugin: Plugin
+    role: Literal["proxy", "agent"]
+    place: str | None = None
+    start_timeout: float = 30.0
+    stop_timeout: float = 5.0
+    bypassed_on_failure: bool = False
+    """Whether the chain goes on without this proxy when it fails."""
+    lost: Callable[[ComponentExited], None] | None = None
+    """Called when it has failed, where the other end of its link decides what follows, and answers
+    what it owed."""
+    turn_timeout: float = CANCEL_TIMEOUT
+    """Of an agent: its `cancel_timeout`."""
+    client: ClientPeer = attrs.field(init=False)
+    agent: AgentPeer = attrs.field(init=False)
+    _scheduler: LaneScheduler = attrs.field(init=False)
+    _log: Logger = attrs.field(init=False)
+    host: ComponentHost = attrs.field(init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _queued_tasks: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
+    """What `lifespan` wants to be run, before anything can be."""
+    _written: int = attrs.field(default=0, init=False)
+    """Bytes of the notifications that it wrote since somebody looked who reads them."""
+    _run_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _ready: bool = attrs.field(default=False, init=False)
+    _answered_elsewhere: bool = attrs.field(default=False, init=False)
+    _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._log = get_logger(component=self.name)
+        self._scheduler = LaneScheduler(
+            self.name, self.plugin, self.start_timeout, self._log, is_agent=self.role == "agent"
+        )
+        self.client = ClientPeer("client", *self._peer_functions(self._scheduler.client_port))
+        self.agent = AgentPeer("agent", *self._peer_functions(self._scheduler.agent_port))
+
+    @property
+    def cancel_timeout(self) -> float:
+        return self.turn_timeout
+
+    def holds_up_turn(self, session: str) -> bool:
+        return holds_up_turn(self._scheduler, session)
+
+    def holds_up_request(self, method: str) -> bool:
+        return holds_up_request(self._scheduler, method)
+
+    def end_turn(self, session: str, *, version_2: bool) -> bool:
+        answer = partial(cancelled_answer, name=self.name, version_2=version_2)
+        return end_turn(self._scheduler, session, answer)
+
+    @property
+    def client_port(self) -> Port:
+        return self._scheduler.client_port
+
+    @property
+    def agent_port(self) -> Port | None:
+        return None if self.role == "agent" else self._scheduler.agent_port
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def prepare(self, host: ComponentHost) -> None:
+        self.host = host
+        accept_exceptions_without_repr()
+        self.plugin._acp_runtime = self
+
+    async def run(self) -> None:
+        failures: list[BaseException] = []
+        try:
+            with self._run_scope:
+                async with trio.open_nursery() as around:
+                    around.start_soon(self._watch_start)
+                    try:
+                        await self._run_lifespan()
+                    except BaseException as exc:  # a nursery asks for its repr, which may raise
+                        contain_failure(exc, failures.append)
+                    around.cancel_scope.cancel()
+            for failure in failures:
+                self._fail(failure)
+        except BaseException as exc:
+            contain_failure(exc, self._fail)
+        finally:
+            self._scheduler.close()
+            if not self._answered_elsewhere:
+                self._scheduler.answer_aborted()
+            forget_all_sessions(self.plugin)
+            self._ended.set()
+            self._scheduler.became_idle.set()  # whoever waits for the last handler waits no longer
+
+    async def _run_lifespan(self) -> None:
+        """Handlers run inside of `lifespan()`, which is left without haste when they are done."""
+        try:
+            async with self.plugin.lifespan():
+                await self._handle_messages()
+        except BaseException as exc:
+            failure, _ = split_failure(exc)
+            if isinstance(failure, trio.Cancelled):  # the nursery around would drop it
+                text = "lifespan() raised trio.Cancelled, although nothing was cancelled"
+                raise RuntimeError(text) from None
+            raise
+
+    async def _handle_messages(self) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery, self._ready = nursery, True
+                self._scheduler.open(nursery, self.host.flusher)
+                for function, args in self._queued_tasks:
+                    nursery.start_soon(self._run_beside, function, args)
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+            self._scheduler.close()
+
+    async def _watch_start(self) -> None:
+        await trio.sleep(self.start_timeout)
+        if not self._ready:
+            reason = f"lifespan() did not yield within {self.start_timeout:g} s"
+            raise StartError(self.name, reason, place=self.place)
+
+    def _fail(self, exc: BaseException) -> None:
+        cause = first_exception(exc)
+        if isinstance(cause, StartError):
+            self._not_started(cause)
+            return
+        self._log.error("plugin failed", exc_info=cause)
+        if self._stop.is_set():
+            return  # it was to end, and has ended
+        reason = describe(cause)
+        if self._ready:
+            self._on_lost(ComponentExited(self.name, f"failed: {reason}", place=self.place))
+        else:
+            self._not_started(StartError(self.name, reason, place=self.place))
+
+    def _not_started(self, error: StartError) -> None:
+        self.host.component_failed(self, error)
+        self._scheduler.answer_aborted(FailureErrors.of(error))
+
+    def _on_lost(self, error: ComponentExited) -> None:
+        if self.lost is not None:
+            self._answered_elsewhere = True
+            self.lost(error)
+            return
+        bypassed = self.bypassed_on_failure and self.role == "proxy"
+        error.next, error.is_last = str(Bypass() if bypassed else EndChain()), not bypassed
+        self._scheduler.answer_aborted(FailureErrors.of(error))
+        if bypassed:
+            self.host.bypass(self, error)
+        else:
+            self.host.component_failed(self, error)
+
+    def close_input(self) -> None:
+        """`wait_drained` tells when the last message has been handled; what waits for an answer
+        waits in vain by now."""
+        self._scheduler.dispatcher.cancel_waiting()
+
+    async def wait_drained(self) -> None:
+        """Wait until nothing is being handled any more."""
+        while self._scheduler.busy and not self._ended.is_set():
+            if self._scheduler.became_idle.is_set():
+                self._scheduler.became_idle = trio.Event()
+            await self._scheduler.became_idle.wait()
+        self._stop.set()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    def terminate(self) -> None:
+        self._stop.set()
+
+    def kill(self) -> None:
+        self._stop.set()
+        self._run_scope.cancel()
+
+    def backlog(self) -> int:
+        return max(port.lane.size for port in self._scheduler.ports)
+
+    # -- Runtime: what the plugin may do -----------------------------------------------------------
+
+    def release_lane(self) -> None:
+        handler_call = current_handler_call.get()
+        if handler_call is not None and not handler_call.done and not handler_call.is_observer_call:
+            self._scheduler.release(handler_call)
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        if not self._ready:
+            self._queued_tasks.append((function, args))
+        elif self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
+            self._nursery.start_soon(self._run_beside, function, args)
+
+    @property
+    def answering(self) -> bool:
+        handler_call = current_handler_call.get()
+        return (
+            handler_call is not None
+            and not handler_call.done
+            and handler_call.answering is not None
+        )
+
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
+        return self._scheduler.dispatcher.defer(cancelled)
+
+    async def wait_room(self) -> None:
+        await self.host.edge_read_gate().wait()
+
+    def made_room(self) -> None:
+        self.host.flusher.made_room()
+
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]:
+        scheduler = self._scheduler
+        port = scheduler.client_port if source == "client" else scheduler.agent_port
+        return port.add_tap(method, tap)
+
+    async def _wait_for_readers(self, size: int) -> None:
+        """Wait, after `size` bytes more, while too much waits for others (invariant 5)."""
+        self._written += size
+        if self._written > HIGH_WATERMARK >> 5:  # looking is not free
+            self._written = 0
+            self.host.flusher.flush()
+            if (read_gate := self.host.read_gate(self)) is not None:
+                await read_gate.wait()
+            await trio.lowlevel.checkpoint()
+
+    async def _run_beside(
+        self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> None:
+        current_handler_call.set(None)
+        try:
+            await function(*args)
+        except BaseException as exc:
+            contain_failure(exc, partial(self._task_failed, function))
+
+    def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
+        try:
+            task = str(function.__qualname__)
+        except Exception:  # a callable object of the plugin's
+            task = type(function).__name__
+        self._log.error("task failed", task=task, exc_info=exc)
+
+    def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
+        """What a peer sends and listens with."""
+        return (
+            partial(self._scheduler.request, port),
+            partial(self._scheduler.notify, port),
+            partial(self._scheduler.ask, port),
+            port.add_tap,
+            self.release_lane,
+            self._wait_for_readers,
+        )

@@ -1,0 +1,293 @@
+"""The two ports of a plugin, and what is behind an agent.
+
+A message that nobody asks to see, while its lane is free, goes straight on at the price of a look
+into a set; anything else queues in the lane. Here is nothing that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import Final, Literal, Protocol
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.proxy.handlers import ALL_METHODS, Handler
+from conductor.proxy.peers import NotificationTap
+from conductor.routing.port import Port
+
+__all__ = ["SESSION_UPDATE", "AgentTerminus", "PluginPort", "port_pair"]
+
+SESSION_UPDATE: Final = "session/update"
+
+
+class LaneOwner(Protocol):
+    """Whoever serves the lanes of two ports."""
+
+    def schedule(self, port: PluginPort) -> None:
+        """Somebody has to take this port's lane."""
+
+    def queue(self, port: PluginPort, item: LaneRequest) -> None:
+        """A request for a handler is about to wait in this port's lane."""
+
+    def cancel(self, call: InFlightRequest) -> None: ...
+
+    def unread_bytes(self, port: PluginPort) -> int:
+        """What waits outside of the chain for readers of what came through this port."""
+
+    def discard(self, port: PluginPort, item: LaneItem) -> None:
+        """A message came after the end."""
+
+
+class PluginPort(Port):
+    """One port of a plugin: what is put here travels in `lane`, and leaves through `other`.
+
+    `source` is the peer whose messages arrive here.
+    """
+
+    __slots__ = (
+        "_owner",
+        "_taps",
+        "_withheld",
+        "closed",
+        "handlers",
+        "initialized",
+        "intercepted",
+        "lane",
+        "needs_check",
+        "observer",
+        "other",
+        "source",
+        "started",
+    )
+
+    other: PluginPort
+
+    def __init__(
+        self,
+        owner: LaneOwner,
+        source: Literal["client", "agent"],
+        lane: Lane,
+        handlers: dict[str, Handler],
+    ) -> None:
+        super().__init__()
+        self._owner = owner
+        self.source = source
+        self.lane = lane
+        self.observer = handlers.pop(ALL_METHODS, None)
+        self.handlers = handlers
+        self.closed = False
+        self.initialized = False
+        self.started = False
+        """Whether the plugin has started: `initialize` waits for that, handled or not."""
+        self.needs_check = False
+        """Whether there are taps, or updates to keep back."""
+        self.intercepted: Container[str] = ()
+        self._taps: dict[str, list[NotificationTap]] = {}
+        self._withheld: dict[str, list[LaneNotification]] = {}
+        self._update_intercepted()
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method == "initialize" and self._is_repeated(call):
+            return
+        if not self.lane.held and method not in self.intercepted:
+            self.other.neighbour.request(call, method, params)
+            return
+        call.target = self
+        item = LaneRequest(call, method, None if params is None else bytes(params))
+        if method in self.handlers:
+            self._owner.queue(self, item)
+        self._enqueue(item)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        if not self.lane.held and method not in self.intercepted:
+            self.other.neighbour.notify(method, params)
+        else:
+            self._enqueue(LaneNotification(method, None if params is None else bytes(params)))
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        if not self.lane.held and notifications.method not in self.intercepted:
+            self.other.neighbour.notify_batch(notifications)
+        elif self.closed:
+            for each in notifications.params:
+                self.notify(notifications.method, each)
+        elif self.lane.put_batch(
+            [LaneNotification(notifications.method, bytes(each)) for each in notifications.params]
+        ):
+            self._owner.schedule(self)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if not self.lane.held and call.source is not self and self.observer is None:
+            self.other.neighbour.respond(call, result, error)
+        else:
+            self._enqueue(
+                LaneResponse(
+                    call,
+                    None if result is None else bytes(result),
+                    None if error is None else bytes(error),
+                )
+            )
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self._owner.cancel(call)
+
+    def backlog(self) -> int:
+        """A plugin that is in no one's way passes on at once: what waits is behind it."""
+        return max(self.lane.size, self.other.neighbour.backlog())
+
+    def unread(self) -> int:
+        return max(self._owner.unread_bytes(self), self.other.neighbour.unread())
+
+    def forward_unchanged(self, item: LaneItem) -> None:
+        """Send a message on as it came."""
+        neighbour = self.other.neighbour
+        if type(item) is LaneNotification:
+            neighbour.notify(item.method, item.params)
+        elif type(item) is LaneRequest:
+            neighbour.request(item.call, item.method, item.params)
+        elif type(item) is LaneResponse:
+            neighbour.respond(item.call, item.result, item.error)
+
+    def _is_repeated(self, call: InFlightRequest) -> bool:
+        """A component is initialized once in a connection; another time is refused."""
+        if self.initialized:
+            problem = "a component is initialized only once in a connection"
+            error = encode_error(INVALID_REQUEST, "Invalid request", problem)
+            self.neighbour.respond(call, None, error)
+            return True
+        self.initialized = True
+        return False
+
+    # -- taps --------------------------------------------------------------------------------------
+
+    def add_tap(self, method: str, tap: NotificationTap) -> Callable[[], None]:
+        """Show `tap` every notification of this method; returns what ends that."""
+        self._taps.setdefault(method, []).append(tap)
+        self._update_intercepted()
+
+        def remove() -> None:
+            taps = self._taps.get(method, [])
+            if tap in taps:
+                taps.remove(tap)
+            if not taps:
+                self._taps.pop(method, None)
+            self._update_intercepted()
+
+        return remove
+
+    def is_withheld(self, item: LaneNotification) -> bool:
+        """Whether a notification must not go on, or not yet. Every tap gets to see it."""
+        if not item.already_observed:
+            withholding = [tap(item.params) for tap in tuple(self._taps.get(item.method, ()))]
+            if any(withholding):
+                return True
+        if not self._withheld or item.method != SESSION_UPDATE:
+            return False
+        held = self._withheld.get(session_id_of(item.params) or "")
+        if held is None:
+            return False
+        item.already_observed = True
+        held.append(item)
+        return True
+
+    # -- updates that wait for the answer that opens their session ---------------------------------
+
+    def withhold_updates(self, session_id: str) -> None:
+        """Hold the updates of this session back from now on."""
+        self._withheld.setdefault(session_id, [])
+        self._update_intercepted()
+
+    def withhold_own_update(self, session_id: str, params: bytes) -> bool:
+        """Hold back an update of the plugin's own, if those of its session are."""
+        held = self._withheld.get(session_id)
+        if held is None:
+            return False
+        held.append(
+            LaneNotification(SESSION_UPDATE, params, already_observed=True, from_plugin=True)
+        )
+        return True
+
+    @property
+    def withholds_updates(self) -> bool:
+        """Whether updates of any session are held back."""
+        return bool(self._withheld)
+
+    def release_updates(self, session_id: str) -> None:
+        """What was held back has its turn next."""
+        if self.lane.put_back(self._withheld.pop(session_id, [])):
+            self._owner.schedule(self)
+        self._update_intercepted()
+
+    def open(self) -> None:
+        """The plugin has started."""
+        self.started = True
+        self._update_intercepted()
+
+    def close(self) -> list[LaneItem]:
+        """Nothing is handled any more; returns what was not yet."""
+        withheld: list[LaneItem] = [item for items in self._withheld.values() for item in items]
+        self._withheld.clear()
+        self.closed = True
+        return withheld + self.lane.close()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _enqueue(self, item: LaneItem) -> None:
+        if self.closed:
+            self._owner.discard(self, item)
+        elif self.lane.put(item):
+            self._owner.schedule(self)
+
+    def _update_intercepted(self) -> None:
+        self.needs_check = bool(self._taps or self._withheld)
+        if self.observer is not None:
+            self.intercepted = _all_methods
+        else:
+            updates = (SESSION_UPDATE,) if self._withheld else ()
+            first = () if self.started else ("initialize",)
+            self.intercepted = frozenset((*self.handlers, *self._taps, *updates, *first))
+
+
+def port_pair(owner: LaneOwner, handlers: Iterable[Handler]) -> tuple[PluginPort, PluginPort]:
+    """The ports toward the client and toward the agent, with the handlers of each."""
+    by_sender: dict[str, dict[str, Handler]] = {"client": {}, "agent": {}}
+    for handler in handlers:
+        for sender in handler.senders:
+            by_sender[sender][handler.method] = handler
+    client_port = PluginPort(owner, "client", Lane("toward the agent"), by_sender["client"])
+    agent_port = PluginPort(owner, "agent", Lane("toward the client"), by_sender["agent"])
+    client_port.other, agent_port.other = agent_port, client_port
+    return client_port, agent_port
+
+
+class _AllMethods:
+    def __contains__(self, method: object) -> bool:
+        return True
+
+
+_all_methods: Final = _AllMethods()
+
+
+class AgentTerminus(Port):
+    """What is behind an agent: a request that nobody handled is answered."""
+
+    __slots__ = ("_back",)
+
+    def __init__(self, back: PluginPort) -> None:
+        super().__init__()
+        self._back = back
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        error = encode_error(METHOD_NOT_FOUND, "Method not found", method)
+        self._back.neighbour.respond(call, None, error)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        pass
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        pass
+
+    def cancel(self, call: InFlightRequest) -> None:
+        pass

@@ -1,0 +1,437 @@
+"""The tasks that serve a plugin's two lanes.
+
+A worker serves a lane until it is empty. When its handler starts to wait for an answer, the lane is
+given to another worker; when the answer comes, the worker that serves the answer's lane gives that
+lane to the handler that waits. So there are as many workers as handlers that wait, plus one per
+lane, and no task is started for a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import msgspec
+import trio
+
+from conductor.acp import session_id_of
+from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.log import Logger
+from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
+from conductor.plugins.handler_call import (
+    HandlerCall,
+    ResponseState,
+    ResponseWaiter,
+    current_handler_call,
+)
+from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.observer_ids import ObserverIds
+from conductor.plugins.plugin_errors import call_plugin
+from conductor.plugins.plugin_port import SESSION_UPDATE, AgentTerminus, PluginPort, port_pair
+from conductor.plugins.slow_handler_warning import SlowHandlerWarning
+from conductor.proxy.base import Plugin
+from conductor.proxy.handlers import Handler
+from conductor.proxy.peers import ResponseCallback
+from conductor.routing.failure_errors import FailureErrors
+from conductor.transport.io_loop import Flusher
+
+__all__ = ["LaneScheduler"]
+
+_SESSION_CREATING_METHODS = ("session/new", "session/fork")
+_CHAIN_ENDED = FailureErrors.plain(
+    encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+)
+
+
+@attrs.define(eq=False, repr=False)
+class _IdleWorker:
+    lane: Lane | None = None
+    has_work: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False, repr=False)
+class LaneScheduler:
+    """Serves the lanes of one plugin, from `open` to `close`."""
+
+    name: str
+    plugin: Plugin
+    start_timeout: float
+    log: Logger
+    is_agent: bool
+    client_port: PluginPort = attrs.field(init=False)
+    agent_port: PluginPort = attrs.field(init=False)
+    dispatcher: Dispatcher = attrs.field(init=False)
+    response_callbacks: dict[InFlightRequest, ResponseCallback] = attrs.field(
+        factory=dict, init=False
+    )
+    """What is called with the answers to requests that nobody waits for (`Peer.ask`)."""
+    became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set, and to be replaced, whenever a worker has nothing left to do."""
+    _flusher: Flusher = attrs.field(init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+    _close_errors: FailureErrors | None = attrs.field(default=None, init=False)
+    """The error for what is not answered any more, once it is known."""
+    _aborted: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
+    """What waits for that, and whether it was forwarded."""
+    _unscheduled: list[PluginPort] = attrs.field(factory=list, init=False)
+    _idle: list[_IdleWorker] = attrs.field(factory=list, init=False)
+    queued: dict[InFlightRequest, tuple[PluginPort, LaneRequest]] = attrs.field(
+        factory=dict, init=False
+    )
+    """Requests for handlers that wait in a lane."""
+    _waiters: dict[InFlightRequest, ResponseWaiter] = attrs.field(factory=dict, init=False)
+    _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
+    last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
+    """The last handler that held each lane."""
+    _slow_handler_warning: SlowHandlerWarning = attrs.field(init=False)
+    _unread_bytes_has_failed: bool = attrs.field(default=False, init=False)
+    _observer_ids: ObserverIds = attrs.field(factory=ObserverIds, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.client_port, self.agent_port = port_pair(self, self.plugin._acp_handlers)
+        if self.is_agent:
+            self.agent_port.neighbour = AgentTerminus(self.client_port)
+        self._port_of = {port.lane: port for port in self.ports}
+        self._slow_handler_warning = SlowHandlerWarning(
+            tuple(self._port_of), self.last_handlers, self.log
+        )
+        self.dispatcher = Dispatcher(
+            self.name, self.plugin, self.start_timeout, self.request, self._abort, self.log
+        )
+
+    @property
+    def ports(self) -> tuple[PluginPort, PluginPort]:
+        return self.client_port, self.agent_port
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being handled, or waits for that."""
+        return bool(self.dispatcher.running) or any(port.lane.held for port in self.ports)
+
+    def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
+        """Begin to serve, with what has come so far."""
+        self._nursery, self._flusher = nursery, flusher
+        nursery.start_soon(self._slow_handler_warning.run)
+        for port in self.ports:
+            port.open()
+        unscheduled, self._unscheduled = self._unscheduled, []
+        for port in unscheduled:
+            self.schedule(port)
+
+    def close(self) -> None:
+        """After the last task: nothing is handled any more, neither what is here nor what comes."""
+        self._nursery, self._closed = None, True
+        for port in self.ports:
+            for item in port.close():
+                self.discard(port, item)
+        self.dispatcher.close()
+        self.queued.clear()
+
+    def answer_aborted(self, failure: FailureErrors | None = None) -> None:
+        """LaneResponse what was not, and whatever still comes: the plugin has failed, or only
+        ended.
+
+        If it has failed, the turns of prompts that it had forwarded end, too: nobody waits for
+        them, and they must not go on unseen.
+        """
+        if self._close_errors is not None:
+            return
+        self._close_errors = failure or _CHAIN_ENDED
+        aborted, self._aborted = self._aborted, []
+        for port, item, forwarded in aborted:
+            error = self._close_errors.answer(item.method, delivered=forwarded)
+            port.neighbour.respond(item.call, None, error)
+            session = session_id_of(item.params) if item.method == "session/prompt" else None
+            if failure is not None and forwarded and session is not None:
+                params = msgspec.json.encode({"sessionId": session})
+                port.other.neighbour.notify("session/cancel", params)
+
+    # -- Owner: what the ports ask for -------------------------------------------------------------
+
+    def schedule(self, port: PluginPort) -> None:
+        if self._nursery is None:
+            if not self._closed:
+                self._unscheduled.append(port)
+            return
+        if self._idle:
+            idle = self._idle.pop()
+            idle.lane = port.lane
+            idle.has_work.set()
+        elif not self._nursery.cancel_scope.cancel_called:
+            self._nursery.start_soon(self._worker, port.lane)
+        self._slow_handler_warning.active.set()
+
+    def queue(self, port: PluginPort, item: LaneRequest) -> None:
+        self.queued[item.call] = (port, item)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        """Lane rule 6: never waits in a lane."""
+        queued = self.queued.pop(call, None)
+        if queued is None:
+            self.dispatcher.cancel(call)
+            return
+        port, item = queued
+        item.answered = True
+        port.neighbour.respond(call, None, CANCELLED_ERROR)
+
+    def discard(self, port: PluginPort, item: LaneItem) -> None:
+        """Nobody handles messages any more; those that nobody wanted to handle pass."""
+        if type(item) is LaneResponse:
+            if item.call.source is not port:
+                port.forward_unchanged(item)
+        elif item.method not in port.handlers or (
+            type(item) is LaneNotification and item.from_plugin
+        ):
+            port.forward_unchanged(item)
+        elif type(item) is LaneRequest and not item.answered:
+            self._abort(port, item, False)
+
+    def _abort(self, port: PluginPort, item: LaneRequest, forwarded: bool) -> None:
+        if self._close_errors is None:
+            self._aborted.append((port, item, forwarded))
+        else:
+            error = self._close_errors.answer(item.method, delivered=forwarded)
+            port.neighbour.respond(item.call, None, error)
+
+    def unread_bytes(self, port: PluginPort) -> int:
+        """Of what comes from the agent nothing counts: its own reading is what is waited for."""
+        if port is not self.client_port:
+            return 0
+        return call_plugin(self._unread_bytes_failed, self._unread_of_plugin) or 0
+
+    def _unread_of_plugin(self) -> int:
+        size = self.plugin.unread_bytes()
+        if not isinstance(size, int):
+            raise TypeError(f"unread_bytes() returned {type(size).__name__}, not int")
+        return size
+
+    def _unread_bytes_failed(self, exc: BaseException) -> None:
+        """Log it once: it is asked for whenever somebody is about to read."""
+        if not self._unread_bytes_has_failed:
+            self._unread_bytes_has_failed = True
+            self.log.error("unread_bytes() failed, counted as 0", exc_info=exc)
+
+    def _callback_failed(self, method: str, exc: BaseException) -> None:
+        self.log.error("response callback failed", method=method, exc_info=exc)
+
+    # -- what handlers ask for ---------------------------------------------------------------------
+
+    async def request(
+        self, port: PluginPort, method: str, params: bytes | None, *, forwards: bool = False
+    ) -> bytes:
+        """Send a request through a port and wait for its answer (lane rules 2 and 3)."""
+        handler_call = self._handler_call_that_may_wait(method)
+        if (
+            forwards
+            and handler_call is not None
+            and handler_call.answering is not None
+            and handler_call.answering.settled
+        ):
+            raise RequestCancelled  # its own request was answered without it
+        call = InFlightRequest(method, port)
+        waiter = self._waiters[call] = ResponseWaiter(handler_call, forwards)
+        if handler_call is not None:
+            handler_call.awaited += (call,)
+            if forwards and type(handler_call.item) is LaneRequest:
+                self._observer_ids.forwarded(handler_call.item.call, call)
+        port.neighbour.request(call, method, params)
+        if handler_call is not None:
+            if handler_call.answering is not None and handler_call.answering.call.cancelled:
+                call.cancel()
+            self.release(handler_call)
+            self.dispatcher.pause_timeout_clock(handler_call)
+        self._flusher.flush()
+        try:
+            await waiter.arrived.wait()
+        except trio.Cancelled:
+            call.cancel()
+            raise
+        finally:
+            self._waiters.pop(call, None)
+            if handler_call is not None:
+                handler_call.awaited = tuple(
+                    each for each in handler_call.awaited if each is not call
+                )
+                self.dispatcher.start_timeout_clock(handler_call)
+        answer = waiter.answer
+        assert answer is not None
+        if answer.error is not None:
+            raise error_to_exception(answer.error)
+        return answer.result if answer.result is not None else b"null"
+
+    def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
+        """Send a notification of the plugin's own through a port."""
+        to_client = port is self.client_port and method == SESSION_UPDATE
+        if to_client and params is not None and self._withholds_own(params):
+            return
+        port.neighbour.notify(method, params)
+
+    def ask(
+        self, port: PluginPort, method: str, params: bytes | None, answered: ResponseCallback
+    ) -> Callable[[], None]:
+        call = InFlightRequest(method, port)
+        self.response_callbacks[call] = answered
+        port.neighbour.request(call, method, params)
+        return call.cancel
+
+    def release(self, handler_call: HandlerCall) -> None:
+        """Let the lane of a handler go on without it."""
+        lane, handler_call.lane = handler_call.lane, None
+        if lane is not None and lane.release():
+            self.schedule(self._port_of[lane])
+
+    def _handler_call_that_may_wait(self, method: str) -> HandlerCall | None:
+        if self._nursery is None:
+            if self._closed:
+                raise ConnectionClosed(f"{method}: the chain is ending")
+            raise LocalProtocolError(
+                f"{type(self.plugin).__name__}: {method} cannot be sent before lifespan() has "
+                f"yielded, since nothing is handled yet; send it with start_soon()"
+            )
+        handler_call = current_handler_call.get()
+        if handler_call is None or handler_call.done:
+            return None
+        if handler_call.is_observer_call:
+            raise LocalProtocolError(
+                f"{handler_call.place}: an observer holds up what it sees and may not wait for an "
+                f"answer; send {method} with start_soon()"
+            )
+        return handler_call
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    async def _worker(self, lane: Lane | None) -> None:
+        dispatcher = self.dispatcher
+        while True:
+            if lane is None or (item := lane.take()) is None:
+                lane = await self._wait_for_work()
+                continue
+            port = self._port_of[lane]
+            if port.observer is not None:
+                await self._observe(lane, port, port.observer, item)
+            if type(item) is LaneResponse:
+                lane = self._deliver_response(lane, port, item)
+                continue
+            if type(item) is LaneRequest:
+                self.queued.pop(item.call, None)
+                if item.answered:
+                    continue
+            elif port.needs_check and port.is_withheld(item):
+                continue
+            elif item.from_plugin:
+                port.forward_unchanged(item)
+                continue
+            handler = port.handlers.get(item.method)
+            if handler is None:
+                port.forward_unchanged(item)
+                continue
+            handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)
+            current_handler_call.set(handler_call)
+            if type(item) is LaneNotification:
+                # Inline: calls and coroutines of our own would cost a tenth of all this.
+                try:
+                    message = handler.read(item.params)
+                    if handler.takes_forward:
+                        handler_call.coroutine = handler.function(
+                            self.plugin, message, handler_call.forward_notification
+                        )
+                    else:
+                        handler_call.coroutine = handler.function(self.plugin, message)
+                    await handler_call.coroutine
+                except BaseException as exc:
+                    dispatcher.notification_failed(handler_call, item, exc)
+            else:
+                await dispatcher.run_request(handler_call, item)
+                for session in (
+                    handler_call.answering.created_sessions
+                    if handler_call.answering is not None
+                    else ()
+                ):
+                    self.agent_port.release_updates(session)
+            handler_call.done = True
+            lane, handler_call.lane = handler_call.lane, None
+
+    async def _wait_for_work(self) -> Lane | None:
+        current_handler_call.set(None)
+        self._flusher.flush()
+        self._flusher.made_room()
+        idle = _IdleWorker()
+        self._idle.append(idle)
+        self.became_idle.set()
+        await idle.has_work.wait()
+        return idle.lane
+
+    def _deliver_response(self, lane: Lane, port: PluginPort, item: LaneResponse) -> Lane | None:
+        """An answer goes to whoever waits for it, with the lane, or further on.
+
+        Returns the lane, unless it went.
+        """
+        if item.call.source is not port:
+            port.forward_unchanged(item)
+            return lane
+        answered = self.response_callbacks.pop(item.call, None)
+        if answered is not None:
+            failed = partial(self._callback_failed, item.call.method)
+            call_plugin(failed, answered, item.result, item.error)
+            return lane
+        waiter = self._waiters.get(item.call)
+        if waiter is None or waiter.answer is not None:
+            return lane  # nobody waits any more
+        waiter.answer = item
+        waiter.arrived.set()
+        handler_call = waiter.handler_call
+        if handler_call is None or handler_call.done:
+            return lane
+        handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
+        if waiter.forwards and handler_call.answering is not None:
+            handler_call.answering.answer = item
+            self._open_session(handler_call.answering, item)
+        if handler_call.awaited or handler_call.lane is not None:
+            return lane
+        handler_call.lane = lane
+        self.last_handlers[lane] = handler_call
+        return None
+
+    def _open_session(self, answering: ResponseState, item: LaneResponse) -> None:
+        """The first update of a session follows the answer that opens it, whatever its handler
+        waits for until it passes the answer on."""
+        if item.call.method in _SESSION_CREATING_METHODS:
+            self._withhold_updates(answering, session_id_of(item.result))
+
+    def _withhold_updates(self, answering: ResponseState, session: str | None) -> None:
+        if session is not None and session not in answering.created_sessions:
+            answering.created_sessions += (session,)
+            self.agent_port.withhold_updates(session)
+
+    def _withholds_own(self, params: bytes) -> bool:
+        """Hold back an update of the plugin's own for a session that the client does not know yet.
+
+        Where the handler makes the session itself, any that it writes about may be the new one.
+        """
+        handler_call = current_handler_call.get()
+        answering = None if handler_call is None or handler_call.done else handler_call.answering
+        creates_session = (
+            answering is not None and answering.call.method in _SESSION_CREATING_METHODS
+        )
+        if not creates_session and not self.agent_port.withholds_updates:
+            return False
+        session = session_id_of(params)
+        if session is None:
+            return False
+        if creates_session and answering is not None:
+            self._withhold_updates(answering, session)
+        return self.agent_port.withhold_own_update(session, params)
+
+    async def _observe(
+        self, lane: Lane, port: PluginPort, handler: Handler, item: LaneItem
+    ) -> None:
+        message = self._observer_ids.observed_message(port.source, item)
+        if message is not None:
+            handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)
+            current_handler_call.set(handler_call)
+            await self.dispatcher.observe(handler_call, message)
+            handler_call.done = True

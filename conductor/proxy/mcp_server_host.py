@@ -1,0 +1,206 @@
+"""An MCP server object of the official SDK, served over messages instead of a transport.
+
+The SDK runs a server on a pair of streams. Here the streams end in this process: what comes in is
+handed to the server, what it says goes to callbacks in the step in which it says it, so nothing is
+written as bytes on the way and the order stays. One `HostedMcpServer` is one MCP connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from conductor.jsonrpc.messages import INTERNAL_ERROR, REQUEST_CANCELLED, encode_error
+from conductor.proxy.peers import ResponseCallback
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectSendStream
+    from mcp.server import Server
+    from mcp.server.mcpserver import MCPServer
+    from mcp.shared.message import SessionMessage
+
+__all__ = ["HostedMcpServer", "HostedServerClient"]
+
+
+class HostedServerClient(Protocol):
+    """Who uses a hosted server."""
+
+    def request(
+        self, method: str, params: dict[str, Any] | None, answered: ResponseCallback
+    ) -> Callable[[], None]:
+        """The server asks; returns what withdraws the question."""
+
+    async def notify(
+        self, method: str, params: dict[str, Any] | None, about: int | str | None
+    ) -> None:
+        """The server tells, perhaps about a request that it works on."""
+
+
+@attrs.define(eq=False, repr=False)
+class HostedMcpServer:
+    """One connection to the server that `make` returns, for as long as `run` runs."""
+
+    make: Callable[[], Server[Any] | MCPServer]
+    client: HostedServerClient
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _incoming: MemoryObjectSendStream[SessionMessage | Exception] | None = attrs.field(
+        default=None, init=False
+    )
+    _queued: list[Any] = attrs.field(factory=list, init=False)
+    _ids: itertools.count[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+    _requests: dict[int | str, ResponseCallback] = attrs.field(factory=dict, init=False)
+    _server_requests: dict[int | str, Callable[[], None]] = attrs.field(factory=dict, init=False)
+
+    async def run(self) -> None:
+        """Serve until `close`; whatever is open then is answered."""
+        # Importing the SDK takes half a second, which the chain does not wait for.
+        await trio.to_thread.run_sync(importlib.import_module, "mcp.server.mcpserver")
+        import anyio
+        from mcp.server.mcpserver import MCPServer
+        from mcp.shared.message import SessionMessage
+
+        server: Any = self.make()
+        if isinstance(server, MCPServer):
+            server = server._lowlevel_server  # the SDK has no public name for it yet
+        sending, receiving = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+        self._incoming = sending
+        for message in self._queued:
+            sending.send_nowait(message())
+        self._queued.clear()
+        try:
+            if self.ended.is_set():
+                sending.close()
+            with sending:
+                options = server.create_initialization_options()
+                await server.run(receiving, _ServerOutput(self), options)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Nobody uses the connection any more."""
+        self.ended.set()
+        if self._incoming is not None:
+            self._incoming.close()
+        for answered in list(self._requests.values()):
+            answered(None, encode_error(INTERNAL_ERROR, "The MCP server ended"))
+        self._requests.clear()
+        for withdraw in list(self._server_requests.values()):
+            withdraw()
+        self._server_requests.clear()
+
+    # -- toward the server -------------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        answered: ResponseCallback,
+        id: str | None = None,
+    ) -> Callable[[], None]:
+        """Ask the server; returns what cancels."""
+        key: int | str = next(self._ids) if id is None else id
+        if self.ended.is_set() or key in self._requests:
+            answered(None, encode_error(INTERNAL_ERROR, "The MCP server cannot take this request"))
+            return lambda: None
+        self._requests[key] = answered
+        self._put("request", id=key, method=method, params=params)
+
+        def cancel() -> None:
+            # A cancelled request gets no answer from the SDK's server.
+            if self._requests.pop(key, None) is not None:
+                self.notify("notifications/cancelled", {"requestId": key})
+                answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
+
+        return cancel
+
+    def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        self._put("notification", method=method, params=params)
+
+    def _put(self, kind: str, **fields: Any) -> None:
+        def make() -> Any:
+            from mcp.shared.message import SessionMessage
+            from mcp.types import (
+                ErrorData,
+                JSONRPCError,
+                JSONRPCNotification,
+                JSONRPCRequest,
+                JSONRPCResponse,
+            )
+
+            if kind == "error":
+                fields["error"] = ErrorData.model_validate(fields["error"])
+            forms: dict[str, Any] = {
+                "request": JSONRPCRequest,
+                "notification": JSONRPCNotification,
+                "response": JSONRPCResponse,
+                "error": JSONRPCError,
+            }
+            return SessionMessage(forms[kind](jsonrpc="2.0", **fields))
+
+        if self._incoming is None:
+            self._queued.append(make)
+        elif not self.ended.is_set():
+            self._incoming.send_nowait(make())
+
+    # -- from the server ---------------------------------------------------------------------------
+
+    async def _on_server_message(self, item: SessionMessage) -> None:
+        message: Any = item.message
+        method = getattr(message, "method", None)
+        if method is None:
+            answered = self._requests.pop(message.id, None)
+            if answered is not None:
+                answered(*_outcome(message))
+        elif hasattr(message, "id"):
+            self._on_server_request(message.id, method, message.params)
+        elif method == "notifications/cancelled":
+            withdraw = self._server_requests.pop((message.params or {}).get("requestId", ""), None)
+            if withdraw is not None:
+                withdraw()
+        else:
+            about = getattr(item.metadata, "related_request_id", None)
+            await self.client.notify(method, message.params, about)
+
+    def _on_server_request(self, id: int | str, method: str, params: dict[str, Any] | None) -> None:
+        def answered(result: bytes | None, error: bytes | None) -> None:
+            self._server_requests.pop(id, None)
+            if result is not None:
+                self._put("response", id=id, result=json.loads(result))
+            else:
+                self._put("error", id=id, error=json.loads(error or b"{}"))
+
+        withdraw = self.client.request(method, params, answered)
+        self._server_requests[id] = withdraw
+
+
+@attrs.define(eq=False, repr=False)
+class _ServerOutput:
+    """The stream that the server writes to."""
+
+    _server: HostedMcpServer
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._server._on_server_message(item)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> _ServerOutput:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+def _outcome(message: Any) -> tuple[bytes | None, bytes | None]:
+    error = getattr(message, "error", None)
+    if error is not None:
+        return None, error.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return json.dumps(message.result, separators=(",", ":")).encode(), None

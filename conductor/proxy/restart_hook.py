@@ -1,0 +1,40 @@
+"""`on_restart`: how a proxy gets back what it lost when it is started again after a failure."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.handlers import Handler
+from conductor.routing.restart_marker import restarted_sessions
+
+__all__ = ["call_restart_hook", "with_restart_hook"]
+
+
+def with_restart_hook(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
+    """The handlers of a plugin class, and what its `on_restart` needs: to see `initialize`."""
+    hook = getattr(cls, "on_restart", None)
+    if hook is None or hook.__qualname__ == "Proxy.on_restart":
+        return handlers
+    where = f"{cls.__name__}.on_restart"
+    if not hasattr(cls, "agent"):
+        raise DeclarationError(f"{where} would never be called: it is for proxies")
+    if not inspect.iscoroutinefunction(hook):
+        raise DeclarationError(f"{where} must be `async def on_restart(self, sessions)`")
+    if any(handler.method == "initialize" for handler in handlers):
+        return handlers
+    seeing = Handler("initialize", _pass_initialize, ("client",), bytes, bytes, takes_forward=True)
+    return (*handlers, seeing)
+
+
+async def _pass_initialize(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
+    return await forward()
+
+
+async def call_restart_hook(plugin: Any, params: bytes | None) -> None:
+    """Call `on_restart` at the end of a handshake that says that it is a restart's."""
+    sessions, hook = restarted_sessions(params), getattr(plugin, "on_restart", None)
+    if sessions is not None and hook is not None:
+        await hook(sessions)

@@ -1,0 +1,121 @@
+"""State per session: made on first use, gone with the session.
+
+    class Notes(Proxy):
+        notes = per_session(dict)
+
+`self.notes[session_id]` makes the state when it is first asked for. It is dropped when a
+`session/close` or `session/delete` of that session has succeeded on its way through the proxy, and
+when the chain ends. Of session ids that no successful `session/new`, `load`, `resume` or `fork` has
+opened (a client or an agent can make them up), the state of the newest 1000 is kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar, overload
+
+import attrs
+
+__all__ = [
+    "SESSION_END_METHODS",
+    "SESSION_SETUP_METHODS",
+    "forget_all_sessions",
+    "forget_session",
+    "mark_sessions_open",
+    "per_session",
+]
+
+T = TypeVar("T")
+
+SESSION_SETUP_METHODS: Final = ("session/new", "session/load", "session/resume", "session/fork")
+"""The requests that, once they have succeeded, open a session."""
+SESSION_END_METHODS: Final = ("session/close", "session/delete")
+"""The requests that, once they have succeeded, end a session."""
+_MAX_UNOPENED: Final = 1000
+
+
+class per_session(Generic[T]):
+    """A class attribute that holds, per instance, one `factory()` per session id.
+
+    Write it without an annotation: it is no option of the plugin.
+    """
+
+    def __init__(self, factory: Callable[[], T]) -> None:
+        self._factory = factory
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> per_session[T]: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> defaultdict[str, T]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        kept = _sessions_of(instance)
+        found = kept.states.get(self._name)
+        if found is None:
+            found = kept.states[self._name] = _States(self._factory, kept.open)
+        return found
+
+
+class _States(defaultdict[str, T]):
+    """The states of one attribute, by session id; bounded for sessions that are not open."""
+
+    def __init__(self, factory: Callable[[], T], open: set[str]) -> None:
+        super().__init__(factory)
+        self._open = open
+        self._unknown: dict[str, None] = {}
+        """Ids that were not open when their state was made, the oldest first."""
+
+    def __missing__(self, id: str) -> T:
+        if id not in self._open:
+            self._unknown[id] = None
+            while len(self._unknown) > _MAX_UNOPENED:
+                oldest = next(iter(self._unknown))
+                del self._unknown[oldest]
+                if oldest not in self._open:
+                    self.pop(oldest, None)
+        return super().__missing__(id)
+
+
+@attrs.define
+class _PluginSessions:
+    """What a plugin keeps for sessions."""
+
+    open: set[str] = attrs.field(factory=set)
+    """Sessions that were opened and not ended; `max_sessions` limits them."""
+    states: dict[str, _States[Any]] = attrs.field(factory=dict)
+    """By the attributes' names."""
+
+
+def mark_sessions_open(plugin: Any, session_ids: Iterable[str]) -> None:
+    """Keep what a plugin has for these sessions until they end."""
+    _sessions_of(plugin).open.update(session_ids)
+
+
+def forget_session(plugin: Any, session_id: str) -> None:
+    """Drop what a plugin keeps for a session."""
+    kept = _sessions_of(plugin)
+    kept.open.discard(session_id)
+    for sessions in kept.states.values():
+        sessions.pop(session_id, None)
+
+
+def forget_all_sessions(plugin: Any) -> None:
+    """Drop what a plugin keeps for any session."""
+    kept = _sessions_of(plugin)
+    kept.open.clear()
+    kept.states.clear()
+
+
+def _sessions_of(plugin: Any) -> _PluginSessions:
+    """Kept in a slot of `Plugin`, which no author's `__init__` fills."""
+    try:
+        kept: _PluginSessions = plugin._acp_sessions
+    except AttributeError:
+        kept = plugin._acp_sessions = _PluginSessions()
+    return kept

@@ -1,0 +1,97 @@
+"""`@tool`: methods of a proxy that the agent's model can call; and whole MCP servers.
+
+    @tool
+    async def search(self, query: str, call: ToolCall) -> str:
+        '''Search the notes.
+
+        Args:
+            query: Words to look for.
+        '''
+
+A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` chooses,
+and answers what the agent, or the bridge before it, asks that server: in whichever binding, each
+connection with a server of its own (RFD mcp-over-acp). Calls run beside the lanes, so a tool may
+ask the client and the agent while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.conversion import decode_result, encode
+from conductor.proxy.handlers import Handler, Sender
+from conductor.proxy.tool_methods import ToolCall, tool, tool_names
+
+if TYPE_CHECKING:
+    from conductor.proxy.base import Proxy
+
+__all__ = ["ToolCall", "tool", "with_tools"]
+
+
+def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
+    """The handlers of a plugin class, and what its tools need of the same messages."""
+    own_servers = getattr(cls, "mcp_servers", None)
+    offers = own_servers is not None and own_servers.__qualname__ != "Proxy.mcp_servers"
+    if not offers and not tool_names(cls):
+        return handlers
+    if own_servers is None:
+        raise DeclarationError(f"{cls.__name__} has tools, which only a Proxy can offer")
+    from conductor.proxy.tool_servers import on_mcp_message, on_session_end, on_session_setup
+
+    by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
+    steps: dict[tuple[Sender, str], Any] = {
+        **{("client", method): on_session_setup for method in _SETUP_METHODS},
+        **{("client", method): on_session_end for method in _END_METHODS},
+        **{("agent", method): on_mcp_message for method in _MCP_METHODS},
+    }
+    added: list[Handler] = []
+    for (sender, method), step in steps.items():
+        author = by_key.pop((method, sender), None)
+        handle = _ToolStep.around(step, method, author)
+        added.append(Handler(method, handle, (sender,), bytes, bytes, takes_forward=True))
+    kept = []
+    for handler in handlers:
+        senders = tuple(s for s in handler.senders if (handler.method, s) in by_key)
+        if senders:
+            kept.append(handler if senders == handler.senders else _with_senders(handler, senders))
+    return (*kept, *added)
+
+
+_SETUP_METHODS: Final = ("session/new", "session/load", "session/resume", "session/fork")
+_END_METHODS: Final = ("session/close", "session/delete")
+_MCP_METHODS: Final = ("mcp/connect", "mcp/message", "mcp/disconnect")
+
+
+class _ToolStep:
+    @staticmethod
+    def around(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
+        """`step`, and behind it the author's own handler of the message."""
+
+        from conductor.proxy.tool_servers import tool_servers_of
+
+        async def handle(self: Proxy, params: bytes, forward: Any) -> bytes | None:
+            async def call_next(raw: bytes) -> bytes | None:
+                if author is None:
+                    return await forward(raw)  # type: ignore[no-any-return]
+
+                async def author_forward(message: Any = None) -> Any:
+                    result = await forward(raw if message is None else encode(message))
+                    return decode_result(result, author.result)
+
+                message = author.read(raw)
+                if author.takes_forward:
+                    return encode(await author.function(self, message, author_forward))
+                return encode(await author.function(self, message))
+
+            result: bytes | None = await step(tool_servers_of(self), method, params, call_next)
+            return result
+
+        return handle
+
+
+def _with_senders(handler: Handler, senders: tuple[Any, ...]) -> Handler:
+    return attrs.evolve(handler, senders=senders)

@@ -1,0 +1,226 @@
+"""Carries a component's messages over Streamable HTTP: POST to the server, streams of events back.
+
+What is said goes out one POST at a time, in order. Only where a POST takes long, answers do not
+wait for it: the server may be waiting for just that, as a proxy does while it is initialized. Every
+session has a stream of its own, opened before the first message that names the session, or when the
+answer comes that sets it up.
+
+A server of ours says for how long it keeps what is ours: events are numbered and acknowledged
+there, a stream goes on behind the last one that arrived, and a POST that got no answer is sent
+again under its number, by which it is taken once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from http.cookiejar import CookieJar
+from typing import Final
+
+import attrs
+import httpx2
+import trio
+
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.network.address import RemoteAddress
+from conductor.network.resumable_stream import RESUME_HEADER, SEQUENCE_HEADER
+from conductor.network.tcp import warn_about_plaintext_credentials
+from conductor.remote.http_client import HttpClientPool
+from conductor.remote.http_connection import (
+    CONNECTION_HEADER,
+    JSON_TYPE,
+    SESSION_HEADER,
+    ClientHttpConnection,
+)
+from conductor.remote.http_errors import refusal_message, server_text
+from conductor.remote.http_streams import SessionStreams, is_header_value
+from conductor.remote.message_meta import (
+    SESSION_SETUP_METHODS,
+    MessageMeta,
+    SessionTracker,
+    connection_id_of,
+    read_meta,
+)
+from conductor.remote.transport import RemoteTransport
+
+__all__ = ["run_transport"]
+
+_ID_NOT_A_HEADER: Final = (
+    "the id of this session cannot be in a header, where HTTP wants it: use ws://"
+)
+_MAX_QUEUED_BYTES: Final = 1024 * 1024
+"""Bytes that may wait to be posted before no more is taken."""
+_SLOW_POST: Final = 0.5
+"""Seconds after which answers pass a POST that has no answer itself."""
+_DISCONNECT_TIMEOUT: Final = 1.0
+
+
+async def run_transport(
+    transport: RemoteTransport, address: RemoteAddress, cookies: CookieJar, ping_timeout: float
+) -> None:
+    """Be the connection with the endpoint at this address."""
+    warn_about_plaintext_credentials(address)
+    clients = HttpClientPool(address, cookies, ping_timeout)
+    await clients.open()
+    requests, sessions = ClientHttpConnection(transport, address, clients), SessionTracker()
+    try:
+        async with trio.open_nursery() as nursery:
+            streams = SessionStreams(transport, requests, sessions, nursery)
+            posts = _PostQueue(transport, requests, streams, sessions, nursery)
+            nursery.start_soon(posts.sort)
+            nursery.start_soon(streams.watch, ping_timeout)
+            await posts.post_in_order()
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.move_on_after(_DISCONNECT_TIMEOUT, shield=True):
+            await requests.send_delete()
+        with trio.move_on_after(_DISCONNECT_TIMEOUT, shield=True):
+            await clients.short.aclose()
+    transport.end(f"closed its connection at {transport.location}")
+
+
+@attrs.define(eq=False)
+class _PostQueue:
+    """What is said, in line."""
+
+    transport: RemoteTransport
+    requests: ClientHttpConnection
+    streams: SessionStreams
+    sessions: SessionTracker
+    nursery: trio.Nursery
+    _posted: int = attrs.field(default=0, init=False)
+    """Messages that were posted, to a server of ours."""
+    _waiting: deque[MessageMeta] = attrs.field(factory=deque, init=False)
+    _waiting_size: int = attrs.field(default=0, init=False)
+    _at_end: bool = attrs.field(default=False, init=False)
+    _moved: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    async def sort(self) -> None:
+        """Put in line what is to be posted."""
+        while lines := await self.transport.lines.receive():
+            for meta in map(read_meta, lines):
+                self._waiting.append(meta)
+                self._waiting_size += len(meta.line)
+                self._moved.unpark_all()
+                while self._waiting_size > _MAX_QUEUED_BYTES:
+                    await self._moved.park()
+        self._at_end = True
+        self._moved.unpark_all()
+
+    async def post_in_order(self) -> None:
+        while True:
+            while not self._waiting:
+                if self._at_end:
+                    return
+                await self._moved.park()
+            meta = self._waiting.popleft()
+            async with trio.open_nursery() as nursery:
+                if self.requests.connection is None:
+                    nursery.start_soon(self._post_responses_early, 0.0)
+                    await self._initialize(meta)
+                else:
+                    nursery.start_soon(self._post_responses_early, _SLOW_POST)
+                    await self._post(meta)
+                nursery.cancel_scope.cancel()
+            self._taken(meta)
+
+    async def _post_responses_early(self, after: float) -> None:
+        await trio.sleep(after)
+        while True:
+            for meta in [each for each in self._waiting if each.kind == "response"]:
+                self._waiting.remove(meta)
+                self._taken(meta)
+                self.nursery.start_soon(self._post, meta)
+            await self._moved.park()
+
+    def _taken(self, meta: MessageMeta) -> None:
+        self._waiting_size -= len(meta.line)
+        self._moved.unpark_all()
+
+    async def _initialize(self, meta: MessageMeta) -> None:
+        if not meta.initializes:
+            await self._refuse(meta, "the connection is not initialized", b"")
+            return
+        try:
+            async with self.requests.clients.short.stream(
+                "POST",
+                self.requests.address.url,
+                headers={"Content-Type": JSON_TYPE, "Accept": JSON_TYPE, RESUME_HEADER: "1"},
+                content=meta.line,
+                extensions=self.requests.extensions,
+            ) as response:
+                self.transport.reached = True
+                status = response.status_code
+                self.requests.backoff.keep = _parse_seconds(response.headers.get(RESUME_HEADER))
+                if status == 200 and (id := response.headers.get(CONNECTION_HEADER)) is not None:
+                    # A proxy asks its successor, over the stream, before it answers.
+                    self._connected(id)
+                body = await response.aread()
+        except httpx2.HTTPError as exc:
+            self.requests.fail(exc)
+            return
+        if status != 200:
+            self.transport.end(refusal_message(self.requests.address, status, body))
+            return
+        if self.requests.connection is None and (id := connection_id_of(body)) is not None:
+            self._connected(id)
+        if self.requests.connection is None and b'"result"' in body:
+            self.transport.lost("it did not give the connection an id: is it an ACP server?")
+            return
+        await self.streams.deliver([body.strip()])
+
+    def _connected(self, id: str) -> None:
+        self.requests.connection = id
+        self.streams.open(None)
+
+    async def _post(self, meta: MessageMeta) -> None:
+        session = self.sessions.posts(meta)
+        if session is not None and not is_header_value(session):
+            await self._refuse(meta, _ID_NOT_A_HEADER, b"")
+            return
+        if session is not None and meta.kind != "response":
+            self.streams.open(session)
+        number = {}
+        if self.requests.is_conductor:
+            self._posted += 1
+            number = {SEQUENCE_HEADER: str(self._posted)}
+        headers = number if session is None else {**number, SESSION_HEADER: session}
+        try:
+            response = await self.requests.request_with_retry("POST", headers, meta.line)
+            if (
+                response.status_code == 404
+                and session is not None
+                and meta.method in SESSION_SETUP_METHODS
+            ):
+                # There are servers to which no session is known before it is set up.
+                response = await self.requests.request_with_retry("POST", number, meta.line)
+                session = None
+        except httpx2.HTTPError as exc:
+            self.requests.fail(exc)
+            return
+        status, body = response.status_code, response.content
+        forgotten = status == 404 and (session is None or CONNECTION_HEADER.encode() in body)
+        if status == 200 and body:
+            await self.streams.deliver([body])
+        elif response.is_success:
+            return
+        elif status in (401, 403, 407, 429) or status >= 500 or forgotten:
+            self.transport.lost(f"it answered {status}{server_text(body)}")
+        else:
+            await self._refuse(meta, f"{self.transport.location} answered {status}", body)
+
+    async def _refuse(self, meta: MessageMeta, reason: str, body: bytes) -> None:
+        """The server does not take this message; the connection goes on."""
+        if meta.kind != "request":
+            return
+        error = encode_error(INTERNAL_ERROR, "Internal error", reason + server_text(body))
+        await self.streams.deliver(
+            [b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (meta.id, bytes(error))]
+        )
+
+
+def _parse_seconds(text: str | None) -> float:
+    """As a server of ours says how long it keeps what is ours; 0 for any other."""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,230 @@
+"""A WebSocket to a server: opened, watched, and closed with a word.
+
+A peer that is silent is asked by a ping whether it is there, and counts as gone when it does not
+answer in time: a connection that is cut without a word would be waited for for ever. The time does
+not run while we leave the socket unread, or cannot write: then nobody can answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar
+from typing import Final, TypeVar
+
+import attrs
+import trio
+import trio_websocket
+
+from conductor.network.address import RemoteAddress
+from conductor.network.close_handshake import CloseHandshakeStream
+from conductor.network.cookies import cookies_for, store_cookies
+from conductor.network.resumable_stream import FRAME_OVERHEAD
+from conductor.network.tcp import Unreachable, open_stream
+from conductor.network.websocket import WebSocket, WebSocketClosed
+from conductor.remote.http_errors import refusal_message
+
+__all__ = ["ClientWebSocket", "open_websocket", "send_pings"]
+
+_CHUNK: Final = 65536
+_ABNORMAL_CLOSURE: Final = 1006
+_CLOSE_TIMEOUT: Final = 2.0
+"""Seconds that the peer has to answer our goodbye."""
+
+
+async def send_pings(socket: ClientWebSocket, ping_timeout: float) -> None:
+    """Ask whether the peer is there whenever it was silent for half of the time."""
+    half = ping_timeout / 2
+    asked = 0.0
+    while True:
+        await trio.sleep_until(max(socket.last_received, asked) + half)
+        if (asked := trio.current_time()) < socket.last_received + half:
+            continue
+        try:
+            await socket.ping(half)
+        except WebSocketClosed:
+            return  # whoever receives knows
+
+
+@asynccontextmanager
+async def open_websocket(
+    address: RemoteAddress,
+    cookies: CookieJar,
+    ping_timeout: float,
+    max_message_bytes: int,
+    more_headers: tuple[tuple[str, str], ...] = (),
+) -> AsyncIterator[ClientWebSocket]:
+    """A WebSocket that is open, and is cut at the end. Raises `Unreachable`."""
+    headers = [*address.headers.items(), *more_headers]
+    if (cookie := cookies_for(address, cookies)) is not None:
+        headers.append(("Cookie", cookie))
+    stream = _ActivityStream(await open_stream(address, ping_timeout))
+    close_handshake = CloseHandshakeStream(stream)
+    try:
+        async with trio.open_nursery() as nursery:
+            with stream.at_end:
+                connection = await trio_websocket.wrap_client_stream(
+                    nursery,
+                    close_handshake,  # type: ignore[arg-type]  # any stream will do
+                    address.authority,
+                    address.target,
+                    extra_headers=[(name.encode(), value.encode()) for name, value in headers],
+                    message_queue_size=1,
+                    max_message_size=max_message_bytes + FRAME_OVERHEAD,
+                    receive_buffer_size=_CHUNK,
+                )
+            if stream.at_end.cancelled_caught:
+                hint = "" if address.is_secure else "; does it want wss://?"
+                raise Unreachable(f"did not answer at {address.display_url} as a WebSocket{hint}")
+            store_cookies(address, connection.handshake_headers, cookies)
+            close_handshake.connection = connection
+            yield ClientWebSocket(connection, stream, close_handshake)
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if (rejected := _find_in_group(group, trio_websocket.ConnectionRejected)) is not None:
+            status, body = rejected.status_code, bytes(rejected.body or b"")
+            raise Unreachable(refusal_message(address, status, body), status) from None
+        if (unreachable := _find_in_group(group, Unreachable)) is not None:
+            raise unreachable from None
+        raise
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+@attrs.define(eq=False)
+class _ActivityStream(trio.abc.Stream):
+    """A stream that tells when something was last received, and cancels whoever waits for more than
+    will come: trio-websocket waits for the answer to its handshake even when there is none."""
+
+    _stream: trio.abc.Stream
+    last_received: float = attrs.field(factory=trio.current_time, init=False)
+    last_sent: float = attrs.field(factory=trio.current_time, init=False)
+    """When something was last sent."""
+    at_end: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), _CHUNK):
+            await self._stream.send_all(view[start : start + _CHUNK])
+            self.last_sent = trio.current_time()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        data: bytes | bytearray = b""
+        try:
+            data = await self._stream.receive_some(max_bytes)
+        finally:
+            self.last_received = trio.current_time()
+            if not data:
+                self.at_end.cancel()
+        return data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@attrs.define(eq=False)
+class ClientWebSocket(WebSocket):
+    """The client's end of a ClientWebSocket."""
+
+    _connection: trio_websocket.WebSocketConnection
+    _stream: _ActivityStream
+    _parting: CloseHandshakeStream
+    closed: WebSocketClosed | None = attrs.field(default=None, init=False)
+    """How it was closed, once it is."""
+    peer_always_reads: bool = attrs.field(default=False, init=False)
+    """Whether the peer reads whatever it is sent, so that what does not move is lost."""
+    _is_read: bool = attrs.field(default=False, init=False)
+    _sending: int = attrs.field(default=0, init=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of the server's answer, in lower case."""
+        pairs = self._connection.handshake_headers
+        return {name.decode().lower(): value.decode("latin-1") for name, value in pairs}
+
+    @property
+    def last_received(self) -> float:
+        """When the peer last gave a sign of life."""
+        return self._stream.last_received
+
+    async def receive(self) -> str | None:
+        self._is_read = True
+        try:
+            while not isinstance(message := await self._connection.get_message(), str):
+                pass
+        except trio_websocket.ConnectionClosed:
+            await self._parting.send_close_frame()
+            self._has_closed()
+            return None
+        finally:
+            self._is_read = False
+        return message
+
+    async def send(self, text: str) -> None:
+        self._sending += 1
+        try:
+            await self._connection.send_message(text)
+        except trio_websocket.ConnectionClosed:
+            raise self._has_closed() from None
+        finally:
+            self._sending -= 1
+
+    async def ping(self, deadline: float) -> None:
+        asked = trio.current_time()
+        with trio.move_on_after(deadline):
+            try:
+                await self._connection.ping()
+                return
+            except trio_websocket.ConnectionClosed:
+                raise self._has_closed() from None
+        last_sent = self._stream.last_sent > asked
+        if (self._sending and (last_sent or not self.peer_always_reads)) or not self._is_read:
+            return
+        if self.last_received > asked:
+            return  # it may well have answered
+        self.closed = WebSocketClosed(
+            _ABNORMAL_CLOSURE, f"it did not answer a ping within {deadline:g} s"
+        )
+        await self.cut()
+        raise self.closed
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT):
+            await self._connection.aclose(code, reason or None)
+
+    async def cut(self) -> None:
+        """Give it up, without a word."""
+        await trio.aclose_forcefully(self._stream)
+
+    def end_reason(self, location: str) -> str:
+        """For people."""
+        closed = self.closed
+        if closed is None or closed.code in (1000, 1005):
+            return f"closed its connection at {location}"
+        if closed.code == _ABNORMAL_CLOSURE:
+            return f"lost its connection to {location}: {closed.reason or 'it was cut'}"
+        reason = f", {closed.reason}" if closed.reason else ""
+        if self._parting.violation is not None:
+            return f"broke the rules of WebSocket at {location} ({closed.code}{reason})"
+        return f"closed its connection at {location} ({closed.code}{reason})"
+
+    def _has_closed(self) -> WebSocketClosed:
+        if self.closed is None:
+            closed = self._connection.closed
+            code = _ABNORMAL_CLOSURE if closed is None else closed.code
+            self.closed = WebSocketClosed(code, None if closed is None else closed.reason)
+        return self.closed
+
+
+_Exc = TypeVar("_Exc", bound=BaseException)
+
+
+def _find_in_group(group: BaseExceptionGroup[BaseException], kind: type[_Exc]) -> _Exc | None:
+    for exc in group.exceptions:
+        found = _find_in_group(exc, kind) if isinstance(exc, BaseExceptionGroup) else exc
+        if isinstance(found, kind):
+            return found
+    return None

@@ -1,0 +1,170 @@
+"""The messages that are the conductor's own business: envelopes, inits, cancellations.
+
+They come from the component behind a link. An envelope is taken off, and what was in it goes to the
+successor; an init sets the dialect of the conductor above us; a cancellation is re-issued.
+
+Refused here, with -32600: envelopes and proxy inits from whoever may not send them, and envelopes
+inside envelopes, which would let a component speak in another's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from conductor.acp import session_id_of
+from conductor.errors import RequestError
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
+
+if TYPE_CHECKING:
+    from conductor.routing.link import Link
+    from conductor.routing.link_port import LinkPort
+
+__all__ = [
+    "CONTROL_METHODS",
+    "PLUGIN_INFO",
+    "control_notification",
+    "control_notifications",
+    "control_request",
+]
+
+PLUGIN_INFO: Final = "_acp-conductor/plugin"
+"""By this notification an isolated plugin tells the conductor about its class."""
+CONTROL_METHODS: Final = frozenset(
+    {*ENVELOPE_METHODS, *INIT_METHODS, CANCEL, "initialize", PLUGIN_INFO}
+)
+
+
+def control_request(link: Link, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    if method in ENVELOPE_METHODS:
+        port = _successor_port(link, method)
+        inner = unwrap(params)
+        call.method = inner.method
+        if inner.method in INIT_METHODS:
+            if link.initializer is not None:
+                link.initializer.echoed(inner.method)
+            raise _invalid_request("initialize/proxy requests are only sent by the conductor")
+        if inner.method in ENVELOPE_METHODS or inner.method == CANCEL:
+            raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
+        if inner.method == "initialize" and link.initializer is not None:
+            link.initializer.forwarded(call)
+        if inner.method == "session/prompt":
+            call.session = session_id_of(inner.params)
+        if inner.method in link.recorded_results:
+            port.respond(call, link.recorded_results[inner.method], None)
+            return
+        if link.observer is not None:
+            link.observer.on_request_from(call, inner.method, inner.params)
+        port.neighbour.request(call, inner.method, inner.params)
+    elif method in INIT_METHODS:
+        if link.role != "parent":
+            if link.initializer is not None:
+                link.initializer.sent_back(method)
+            raise _invalid_request("initialize/proxy requests are only sent by the conductor")
+        if link.initialized:
+            raise _invalid_request("a connection is initialized only once")
+        link.dialect = INIT_METHODS[method]
+        link.plain.neighbour.request(call, "initialize", params)
+    elif method == "initialize" and link.initialized:
+        raise _invalid_request("a connection is initialized only once")
+    elif method == "initialize" and link.role == "parent":
+        raise _invalid_request("this conductor runs as a proxy: expected `proxy/initialize`")
+    elif method == "initialize" and link.initializer is not None:
+        link.initializer.sent_back(method)
+        raise _invalid_request(
+            "`initialize` is not for the client: proxies send it in `proxy/successor`"
+        )
+    else:
+        link.plain.neighbour.request(call, method, params)
+
+
+def control_notifications(link: Link, envelopes: NotificationBatch) -> None:
+    """Take the envelopes off a run of notifications for the successor."""
+    method = envelopes.method
+    if method not in ENVELOPE_METHODS or link.enveloped is None:
+        for each in envelopes.params:
+            link.on_notification(method, each)
+        return
+    batch: list[Payload] = []
+    batch_method = ""
+    for envelope in envelopes.params:
+        try:
+            inner = unwrap(envelope)
+        except RequestError:
+            inner = None
+        if inner is None or inner.params is None or inner.method in CONTROL_METHODS:
+            _flush_notifications(link, batch_method, batch)
+            batch = []
+            link.on_notification(method, envelope)
+            continue
+        if inner.method != batch_method:
+            _flush_notifications(link, batch_method, batch)
+            batch, batch_method = [], inner.method
+        batch.append(inner.params)
+    _flush_notifications(link, batch_method, batch)
+
+
+def control_notification(link: Link, method: str, params: Payload | None) -> None:
+    if method in ENVELOPE_METHODS:
+        port = _successor_port(link, method)
+        inner = unwrap(params)
+        if inner.method == CANCEL:
+            _cancel(link, inner.params)
+        elif inner.method in INIT_METHODS or inner.method in ENVELOPE_METHODS:
+            raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
+        else:
+            port.neighbour.notify(inner.method, inner.params)
+    elif method == CANCEL:
+        _cancel(link, params)
+    elif method == PLUGIN_INFO and link.on_plugin_info is not None:
+        link.on_plugin_info(params)
+    elif method in INIT_METHODS:
+        raise _invalid_request("an initialization is a request")
+    else:
+        link.plain.neighbour.notify(method, params)
+
+
+def _flush_notifications(link: Link, method: str, batch: list[Payload]) -> None:
+    if batch:
+        assert link.enveloped is not None
+        link.enveloped.neighbour.notify_batch(NotificationBatch(method, batch))
+
+
+def _successor_port(link: Link, method: str) -> LinkPort:
+    if link.enveloped is None:
+        who = "a client" if link.role == "client" else "an agent"
+        raise _invalid_request(f"{method} is for proxies: {who} has no successor")
+    return link.enveloped
+
+
+def _cancel(link: Link, params: Payload | None) -> None:
+    """A cancellation names an id of this connection; it is re-issued on the next hop, never
+    tunnelled. Ids that are unknown or done are no mistake: answers and cancellations cross."""
+    if link.connection is None or params is None:
+        return
+    try:
+        id = _decode_cancel(params).requestId
+    except DECODE_ERRORS:
+        link.report("notification dropped", f"{CANCEL}: it names no request id")
+        return
+    call = link.connection.received.get(id)
+    if call is not None:
+        if link.client_turns is not None:
+            link.client_turns.on_cancel_request(call)
+        call.cancel()
+
+
+class _Cancel(msgspec.Struct):
+    requestId: int | str | None
+
+
+_decode_cancel: Final = msgspec.json.Decoder(_Cancel).decode
+
+
+def _invalid_request(problem: str) -> RequestError:
+    return RequestError(INVALID_REQUEST, "Invalid request", problem)

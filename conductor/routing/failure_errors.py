@@ -1,0 +1,62 @@
+"""Answers to the requests that a failed component owed, or can no longer take. Pure.
+
+The answer to a prompt says in plain words whether the prompt is lost, and what to do: most clients
+show the message of an error and nothing else of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from conductor.errors import ComponentError
+from conductor.jsonrpc.messages import exception_to_error, internal_error
+from conductor.redaction import redact, redact_value
+
+__all__ = ["FailureErrors", "prompt_advice"]
+
+_PROMPT_CUT_OFF = "The prompt was cut off and is not repeated; part of it may have been done."
+_PROMPT_UNDELIVERED = "The prompt did not reach the agent."
+
+
+class FailureErrors(msgspec.Struct, frozen=True):
+    """Errors as they go over the wire."""
+
+    error: bytes
+    prompt_cut_off: bytes
+    prompt_undelivered: bytes
+
+    @classmethod
+    def of(cls, error: ComponentError) -> FailureErrors:
+        """For a component's failure; `error.next` is what happens next."""
+        return cls(
+            exception_to_error(error),
+            _with_advice(error, prompt_advice(error, delivered=True)),
+            _with_advice(error, prompt_advice(error, delivered=False)),
+        )
+
+    @classmethod
+    def plain(cls, error: bytes) -> FailureErrors:
+        """The same error for every request."""
+        return cls(error, error, error)
+
+    def answer(self, method: str, *, delivered: bool) -> bytes:
+        """The error for a request; `delivered`: whether the component may have seen it."""
+        if method != "session/prompt":
+            return self.error
+        return self.prompt_cut_off if delivered else self.prompt_undelivered
+
+
+def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
+    """Whether a prompt is lost by a failure, and what to do."""
+    todo = "look at what was done, then send it again" if delivered else "send it again"
+    if error.loses_sessions:
+        todo += ", in a new session: the agent cannot take this one up again"
+    if error.is_last:
+        todo = f"start the agent again; {todo}"
+    follows = f" What happens now: {error.next}." if error.next else ""
+    return f"{_PROMPT_CUT_OFF if delivered else _PROMPT_UNDELIVERED}{follows} What to do: {todo}."
+
+
+def _with_advice(error: ComponentError, advice: str) -> bytes:
+    message, data = error.public_details()
+    return internal_error(redact(f"{message}. {advice}"), redact_value(data))

@@ -1,0 +1,81 @@
+"""Removes what only proxies may write in `_meta` from the messages of an agent. Pure.
+
+Proxies tell each other in `_meta` members that begin with `acp-conductor/`, such as `is_handled` (a
+command that a proxy answered) and `mcpServerNames`. An agent that writes them itself would not be
+counted by `budget`, and would fire no hooks. So they are removed from what an agent sends: from
+the results that open sessions, initialize, or end a turn, from updates, and from the commands in
+either.
+
+In a chain without proxies this is not done. Other messages cost two searches, 0.15 µs for each
+update of 200 bytes in a run (by `re`, which takes a third of the time of `in` here).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from conductor.jsonrpc.codec import DECODE_ERRORS, object_members
+from conductor.jsonrpc.messages import Payload
+from conductor.routing.restart_marker import join_members
+from conductor.routing.session_log import SESSION_SETUP_METHODS
+
+__all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]
+
+METHODS_WITH_PROXY_META: Final = SESSION_SETUP_METHODS | {"initialize", "session/prompt"}
+"""Requests whose results may have marks."""
+_PREFIX: Final = "acp-conductor/"
+_WORD: Final = re.compile(rb"-conductor")
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:2[dDfF]|[67][0-9a-fA-F])")
+"""A character of the prefix, as JSON may write it, too."""
+_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def may_have_proxy_meta(data: Payload) -> bool:
+    """Whether any mark can be in these bytes of JSON."""
+    return _WORD.search(data) is not None or _ESCAPED_LETTER.search(data) is not None
+
+
+def without_proxy_meta(payload: Payload) -> Payload:
+    """Params of `session/update`, or a result, without marks; the rest keeps its bytes."""
+    return _cleaned_object(bytes(payload)) if may_have_proxy_meta(payload) else payload
+
+
+def _cleaned_object(data: bytes) -> bytes:
+    """An object without the marks in it, in its update and in its commands."""
+    found = _members(data)
+    if found is None:
+        return data
+    changed = dict(found)
+    if "_meta" in found:
+        changed["_meta"] = _without_proxy_members(found["_meta"])
+    if "update" in found:
+        changed["update"] = _cleaned_object(found["update"])
+    if "availableCommands" in found:
+        changed["availableCommands"] = _cleaned_each(found["availableCommands"])
+    return data if changed == found else join_members(changed)
+
+
+def _cleaned_each(data: bytes) -> bytes:
+    try:
+        items = [bytes(each) for each in _decode_list(data)]
+    except DECODE_ERRORS:
+        return data
+    cleaned = [_cleaned_object(each) for each in items]
+    return data if cleaned == items else b"[" + b",".join(cleaned) + b"]"
+
+
+def _without_proxy_members(meta: bytes) -> bytes:
+    found = _members(meta)
+    if found is None or not any(name.startswith(_PREFIX) for name in found):
+        return meta
+    return join_members({k: v for k, v in found.items() if not k.startswith(_PREFIX)})
+
+
+def _members(data: bytes) -> dict[str, Any] | None:
+    try:
+        return object_members(data)
+    except (ValueError, RecursionError):
+        return None

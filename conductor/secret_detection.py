@@ -1,0 +1,194 @@
+"""Which values are secrets: by their name, or by how they look. Pure.
+
+A name is made of words (`GITHUB_TOKEN`, `apiKey`, `x-api-key`): it names a secret where one of them
+does, unless the last one says that the value is about a secret only (`TOKEN_FILE`, `KEY_ID`). A
+value looks like a secret where it has the form of a known kind of key, holds a password (a URL, a
+connection string), or is random: letters and digits mixed within words, twelve characters or more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["looks_like_a_secret", "names_a_secret", "secret_parts"]
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SECRET_WORDS: Final = frozenset(
+    [
+        "password",
+        "passwords",
+        "passwd",
+        "pwd",
+        "passphrase",
+        "passcode",
+        "pass",
+        "secret",
+        "secrets",
+        "token",
+        "tokens",
+        "credential",
+        "credentials",
+        "creds",
+        "auth",
+        "authorization",
+        "authentication",
+        "key",
+        "keys",
+        "apikey",
+        "pat",
+        "jwt",
+        "bearer",
+        "cookie",
+        "cookies",
+        "dsn",
+        "pin",
+        "otp",
+        "salt",
+        "signature",
+        "webhook",
+    ]
+)
+_SUFFIX: Final = re.compile(
+    r"(?:pass(?:word|wd|phrase|code)?|secret|token|credentials?|auth|key)s?[_-]?[0-9]*$",
+    re.IGNORECASE,
+)
+"""Of a name in which the words are not told apart: `PGPASSWORD`, `githubtoken`."""
+_METADATA_WORDS: Final = frozenset(
+    [
+        "file",
+        "path",
+        "dir",
+        "directory",
+        "url",
+        "uri",
+        "host",
+        "port",
+        "name",
+        "mode",
+        "type",
+        "kind",
+        "limit",
+        "timeout",
+        "ttl",
+        "size",
+        "length",
+        "count",
+        "max",
+        "min",
+        "enabled",
+        "provider",
+        "algorithm",
+        "alg",
+        "method",
+        "header",
+        "issuer",
+        "audience",
+        "region",
+        "user",
+        "username",
+        "sock",
+        "socket",
+        "pid",
+        "id",
+        "version",
+        "format",
+        "store",
+        "backend",
+    ]
+)
+_TOKEN_COUNT_WORDS: Final = frozenset(
+    [
+        "max",
+        "min",
+        "num",
+        "limit",
+        "count",
+        "budget",
+        "context",
+        "input",
+        "output",
+        "total",
+        "per",
+        "used",
+        "completion",
+        "prompt",
+    ]
+)
+"""Beside these, `tokens` are those of a language model."""
+_WORKING_DIRECTORY: Final = frozenset({"PWD", "OLDPWD"})
+
+_KNOWN_KEY_FORMAT: Final = re.compile(
+    r"-----BEGIN "
+    r"|^(?:sk|pk|rk|gh[a-z]|xox[a-z]|glpat|hf|npm|pypi|whsec|shpat|lin_api|dop_v1)[-_]\S{8,}"
+    r"|^github_pat_|^A[KS]IA[0-9A-Z]{12,}|^AIza[\w-]{20,}|^ya29\.|^eyJ[\w-]{8,}"
+    r"|^[0-9a-fA-F-]{32,}$",
+    re.IGNORECASE,
+)
+_AUTHORIZATION_SCHEME: Final = re.compile(r"(?:bearer|basic|token)\s+(\S+)\s*", re.IGNORECASE)
+"""Of the header `Authorization`."""
+_USER_INFO: Final = re.compile(r"://([^/?#\s@]+)@")
+_PARAMETER: Final = re.compile(r"(?:^|[?&;,\s])([\w-]+)\s*=\s*([^&;,\s]+)")
+_SEPARATORS: Final = re.compile(r"[-_./:@,+=~]+")
+_MIXED: Final = re.compile(r"[A-Za-z][0-9]+[A-Za-z]")
+_PATH_OR_URL: Final = re.compile(r"[./~]|[a-zA-Z][\w+.-]*://|[A-Za-z]:\\")
+_MIN_RANDOM_LENGTH: Final = 12
+_LONG_WORD: Final = 16
+_BASE64: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{32,}={0,2}")
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a variable, an option or a header is called as secrets are: `API_KEY`, `token`."""
+    if name in _WORKING_DIRECTORY:
+        return False
+    words = [word.lower() for word in _WORDS.findall(name)]
+    while words and words[-1].isdigit():
+        words.pop()
+    if words and words[-1] in _METADATA_WORDS:
+        return False
+    found = _SECRET_WORDS.intersection(words)
+    if found == {"tokens"} and not _TOKEN_COUNT_WORDS.isdisjoint(words):
+        return False
+    return bool(found) or (bool(_SUFFIX.search(name)) and "tokens" not in words)
+
+
+def looks_like_a_secret(value: str) -> bool:
+    """Whether a value is a secret whatever it is called."""
+    value = value.strip()
+    return bool(_KNOWN_KEY_FORMAT.search(value)) or bool(_passwords(value)) or _is_random(value)
+
+
+def secret_parts(name: str, value: str) -> list[str]:
+    """What of a value that is called so has to be masked: nothing, or itself and what is in it."""
+    if not (names_a_secret(name) or looks_like_a_secret(value)):
+        return []
+    return [value, *_passwords(value)]
+
+
+def _passwords(value: str) -> list[str]:
+    """The passwords in a header, a URL or a connection string."""
+    scheme = _AUTHORIZATION_SCHEME.fullmatch(value)
+    found = [scheme[1]] if scheme else []
+    for userinfo in _USER_INFO.findall(value):
+        found.append(userinfo.partition(":")[2] or userinfo)
+    for name, each in _PARAMETER.findall(value):
+        if names_a_secret(name):
+            found.append(each)
+    return found
+
+
+def _is_random(value: str) -> bool:
+    if len(value) < _MIN_RANDOM_LENGTH or _PATH_OR_URL.match(value) or not value.isascii():
+        return False
+    if any(char.isspace() for char in value):
+        return False
+    if _BASE64.fullmatch(value):
+        return True
+    words = [word for word in _SEPARATORS.split(value) if word]
+    if any(len(word) >= _LONG_WORD and _has_both(word) for word in words):
+        return True
+    return 2 * sum(bool(_MIXED.search(word)) for word in words) > len(words)
+
+
+def _has_both(word: str) -> bool:
+    return any(map(str.isdigit, word)) and any(map(str.isalpha, word))

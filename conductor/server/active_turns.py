@@ -1,0 +1,60 @@
+"""LineChannel of a client, by which a server that is about to end sees whose turns are still
+running.
+
+In version 1 a turn is as long as its prompt is open. In version 2 a prompt is answered at once, and
+the agent says when a turn begins and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+from msgspec import UNSET
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.codec import decode_message, object_members
+from conductor.network.line_channel import LineChannel
+from conductor.server.shares import at_once
+
+__all__ = ["TurnTrackingChannel"]
+
+_STATE_UPDATE: Final = b"state_update"
+_MAX_SESSIONS: Final = 1000
+"""Sessions with a turn that are remembered."""
+
+
+@attrs.define(eq=False)
+class TurnTrackingChannel(LineChannel):
+    """`running` are the sessions that have a turn, as far as the agent was heard (version 2)."""
+
+    running: set[str] = attrs.field(factory=set)
+    turn: Callable[[], Awaitable[None]] = at_once
+    """Waits until the client may use the loop for more lines (`shares`)."""
+
+    async def receive(self) -> list[bytes]:
+        await self.turn()
+        lines = await LineChannel.receive(self)
+        for line in lines:
+            if _STATE_UPDATE in line:
+                self._note(line)
+        return lines
+
+    def _note(self, line: bytes) -> None:
+        message = decode_message(line)
+        if message is None or message.params is UNSET:
+            return
+        session = session_id_of(message.params)
+        try:
+            update = object_members(object_members(message.params)["update"])
+        except (KeyError, ValueError):
+            return
+        if session is None or update.get("sessionUpdate") != b'"state_update"':
+            return
+        if update.get("state") == b'"idle"':
+            self.running.discard(session)
+        elif (
+            len(self.running) < _MAX_SESSIONS
+        ):  # it may wait for the person, who may answer in time
+            self.running.add(session)

@@ -1,0 +1,312 @@
+"""Remote clients: each has an id, an owner and a chain of its own, whatever network it comes by.
+
+The network is a pump on the far side of a memory pair: `lines` is the network's end, the chain has
+the other and never knows. A client is *attached* while something carries its lines; when the last
+carrier is gone without a goodbye it is *cut off*, and its chain goes on for a while so that it may
+return. What an ended carrier took and could not deliver waits in `unsent`, for the next one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
+from typing import Final, Literal
+
+import attrs
+import trio
+
+from conductor.chain.chain import Chain, Ending
+from conductor.client.peer import background_tasks
+from conductor.errors import withhold_details
+from conductor.log import get_logger
+from conductor.network.resumable_stream import ResumableStream
+from conductor.server.access import Refusal
+from conductor.server.active_turns import TurnTrackingChannel
+from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.exception_location import exception_location
+from conductor.server.limits import ServerLimits, ServerTimeouts
+from conductor.server.session_access import SessionAccess, restrict_sessions
+from conductor.server.shares import PAYER, Payer, Shares
+from conductor.transport.base import Transport
+from conductor.transport.memory import memory_pair
+
+__all__ = ["ClientOwner", "ClientRegistry", "RemoteClient"]
+
+_REAP_INTERVAL: Final = 1.0
+"""Seconds between looks at who has been away, or silent, for too long."""
+
+_CLOSE_TIMEOUT: Final = 2.0
+"""Seconds for what carries clients to bring them the end."""
+
+log = get_logger(component="server")
+
+
+@attrs.frozen
+class ClientOwner:
+    """Who opened a connection: only they can name its id."""
+
+    principal: str
+    """Empty: nobody was asked."""
+    address: str
+
+    @property
+    def quota_key(self) -> str:
+        return self.principal or self.address
+
+
+@attrs.define(eq=False)
+class RemoteClient:
+    """One remote client and its chain."""
+
+    number: int
+    """For logs: the id is a secret."""
+    id: str = attrs.field(repr=False)
+    owner: ClientOwner
+    profile: Literal["websocket", "http", "unix"]
+    lines: TurnTrackingChannel
+    chain: Chain
+    attachments: int = attrs.field(default=0, init=False)
+    detached_since: float | None = attrs.field(factory=trio.current_time, init=False)
+    """Since when nothing has carried its lines; None while it is attached."""
+    detached: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set while nothing carries its lines."""
+    last_activity: float = attrs.field(factory=trio.current_time, init=False)
+    unsent: deque[bytes] = attrs.field(factory=deque, init=False)
+    """Lines of the agent that were taken and not delivered."""
+    resumable_stream: ResumableStream | None = attrs.field(default=None, init=False)
+    """For a client of ours, which has everything numbered."""
+    relay_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Ends whatever carries its lines over a WebSocket."""
+    runs_detached: bool = attrs.field(default=False, init=False)
+    """Its chain goes on without it."""
+    ending: Ending | None = attrs.field(default=None, init=False)
+    ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @property
+    def attached(self) -> bool:
+        return self.attachments > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs, or any request of the client is open."""
+        connection = self.chain.client.connection
+        is_asked = connection is not None and bool(connection.unanswered())
+        return is_asked or (self.attached and bool(self.lines.running))
+
+    def has_session(self, session: str) -> bool:
+        """Whether this session was set up over this connection, and not closed since."""
+        return session in self.chain.client.session_log.sessions
+
+    @contextmanager
+    def attachment(self) -> Iterator[None]:
+        """Attached for as long as the block lasts."""
+        self.attachments += 1
+        self.detached_since = None
+        if self.detached.is_set():
+            self.detached = trio.Event()
+        try:
+            yield
+        finally:
+            self.attachments -= 1
+            if not self.attachments:
+                self.detached_since = trio.current_time()
+                self.detached.set()
+
+    def detach(self) -> None:
+        """Nothing carries its lines any more, and it said no goodbye: have its chain go on without
+        it, if that can be."""
+        if self.resumable_stream is not None:
+            return  # what is numbered waits for it
+        unread = b"".join([line + b"\n" for line in self.unsent]) + self.lines.take_rest()
+        self.unsent.clear()
+        self.runs_detached = self.chain.detach_client(unread)
+        self.lines.close()
+
+    def reattach(self) -> None:
+        """It is there again: its chain goes on with it."""
+        theirs, ours = memory_pair()
+        lines = self.lines
+        self.lines = TurnTrackingChannel(ours, running=lines.running, turn=lines.turn)
+        self.runs_detached = False
+        self.chain.reattach_client(theirs)
+
+    def record_activity(self) -> None:
+        """Something was said, by either side."""
+        self.last_activity = trio.current_time()
+
+    def end(self) -> None:
+        """End the chain in order; what it still has to say is for a carrier, if there is one."""
+        self.chain.stop()
+        if not self.attached:
+            self.lines.close()
+
+
+@attrs.define(eq=False)
+class ClientRegistry:
+    """All of them, by id."""
+
+    make_chain: Callable[[Transport], Chain]
+    limits: ServerLimits = attrs.field(factory=ServerLimits)
+    timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
+    shares: Shares = attrs.field(factory=Shares)
+    directory: SessionDirectory | None = None
+    """Where the other nodes look up what is here."""
+    draining: bool = attrs.field(default=False, init=False)
+    by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
+    _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    _owners: SessionAccess = attrs.field(
+        default=attrs.Factory(
+            lambda self: SessionAccess(self.limits.sessions_each), takes_self=True
+        ),
+        init=False,
+    )
+    _last_number: int = attrs.field(default=0, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.directory is not None:
+            self.directory.claims.records = self._owners.records
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[ClientRegistry]:
+        """Serve clients for as long as the block lasts; then their chains end in order."""
+        async with background_tasks() as looking, trio.open_nursery() as nursery:
+            self._nursery = nursery
+            looking.start_soon(self._reap_idle)
+            try:
+                yield self
+            finally:
+                for client in list(self.by_id.values()):
+                    client.end()
+
+    @property
+    def ready(self) -> bool:
+        return not self.draining and (len(self.by_id) < self.limits.clients or self._any_detached())
+
+    def admit(
+        self, owner: ClientOwner, profile: Literal["websocket", "http", "unix"]
+    ) -> RemoteClient | Refusal:
+        """A new client with a chain of its own, or why there is none."""
+        if self.draining:
+            return Refusal(503, "the server is about to end", (("retry-after", "5"),))
+        if self._counts[owner.quota_key] >= self.limits.clients_each:
+            return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
+        if len(self.by_id) >= self.limits.clients and not self._evict_longest_detached():
+            return Refusal(503, "too many clients", (("retry-after", "5"),))
+        account = self.shares.account(owner.quota_key)
+        theirs, ours = memory_pair()
+        self._last_number += 1
+        client = RemoteClient(
+            number=self._last_number,
+            id=secrets.token_urlsafe(24),
+            owner=owner,
+            profile=profile,
+            lines=TurnTrackingChannel(ours, turn=partial(self.shares.turn, account)),
+            chain=self.make_chain(theirs),
+        )
+        if self.directory is not None:
+            from conductor.server.cluster.registration import with_registrar
+
+            self.directory.connection_opened(client.id)
+            make, principal = client.chain.make, owner.principal
+            client.chain.make = with_registrar(make, self.directory, principal)
+        if owner.principal:
+            restrict_sessions(client.chain, self._owners, owner.principal, self.directory)
+        self.by_id[client.id] = client
+        self._counts[owner.quota_key] += 1
+        self._nursery.start_soon(self._run, client)
+        log.info("client connected", client=client.number, profile=profile, owner=owner.quota_key)
+        return client
+
+    def find(self, id: str | None, principal: str) -> RemoteClient | None:
+        """The client with this id, if it is this principal's."""
+        client = self.by_id.get(id) if id is not None else None
+        return client if client is not None and client.owner.principal == principal else None
+
+    async def drain(self) -> None:
+        """Take no new clients, let turns end, then end every chain. Returns when all have ended."""
+        self.draining = True
+        with trio.move_on_after(self.timeouts.drain):
+            while self.by_id:
+                for client in list(self.by_id.values()):
+                    if not client.busy:
+                        client.end()
+                await trio.sleep(0.1)
+        left = list(self.by_id.values())
+        for client in left:
+            client.end()
+        for client in left:
+            await client.ended.wait()
+        with trio.move_on_after(_CLOSE_TIMEOUT):
+            for client in left:
+                await client.detached.wait()
+
+    def kill(self) -> None:
+        """End every chain at once."""
+        self.draining = True
+        for client in list(self.by_id.values()):
+            client.chain.kill()
+            client.lines.close()
+
+    async def _run(self, client: RemoteClient) -> None:
+        PAYER.set(Payer(self.shares.account(client.owner.quota_key)))
+        try:
+            async with background_tasks() as nursery:
+                if client.resumable_stream is not None:
+                    nursery.start_soon(client.resumable_stream.run)
+                with nullcontext() if client.profile == "unix" else withhold_details():
+                    client.ending = await client.chain.run()
+                client.chain.transport.close_writing()
+                if client.resumable_stream is not None:
+                    with trio.move_on_after(_CLOSE_TIMEOUT):
+                        await client.resumable_stream.wait_drained()
+        except Exception as exc:  # one client's chain is no other's business
+            log.error("a chain crashed", client=client.number, **exception_location(exc))
+        finally:
+            del self.by_id[client.id]
+            if self.directory is not None:
+                self.directory.connection_closed(client.id)
+            self._counts[client.owner.quota_key] -= 1
+            if not self._counts[client.owner.quota_key]:
+                del self._counts[client.owner.quota_key]
+            client.ended.set()
+        reason = client.ending.reason if client.ending is not None else "crashed"
+        log.info("client gone", client=client.number, reason=reason)
+
+    async def _reap_idle(self) -> None:
+        """End the chains of those who are cut off, or silent, for too long."""
+        while True:
+            await trio.sleep(min(_REAP_INTERVAL, self.timeouts.keep / 4))
+            now = trio.current_time()
+            for client in list(self.by_id.values()):
+                away = (
+                    client.detached_since is not None
+                    and now - client.detached_since > self._keep(client)
+                )
+                silent = now - client.last_activity > self.timeouts.idle and not client.busy
+                if away or silent:
+                    client.end()
+
+    def _keep(self, client: RemoteClient) -> float:
+        """Who has not even initialized has nothing to return to."""
+        if client.chain.initialized.is_set():
+            return self.timeouts.keep
+        return min(self.timeouts.keep, self.timeouts.headers)
+
+    def _any_detached(self) -> bool:
+        return any(not client.attached for client in self.by_id.values())
+
+    def _evict_longest_detached(self) -> bool:
+        """Make room: whoever is away longest has to go."""
+        cut = [
+            (c.detached_since, c.number, c)
+            for c in self.by_id.values()
+            if c.detached_since is not None
+        ]
+        if not cut:
+            return False
+        min(cut)[2].end()
+        return True

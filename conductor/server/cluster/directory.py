@@ -1,0 +1,277 @@
+"""Who has what: the session directory that several `serve` processes share in Redis.
+
+A load balancer brings a client back by its cookie. One that lost the cookie, or whose cookie is not
+honoured any more, lands on a process (a *node*) that knows neither its connection nor its session;
+the directory tells that node who does. In Redis there are
+
+- `acp-conductor:node:<node>`: the URL of a node, as long as its heartbeat renews it;
+- `acp-conductor:connection:<hash>`: the node that has the connection;
+- `acp-conductor:session:<hash>`: the node that has this principal's session;
+- what is needed to tell whose a session is, wherever it was open (`claims`).
+
+Ids are there as hashes only, principals only within the hash of a session, credentials not at all.
+
+A node remembers here what is its own, and writes all of it with every heartbeat: a Redis that was
+away, or came back empty, is right again one heartbeat later. Whoever serves a client never waits
+for Redis but to look up what this node does not have, and then briefly; without Redis everything
+goes on as if there were no directory.
+
+coredis, because it runs on trio (by anyio), so a look-up that takes too long is cancelled. redis-py
+has no trio client; in threads, a Redis that hangs would use up the threads, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+import msgspec
+import trio
+
+from conductor.log import get_logger
+from conductor.redaction import register_secrets
+from conductor.server.claims import SharedClaims
+
+if TYPE_CHECKING:
+    from coredis import Redis
+
+__all__ = ["Away", "SessionDirectory"]
+
+T = TypeVar("T")
+
+_PREFIX: Final = "acp-conductor"
+_BATCH: Final = 500
+"""Keys written at once: heartbeats of thousands of sessions leave room for look-ups in between."""
+_DELETE_IF_OWN: Final = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end"
+)
+"""Deletes what is ours only: another node may have the session by now."""
+
+log = get_logger(component="directory")
+
+
+class Away(Exception):
+    """Redis gives no answer."""
+
+
+@attrs.define(eq=False)
+class SessionDirectory:
+    """This node's view of the directory, and its entries there while `run` runs."""
+
+    url: str = attrs.field(repr=False)
+    """`redis://`, `rediss://` or `unix://`; may hold a password."""
+    advertise: str
+    """The URL under which the other nodes, and clients that are sent here, reach this one."""
+    lease: float = 15.0
+    """Seconds after its last heartbeat that a node is taken for dead."""
+    patience: float = 0.5
+    """Seconds that a look-up may take."""
+    claims: SharedClaims = attrs.field(
+        default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
+        init=False,
+    )
+    away: bool = attrs.field(default=False, init=False)
+    """Redis did not answer the last time."""
+    _node: str = attrs.field(factory=lambda: secrets.token_hex(8), init=False)
+    _own_keys: Counter[str] = attrs.field(factory=Counter, init=False)
+    """Keys, with how many have each: two connections of one principal may load the same session."""
+    _news: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _next: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
+    _writing: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
+    _redis: Redis[str] | None = attrs.field(default=None, init=False)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep our entries until cancelled, then take them away. Started when Redis was tried."""
+        password = urlsplit(self.url).password
+        register_secrets([password] if password else [])
+        try:
+            async with _redis_client(self.url, self.patience) as self._redis:
+                await self._send_heartbeat()
+                task_status.started()
+                while True:
+                    with trio.move_on_after(self.lease / 3) as heartbeat:
+                        await self._news.wait()
+                    if heartbeat.cancelled_caught:
+                        await self._send_heartbeat()
+                    else:
+                        await self._write_changes()
+        finally:
+            self._redis = None
+            self._writing.written.set()
+            self._next.written.set()
+            with trio.CancelScope(shield=True):
+                await self._delete_own_keys()
+
+    def connection_opened(self, connection_id: str) -> None:
+        self._add_key(_connection_key(connection_id))
+
+    def connection_closed(self, connection_id: str) -> None:
+        self._remove_key(_connection_key(connection_id))
+
+    def session_opened(self, principal: str | None, session_id: str) -> None:
+        self._add_key(_session_key(principal, session_id))
+
+    def session_closed(self, principal: str | None, session_id: str) -> None:
+        self._remove_key(_session_key(principal, session_id))
+
+    async def wait_published(self) -> None:
+        """Until the other nodes can find what was opened here before this, or Redis is away.
+
+        Whoever tells a client an id waits for this first: its next request may land anywhere.
+        """
+        if self._redis is not None and not self.away:
+            await (self._next if self._next.keys else self._writing).written.wait()
+
+    async def owner_of_connection(self, connection_id: str) -> str | None:
+        """The URL of the living node that has it; None: nobody, this one, or Redis is away."""
+        return await self._owner(_connection_key(connection_id))
+
+    async def owner_of_session(self, principal: str | None, session_id: str) -> str | None:
+        """The same for a session; that of another principal is nobody's."""
+        return await self._owner(_session_key(principal, session_id))
+
+    async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:
+        """Raises `Away` where there is no answer."""
+        if self._redis is not None and not self.away:
+            with self._redis_errors_logged():
+                return await question(self._redis)
+        raise Away
+
+    async def _owner(self, key: str) -> str | None:
+        if self._redis is None or self.away or key in self._own_keys:
+            return None
+        with self._redis_errors_logged():
+            node = await self._redis.get(key)
+            if node is not None and node != self._node:
+                return await self._redis.get(_node_key(node))
+        return None
+
+    def _add_key(self, key: str) -> None:
+        self._own_keys[key] += 1
+        self._note(key)
+
+    def _remove_key(self, key: str) -> None:
+        self._own_keys[key] -= 1
+        if self._own_keys[key] <= 0:
+            del self._own_keys[key]
+            self._note(key)
+
+    def _note(self, key: str) -> None:
+        self._next.keys.add(key)
+        if not self.away:
+            self._news.set()
+
+    async def _send_heartbeat(self) -> None:
+        assert self._redis is not None
+        with self._redis_errors_logged():
+            await self._redis.set(_node_key(self._node), self.advertise, px=int(self.lease * 1000))
+            if self.away:
+                self.away = False
+                log.info("Redis is back")
+        await self._write_claims()
+        await self._write_changes(self._own_keys)
+
+    async def _write_claims(self) -> None:
+        """Those that Redis lost, or that expire."""
+        try:
+            await self.ask(self.claims.meet)
+            for batch in self.claims.stale_batches():
+                await self.ask(partial(self.claims.write, records=batch))
+        except Away:
+            self.claims.is_stale = True
+
+    async def _write_changes(self, more: Iterable[str] = ()) -> None:
+        self._writing, self._next, self._news = self._next, _PendingChanges(), trio.Event()
+        await self._write({*self._writing.keys, *more})
+        self._writing.written.set()
+
+    async def _write(self, keys: Iterable[str]) -> None:
+        """Say what is ours and what is not any more. What fails to go expires, or is said again."""
+        left = list(keys)
+        while left and not self.away and self._redis is not None:
+            batch, left = left[:_BATCH], left[_BATCH:]
+            with self._redis_errors_logged():
+                await self._write_batch(self._redis, batch)
+
+    async def _write_batch(self, redis: Redis[str], keys: list[str]) -> None:
+        async with redis.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                if key in self._own_keys:
+                    pipeline.set(key, self._node, px=int(self.lease * 3000))
+                else:
+                    pipeline.eval(_DELETE_IF_OWN, [key], [self._node])
+
+    async def _delete_own_keys(self) -> None:
+        """At the end; on a connection of its own, the others were cancelled with us."""
+        if self.away:
+            return
+        left = [*self._own_keys, *self._writing.keys, *self._next.keys]
+        self._own_keys.clear()
+        async with _redis_client(self.url, self.patience) as redis:
+            with self._redis_errors_logged():
+                await redis.delete([_node_key(self._node)])  # first: it makes the others void
+                while left:
+                    await self._write_batch(redis, left[:_BATCH])
+                    left = left[_BATCH:]
+
+    @contextmanager
+    def _redis_errors_logged(self) -> Iterator[None]:
+        """Redis gets a moment; its failures are told once, and stop nobody."""
+        import anyio
+        from coredis.exceptions import RedisError
+
+        failures = (RedisError, OSError, trio.TooSlowError)
+        cut = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+        try:
+            with trio.fail_after(self.patience):
+                yield
+        except (*failures, *cut) as exc:
+            if not self.away:
+                self.away = True
+                error = str(exc) or type(exc).__name__
+                log.warning("Redis is away: what is on other servers is not found", error=error)
+
+
+@attrs.define(eq=False)
+class _PendingChanges:
+    """Keys that came or went, and whether Redis was told."""
+
+    keys: set[str] = attrs.field(factory=set)
+    written: trio.Event = attrs.field(factory=trio.Event)
+
+
+def _redis_client(url: str, patience: float) -> Redis[str]:
+    import coredis
+    from coredis.retry import NoRetryPolicy
+
+    return coredis.Redis.from_url(
+        url,
+        decode_responses=True,
+        connect_timeout=patience,
+        stream_timeout=patience,
+        retry_policy=NoRetryPolicy(),
+    )
+
+
+def _node_key(node: str) -> str:
+    return f"{_PREFIX}:node:{node}"
+
+
+def _connection_key(connection_id: str) -> str:
+    return f"{_PREFIX}:connection:{_hash(connection_id)}"
+
+
+def _session_key(principal: str | None, session_id: str) -> str:
+    return f"{_PREFIX}:session:{_hash(principal, session_id)}"
+
+
+def _hash(*parts: str | None) -> str:
+    # As JSON, so that no two lists of parts are written alike.
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

@@ -1,0 +1,1 @@
+"""Streamable HTTP, server end: one endpoint, POST in, event streams out."""

@@ -1,0 +1,254 @@
+"""What is answered to each HTTP request (RFD "Unified Endpoint Routing").
+
+POST    /acp    a message; `initialize` makes a connection
+GET     /acp    an event stream; of a session, or of the connection
+DELETE  /acp    the end of a connection
+GET     /health whether the process lives; /ready: whether it takes new clients; /accepting: the
+                same, as HAProxy wants to be told that those who are here may stay
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, SEQUENCE_HEADER
+from conductor.network.sequence_numbers import SequenceError
+from conductor.server.access import Refusal, TcpPeer
+from conductor.server.clients import ClientOwner
+from conductor.server.http.connection import ServerHttpConnection, is_error
+from conductor.server.http.event_stream import send_events, send_numbered_events
+from conductor.server.http.parse_request import (
+    CONNECTION_HEADER,
+    SESSION_HEADER,
+    accepts_event_stream,
+    is_json,
+    parse_post,
+)
+from conductor.server.http.request_response import PLAIN_TEXT, Headers, RequestResponse
+
+if TYPE_CHECKING:
+    from conductor.server.app import AsgiApp
+
+__all__ = ["ENDPOINT_PATH", "EndpointHandler"]
+
+ENDPOINT_PATH: Final = "/acp"
+_ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
+_NO_STORE: Final = ("cache-control", "no-store")
+_LAST_EVENT_HEADER: Final = "last-event-id"
+
+
+@attrs.define(eq=False)
+class EndpointHandler(RequestResponse):
+    """One request of the Streamable HTTP profile, or about the server's state."""
+
+    app: AsgiApp
+    peer: TcpPeer
+    principal: str = attrs.field(default="", init=False)
+
+    async def answer(self) -> None:
+        with suppress(trio.BrokenResourceError):  # it does not want to know any more
+            await self._answer()
+
+    async def _answer(self) -> None:
+        path, method = self.scope["path"], self.scope["method"]
+        if path in ("/health", "/ready", "/accepting"):
+            await self._state(path, method)
+            return
+        if path != ENDPOINT_PATH:
+            await self.refuse(Refusal(404, f"there is only {ENDPOINT_PATH}"))
+            return
+        if "transfer-encoding" in self.headers and "content-length" in self.headers:
+            # RFC 9112 §6.1: somebody between may have read another body than we would.
+            close = (("connection", "close"),)
+            await self.refuse(Refusal(400, "the body has two lengths", close))
+            return
+        if method == "OPTIONS":
+            allowed = self.access.preflight(self.headers, self.peer)
+            if isinstance(allowed, Refusal):
+                await self.refuse(allowed)
+            else:
+                await self.respond(204, b"", allowed)
+            return
+        principal = self.access.principal(self.headers, self.peer)
+        if isinstance(principal, Refusal):
+            await self.refuse(principal)
+            return
+        self.principal = principal
+        self.app.charge(self.headers, self.peer)
+        await self.app.turn()
+        handler = {"POST": self._post, "GET": self._get, "DELETE": self._delete}.get(method)
+        if handler is None:
+            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", _ALLOWED_METHODS),)))
+        else:
+            await handler()
+
+    async def _state(self, path: str, method: str) -> None:
+        if method not in ("GET", "HEAD"):
+            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", "GET, HEAD"),)))
+        elif path != "/health" and not self.app.clients.ready:
+            await self.refuse(Refusal(503 if path == "/ready" else 404, "not ready"))
+        elif path != "/health":
+            directory = self.app.clients.directory
+            away = directory is not None and directory.away
+            await self.respond(
+                200, b"ready; no sessions of others" if away else b"ready", PLAIN_TEXT
+            )
+        else:
+            await self.respond(200, b"ok", PLAIN_TEXT)
+
+    # -- POST --------------------------------------------------------------------------------------
+
+    async def _post(self) -> None:
+        if RECEIVED_HEADER in self.headers:
+            await self._acknowledge()
+            return
+        if not is_json(self.headers.get("content-type", "")):
+            await self.refuse(Refusal(415, "Content-Type must be application/json"))
+            return
+        body = await self.body(ClientOwner(self.principal, self.peer.address).quota_key)
+        if isinstance(body, Refusal):
+            await self.refuse(body)
+            return
+        posted = parse_post(self.headers, body)
+        if isinstance(posted, Refusal):
+            await self.refuse(posted)
+        elif posted.is_initialize:
+            await self._initialize(posted)
+        elif not await self._forward(body):
+            streamable = self._find()
+            number = self.number(SEQUENCE_HEADER)
+            refusal = (
+                streamable
+                if isinstance(streamable, Refusal)
+                else await streamable.post(posted, number)
+            )
+            if refusal is not None:
+                await self.refuse(refusal)
+            else:
+                await self.respond(202, b"", [])
+
+    async def _initialize(self, posted: Any) -> None:
+        """Always a new connection, whatever the headers name."""
+        streamable = self.app.connect(ClientOwner(self.principal, self.peer.address))
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return
+        client = streamable.client
+        streamable.is_resumable = RESUME_HEADER in self.headers
+        # A proxy asks its successor, which is the client, before it can answer: whoever initializes
+        # one must know the connection first, to open its stream.
+        early = posted.method != "initialize"
+        if early:
+            identity = self._identity(streamable)
+            await self.start(200, [("content-type", "application/json"), *identity])
+            await self.write(b"\n")
+        answer: bytes | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.wait_disconnect, nursery.cancel_scope)
+                answer = await streamable.initialize(posted)
+                nursery.cancel_scope.cancel()
+        finally:
+            if answer is None or is_error(answer):
+                client.end()
+        if early:
+            await self.write(answer or b"", last=True)
+            return
+        if answer is None:
+            await self.refuse(Refusal(500, "agent closed before initialize response"))
+            return
+        if self.app.clients.directory is not None:
+            await self.app.clients.directory.wait_published()
+        identity = [] if is_error(answer) else self._identity(streamable)
+        await self.respond(200, answer, [("content-type", "application/json"), *identity])
+
+    def _identity(self, streamable: ServerHttpConnection) -> Headers:
+        keep = [(RESUME_HEADER, f"{self.timeouts.keep:g}")] if streamable.is_resumable else []
+        return [*self.app.identity(streamable.client, self.peer), *keep]
+
+    async def _acknowledge(self) -> None:
+        """One of ours says how much of a stream it has."""
+        streamable, number = await self._found(), self.number(RECEIVED_HEADER)
+        if streamable is None:
+            return
+        mailbox = streamable.mailboxes.known(self.headers.get(SESSION_HEADER))
+        if mailbox is None:
+            await self.refuse(Refusal(404, "Unknown Acp-Session-Id"))
+            return
+        try:
+            mailbox.acknowledge(number or 0)
+        except SequenceError as exc:
+            await self.refuse(Refusal(400, str(exc)))
+        else:
+            await self.respond(202, b"", [])
+
+    # -- GET ---------------------------------------------------------------------------------------
+
+    async def _get(self) -> None:
+        if not accepts_event_stream(self.headers.get("accept", "")):
+            await self.refuse(Refusal(406, "client must accept text/event-stream"))
+            return
+        streamable = await self._found()
+        if streamable is None:
+            return
+        try:
+            received = self.number(_LAST_EVENT_HEADER) or 0
+            mailbox = streamable.mailbox(self.headers.get(SESSION_HEADER), received)
+        except SequenceError as exc:
+            mailbox = Refusal(400, str(exc))
+        if isinstance(mailbox, Refusal):
+            await self.refuse(mailbox)
+            return
+        async with streamable.reading(mailbox), trio.open_nursery() as nursery:
+            nursery.start_soon(self.wait_disconnect, nursery.cancel_scope)
+            await self.start(200, [("content-type", "text/event-stream"), _NO_STORE])
+            if streamable.is_resumable:
+                await send_numbered_events(self, mailbox)
+            else:
+                await send_events(self, mailbox)
+            nursery.cancel_scope.cancel()
+
+    # -- DELETE ------------------------------------------------------------------------------------
+
+    async def _delete(self) -> None:
+        streamable = await self._found()
+        if streamable is None:
+            return
+        streamable.client.end()
+        await self.respond(202, b"", [])
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _forward(self, body: bytes = b"") -> bool:
+        """Whether the connection is another node's, which has answered."""
+        forwarding = self.app.forwarding
+        owner = await forwarding.owner(self.headers) if forwarding is not None else None
+        if forwarding is None or owner is None:
+            return False
+        if self.peer.certificate is not None:  # which cannot be shown for somebody else
+            location = ("location", f"{owner}{ENDPOINT_PATH}")
+            await self.refuse(Refusal(307, "the connection is on another server", (location,)))
+            return True
+        done = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.wait_disconnect, nursery.cancel_scope)
+            done = await forwarding.forward_request(owner, self.scope, body, self.send)
+            nursery.cancel_scope.cancel()
+        return done
+
+    async def _found(self) -> ServerHttpConnection | None:
+        """The connection; None: the request was answered, by another node or with a refusal."""
+        if await self._forward():
+            return None
+        streamable = self._find()
+        if isinstance(streamable, Refusal):
+            await self.refuse(streamable)
+            return None
+        return streamable
+
+    def _find(self) -> ServerHttpConnection | Refusal:
+        return self.app.find(self.headers.get(CONNECTION_HEADER), self.principal)

@@ -1,0 +1,133 @@
+"""What a POST, GET or DELETE asks for, and what is wrong with it. Pure.
+
+The rules are those of the RFD's tables (streamable-http-websocket-transport, "Content Negotiation
+and Validation", "Unified Endpoint Routing"). Where clients differ from them the server is lenient:
+the Python SDK sends `session/load` and its like, and answers to the agent, without the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+import msgspec
+from msgspec import UNSET
+
+from conductor.acp import AmbiguousSessionId, unambiguous_session_id
+from conductor.jsonrpc.codec import Batch, Malformed, decode, with_member
+from conductor.jsonrpc.messages import PARSE_ERROR, Message
+from conductor.routing.envelope import INIT_METHODS
+from conductor.server.access import Refusal
+
+__all__ = [
+    "ATTACH_METHODS",
+    "CONNECTION_HEADER",
+    "SESSION_HEADER",
+    "PostedMessage",
+    "accepts_event_stream",
+    "is_json",
+    "parse_post",
+]
+
+CONNECTION_HEADER: Final = "acp-connection-id"
+SESSION_HEADER: Final = "acp-session-id"
+
+_INITIALIZE_METHODS: Final = frozenset({*INIT_METHODS, "initialize"})
+"""A chain of proxies is initialized by the conductor that it is a component of."""
+_SESSION_METHODS: Final = frozenset(
+    {
+        "session/prompt",
+        "session/cancel",
+        "session/close",
+        "session/set_config_option",
+        "session/set_mode",
+        "session/set_model",
+    }
+)
+"""Methods of a session that this connection has."""
+ATTACH_METHODS: Final = frozenset(
+    {"session/load", "session/resume", "session/fork", "session/delete"}
+)
+"""Methods that name a session which this connection may not have yet."""
+
+
+@attrs.frozen
+class PostedMessage:
+    """A message of a client, as it goes to the chain."""
+
+    line: bytes
+    message: Message | None
+    """None: it is JSON, but no message; the chain says so, or settles the request it answers."""
+    session: str | None = None
+    by_header: bool = False
+    """Whether the session was named by the header."""
+
+    @property
+    def method(self) -> str | None:
+        if self.message is None or self.message.method is UNSET:
+            return None
+        return self.message.method
+
+    @property
+    def is_request(self) -> bool:
+        return self.method is not None and self.message is not None and self.message.id is not UNSET
+
+    @property
+    def is_initialize(self) -> bool:
+        return self.method in _INITIALIZE_METHODS and self.is_request
+
+    @property
+    def needs_session(self) -> bool:
+        """Whether it is refused where the connection does not have its session."""
+        return self.method in _SESSION_METHODS
+
+
+def parse_post(headers: Mapping[str, str], body: bytes) -> PostedMessage | Refusal:
+    """What a POST brings, but for what only the connection knows."""
+    frame = decode(body)
+    if isinstance(frame, Batch):
+        return Refusal(501, "JSON-RPC batches are not supported over HTTP")
+    if isinstance(frame, Malformed):
+        if frame.code == PARSE_ERROR:
+            return Refusal(400, f"Invalid JSON: {frame.reason}")
+        if body.lstrip()[:1] != b"{":
+            return Refusal(400, f"Invalid JSON-RPC: {frame.reason}")
+        return PostedMessage(body, None)
+    return _addressed(frame, body, headers.get(SESSION_HEADER))
+
+
+def accepts_event_stream(accept: str) -> bool:
+    """Whether an `Accept` header takes an event stream."""
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return "text/event-stream" in kinds
+
+
+def is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _addressed(message: Message, body: bytes, header: str | None) -> PostedMessage | Refusal:
+    method = message.method
+    if method is UNSET or method.startswith("$/"):
+        return PostedMessage(body, message, header, by_header=header is not None)
+    params = None if message.params is UNSET else bytes(message.params)
+    if params is not None and params.lstrip()[:1] == b"[":
+        if header is not None:
+            return Refusal(400, "Acp-Session-Id header requires object params")
+        params = None
+    try:
+        named = unambiguous_session_id(params)
+    except AmbiguousSessionId:
+        return Refusal(400, "params.sessionId must be a string")
+    if header is None:
+        if method in _SESSION_METHODS or (method in ATTACH_METHODS and named is None):
+            return Refusal(400, "Acp-Session-Id header required")
+        return PostedMessage(body, message, named)
+    if named is None and (method in _SESSION_METHODS or method in ATTACH_METHODS):
+        amended = with_member(params or b"{}", "sessionId", msgspec.json.encode(header))
+        line = msgspec.json.encode(msgspec.structs.replace(message, params=msgspec.Raw(amended)))
+        return PostedMessage(line, message, header, by_header=True)
+    if named is not None and named != header:
+        return Refusal(400, "Acp-Session-Id header does not match params.sessionId")
+    return PostedMessage(body, message, header, by_header=True)

@@ -1,0 +1,109 @@
+"""Which stream of a Streamable HTTP client a message of the agent goes to. Pure.
+
+What names a session goes to that session's stream, everything else to the connection's; an answer
+goes where its request belongs, but those that set up a session are told on the connection's stream
+(RFD, "Adds an HTTP Transport"), where a client reads before it has one for the session.
+
+A client that names a session without its header, and without a stream for it, has none (the Python
+SDK's, after `session/load`): it is told everything of that session on the connection's stream, for
+good, so that the order is one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+from msgspec import UNSET
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.codec import decode_message
+from conductor.jsonrpc.messages import Id, Message
+from conductor.routing.session_log import SESSION_SETUP_METHODS
+from conductor.server.http.parse_request import PostedMessage
+
+__all__ = ["Route", "StreamRouter"]
+
+_SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
+_CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
+
+
+@attrs.frozen
+class Route:
+    """Where a message of the agent goes."""
+
+    message: Message | None = None
+    session: str | None = None
+    """The session whose stream it goes to; None: to the connection's."""
+    closed: str | None = None
+    """The session that is closed, or deleted, by what this message answers."""
+
+
+@attrs.frozen
+class _SessionRequest:
+    """An open request about a session."""
+
+    method: str
+    session: str
+    made_streamless: bool
+
+
+@attrs.define(eq=False)
+class StreamRouter:
+    """Of one client."""
+
+    streamless: set[str] = attrs.field(factory=set)
+    """Sessions that are told of on the connection's stream, until they are closed."""
+    _open: dict[Id, list[_SessionRequest]] = attrs.field(factory=dict)
+    """Open requests about sessions, by id; ids may repeat."""
+
+    def asked(self, posted: PostedMessage, *, streaming: bool) -> None:
+        """The client sent this. `streaming`: it has a stream for the session."""
+        if posted.session is None or not posted.is_request:
+            return
+        assert posted.message is not None
+        assert posted.method is not None
+        streamless = (
+            posted.method in SESSION_SETUP_METHODS and not posted.by_header and not streaming
+        )
+        made_streamless = streamless and posted.session not in self.streamless
+        if made_streamless:
+            self.streamless.add(posted.session)
+        asked = _SessionRequest(posted.method, posted.session, made_streamless)
+        self._open.setdefault(_key(posted.message), []).append(asked)
+
+    def route(self, line: bytes) -> Route:
+        """Where a message of the agent goes."""
+        message = decode_message(line)
+        if message is None:
+            return Route()
+        if message.method is not UNSET:
+            named = session_id_of(message.params) if message.params is not UNSET else None
+            return Route(message, self._stream(named))
+        asked = self._answered(message)
+        if asked is None:
+            return Route(message)
+        failed = message.error is not UNSET
+        closed = asked.session if asked.method in _SESSION_END_METHODS and not failed else None
+        named = None if asked.method in _CONNECTION_STREAM_METHODS else asked.session
+        route = Route(message, self._stream(named), closed)
+        if closed is not None or (asked.made_streamless and failed):
+            self.streamless.discard(asked.session)
+        return route
+
+    def _stream(self, session: str | None) -> str | None:
+        return None if session in self.streamless else session
+
+    def _answered(self, message: Message) -> _SessionRequest | None:
+        """The request that a message answers."""
+        asked = self._open.get(_key(message))
+        if not asked:
+            return None
+        first = asked.pop(0)
+        if not asked:
+            del self._open[_key(message)]
+        return first
+
+
+def _key(message: Message) -> Id:
+    return None if message.id is UNSET else message.id

@@ -1,0 +1,1 @@
+"""Listening sockets, TCP and Unix: accept, TLS handshake, protocol detection."""

@@ -1,0 +1,108 @@
+"""Where a server listens: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket as stdlib_socket
+from typing import Final
+
+import attrs
+import trio
+
+from conductor.log import get_logger
+
+__all__ = [
+    "TcpAddress",
+    "UnixAddress",
+    "accept",
+    "advertised_url",
+    "bind_tcp",
+    "listener_url",
+    "parse_address",
+]
+
+_BACKLOG: Final = 1024
+_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_RETRY_SECONDS: Final = 0.1
+
+log = get_logger(component="server")
+_WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+@attrs.frozen
+class TcpAddress:
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody on another machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+@attrs.frozen
+class UnixAddress:
+    path: str
+
+
+def parse_address(text: str) -> TcpAddress | UnixAddress:
+    """Raises `ValueError`, for people."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        if not path:
+            raise ValueError("unix: wants a path behind it, as in unix:/run/acp.sock")
+        return UnixAddress(path)
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or (":" in host and not bracketed):
+        raise ValueError(f"{text!r} is no HOST:PORT, [IPv6]:PORT or unix:PATH")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r}: {port!r} is no port")
+    return TcpAddress(host[1:-1] if bracketed else host, int(port))
+
+
+async def bind_tcp(address: TcpAddress) -> list[trio.SocketListener]:
+    """Listeners on every address that the host's name stands for. Raises `OSError`."""
+    try:
+        found = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
+    except stdlib_socket.gaierror as exc:
+        where = f"{address.host}:{address.port}"
+        raise OSError(errno.EADDRNOTAVAIL, exc.strerror, where) from None
+    except OSError as exc:
+        where = f"{address.host}:{address.port}"
+        raise OSError(exc.errno, exc.strerror or str(exc), where) from None
+    return found
+
+
+def advertised_url(address: TcpAddress | UnixAddress, *, secure: bool) -> str | None:
+    """Where others reach it, as far as its name tells."""
+    if isinstance(address, UnixAddress) or not address.port or address.host in _WILDCARD_HOSTS:
+        return None
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'https' if secure else 'http'}://{host}:{address.port}"
+
+
+async def accept(listener: trio.SocketListener) -> trio.SocketStream:
+    """The next connection; while there are no descriptors for one, or no memory, it waits."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as exc:
+            if exc.errno not in _OUT_OF_RESOURCES:
+                raise
+            log.warning("no connection can be accepted", error=exc.strerror)
+            await trio.sleep(_RETRY_SECONDS)
+
+
+def listener_url(listener: trio.SocketListener, *, secure: bool) -> str:
+    """The URL of a listener, with its real port."""
+    host, port = listener.socket.getsockname()[:2]
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{'https' if secure else 'http'}://{host}:{port}/acp"

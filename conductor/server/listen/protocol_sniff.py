@@ -1,0 +1,108 @@
+"""A stream whose first bytes can be looked at before it is known who will read it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from conductor.server.shares import at_once
+
+__all__ = ["PeekableStream", "is_websocket_upgrade", "parse_headers"]
+
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n"
+_HEAD_END: Final = b"\r\n\r\n"
+_CHUNK: Final = 65536
+
+
+class PeekableStream(trio.abc.HalfCloseableStream):
+    """`stream`, with what was peeked still to come. `last_progress` is when bytes last passed;
+    `turn` is awaited before more is read."""
+
+    def __init__(
+        self,
+        stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
+        turn: Callable[[], Awaitable[None]] = at_once,
+    ) -> None:
+        self._stream = stream
+        self._turn = turn
+        self._pending = b""
+        self.head = b""
+        self.last_progress = trio.current_time()
+        self._corked: bytearray | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # hypercorn asks for what only the one or the other kind of stream has.
+        return getattr(self._stream, name)
+
+    async def peek(self, most: int) -> None:
+        """Wait for the head of an HTTP/1.1 request, or for what can be none."""
+        while not (
+            _HEAD_END in self.head or self.head.startswith(_HTTP2_PREFACE) or len(self.head) > most
+        ):
+            more = await self._stream.receive_some(_CHUNK)
+            if not more:
+                break
+            self._pending += more
+            self.head = self._pending
+        self.head = self.head.partition(_HEAD_END)[0]
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._pending:
+            most = max_bytes or len(self._pending)
+            data, self._pending = self._pending[:most], self._pending[most:]
+            return data
+        await self._turn()
+        data = bytes(await self._stream.receive_some(max_bytes or _CHUNK))
+        self.last_progress = trio.current_time()
+        return data
+
+    def cork(self) -> None:
+        """Keep what is sent until `uncork`, or until it is enough for a write of its own: half of
+        what a small message costs is the system call."""
+        self._corked = bytearray()
+
+    async def uncork(self) -> None:
+        corked, self._corked = self._corked, None
+        if corked:
+            await self.send_all(corked)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._corked is not None:
+            self._corked += data
+            if len(self._corked) < _CHUNK:
+                return
+            data, self._corked = self._corked, bytearray()
+        view = memoryview(data)
+        for start in range(0, max(len(view), 1), _CHUNK):
+            await self._stream.send_all(view[start : start + _CHUNK])
+            self.last_progress = trio.current_time()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        if isinstance(self._stream, trio.SocketStream):
+            await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def parse_headers(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Of the head of an HTTP/1.1 request."""
+    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def is_websocket_upgrade(head: bytes) -> bool:
+    """Whether the head of an HTTP/1.1 request asks for a WebSocket."""
+    request, *lines = head.split(b"\r\n")
+    if not request.startswith(b"GET ") or not request.endswith(b" HTTP/1.1"):
+        return False
+    for line in lines:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"upgrade" and value.strip().lower() == b"websocket":
+            return True
+    return False

@@ -1,0 +1,331 @@
+"""What listens: TCP connections come in, and go to whoever speaks their protocol.
+
+The first bytes decide. An HTTP/1.1 request to upgrade to a WebSocket goes to trio-websocket, since
+ASGI can neither send pings nor see the answers; HTTP/2, by ALPN or with prior knowledge, and all
+other HTTP/1.1 go to hypercorn. Every connection can be closed from here, which frees whoever waits
+in it, however shielded (hypercorn shields what it sends).
+"""
+
+from __future__ import annotations
+
+import socket as stdlib_socket
+import ssl
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import h2.exceptions
+import h11
+import trio
+import trio_websocket
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+
+from conductor.log import get_logger
+from conductor.network.close_handshake import CloseHandshakeStream
+from conductor.network.resumable_stream import FRAME_OVERHEAD
+from conductor.server.access import Refusal, TcpPeer, join_headers
+from conductor.server.app import AsgiApp
+from conductor.server.client_certificate import NoCertificateName, certificate_name
+from conductor.server.exception_location import exception_location
+from conductor.server.http.request_response import encode_headers
+from conductor.server.limits import ServerLimits, ServerTimeouts
+from conductor.server.listen.address import accept
+from conductor.server.listen.protocol_sniff import (
+    PeekableStream,
+    is_websocket_upgrade,
+    parse_headers,
+)
+from conductor.server.shares import PAYER, Payer
+from conductor.server.websocket.bounded import (
+    BoundedConfig,
+    BoundedTrioConnection,
+    patch_hypercorn,
+    wrap_server_stream,
+)
+from conductor.server.websocket.connection import TrioServerWebSocket, serve_websocket
+from conductor.server.websocket.partial_message import PartialMessage
+from conductor.supervision.stderr import TokenBucket
+
+__all__ = ["TcpAcceptor", "server_context"]
+
+_CHUNK: Final = 65536
+
+_PEER_GONE_ERRORS: Final = (
+    OSError,  # ssl.SSLError is one
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio_websocket.ConnectionClosed,  # even while it is being refused
+    h2.exceptions.H2Error,
+    h11.ProtocolError,
+)
+
+log = get_logger(component="server")
+
+
+@attrs.define(eq=False)
+class TcpAcceptor:
+    """Takes TCP connections in, within bounds."""
+
+    app: AsgiApp
+    limits: ServerLimits
+    timeouts: ServerTimeouts
+    tls: ssl.SSLContext | None = None
+    _open: dict[trio.SocketStream, str] = attrs.field(factory=dict, init=False)
+    """TCP connections, and from which address."""
+    _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    _refused: TokenBucket = attrs.field(factory=TokenBucket, init=False)
+    """Certificates that may be reported."""
+    _config: BoundedConfig = attrs.field(init=False)
+    _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        patch_hypercorn()
+        self._config = _config(self.limits, self.timeouts, self.app.partial_message)
+
+    async def serve(self, listener: trio.SocketListener) -> None:
+        """Take in who comes, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                stream = await accept(listener)
+                address = _socket_address(stream.socket.getpeername)
+                if (
+                    len(self._open) >= self.limits.sockets
+                    or self._counts[address] >= self.limits.sockets_each
+                ):
+                    await trio.aclose_forcefully(stream)
+                    continue
+                nursery.start_soon(self._handle_connection, stream, address)
+
+    def end(self) -> None:
+        """Close every connection now, which frees even what is shielded from cancellation."""
+        for stream in list(self._open):
+            stream.socket.close()
+
+    async def _handle_connection(self, stream: trio.SocketStream, address: str) -> None:
+        self._open[stream] = address
+        self._counts[address] += 1
+        payer = Payer(self.app.clients.shares.account(address))
+        PAYER.set(payer)
+        try:
+            _set_socket_options(stream.socket, self.timeouts)
+            await self.app.turn()
+            await self._serve_connection(stream, address)
+        except Exception as exc:
+            # h2 and hypercorn have more ways to say that a peer is gone than they document.
+            if not _is_peer_gone(exc):
+                log.warning("a connection was given up", address=address, **exception_location(exc))
+        finally:
+            await trio.aclose_forcefully(stream)
+            del self._open[stream]
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+
+    async def _serve_connection(self, stream: trio.SocketStream, address: str) -> None:
+        peekable = PeekableStream(stream, self.app.turn)
+        certificate = None
+        with trio.move_on_after(self.timeouts.headers) as timeout:
+            if self.tls is not None:
+                secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
+                peekable = PeekableStream(secured, self.app.turn)
+                await self._tls_handshake(secured, address)
+                certificate = self._name_in_certificate(secured, address)
+            if self.tls is None or secured.selected_alpn_protocol() != "h2":
+                await peekable.peek(self.limits.header_bytes)
+        if timeout.cancelled_caught:
+            return
+        peer = TcpPeer(
+            address=address,
+            local=_socket_address(stream.socket.getsockname),
+            certificate=certificate,
+            secure=self.tls is not None,
+        )
+        if is_websocket_upgrade(peekable.head):
+            self.app.charge(join_headers(parse_headers(peekable.head)), peer)
+            await self.app.turn()
+            if not await self.app.try_forward(peekable, peer):
+                await self._websocket(peekable, peer, stream)
+        else:
+            app = ASGIWrapper(partial(self._answer, peer))
+            await _HypercornServer(app, self._config, self._context, {}, peekable).run()  # type: ignore[arg-type]
+
+    async def _tls_handshake(
+        self, secured: trio.SSLStream[trio.SocketStream], address: str
+    ) -> None:
+        """Whoever is refused for its certificate is not told so, and asks whoever reads the log."""
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as exc:
+            if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
+                self._report_refused(address, exc.__cause__.verify_message)
+            raise
+
+    def _name_in_certificate(
+        self, secured: trio.SSLStream[trio.SocketStream], address: str
+    ) -> str | None:
+        certificate: Any = secured.getpeercert()
+        if not certificate:
+            return None
+        try:
+            return certificate_name(certificate, self.app.access.client_name)
+        except NoCertificateName as exc:
+            self._report_refused(address, str(exc))
+            return None
+
+    def _report_refused(self, address: str, reason: str) -> None:
+        if (more := self._refused.report(trio.current_time())) is not None:
+            log.info("a client certificate was refused", address=address, reason=reason, **more)
+
+    async def _answer(self, peer: TcpPeer, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self.app(peer, scope, receive, send)
+        except Exception as exc:  # a mistake of ours: hypercorn answers 500
+            log.error("a request failed", **exception_location(exc))
+            raise
+
+    async def _websocket(
+        self, peekable: PeekableStream, peer: TcpPeer, stream: trio.SocketStream
+    ) -> None:
+        close_handshake = CloseHandshakeStream(peekable)
+        async with trio.open_nursery() as nursery:
+            wrapped = None
+            partial_message = self.app.partial_message()
+            with trio.move_on_after(self.timeouts.headers):
+                wrapped = await wrap_server_stream(
+                    nursery,
+                    close_handshake,
+                    partial_message,
+                    max_message_size=self.limits.message_bytes + _frame_overhead(peekable.head),
+                    receive_buffer_size=_CHUNK,
+                )
+            if wrapped is not None:
+                request, connection = wrapped
+                nursery.start_soon(partial_message.watch, connection.give_up)
+                cut = partial(trio.aclose_forcefully, stream)
+                try:
+                    await self._upgrade(request, connection, peekable, close_handshake, peer, cut)
+                finally:
+                    partial_message.done()
+            await trio.aclose_forcefully(stream)
+            nursery.cancel_scope.cancel()
+
+    async def _upgrade(
+        self,
+        request: trio_websocket.WebSocketRequest,
+        bounded: BoundedTrioConnection,
+        peekable: PeekableStream,
+        close_handshake: CloseHandshakeStream,
+        peer: TcpPeer,
+        cut: Callable[[], Awaitable[None]],
+    ) -> None:
+        # wsproto takes the Host out of the headers.
+        headers = join_headers([*request.headers, *_host_header(peekable.head)])
+        opened = self.app.upgrade(request.path, headers, peer)
+        if isinstance(opened, Refusal):
+            extra = [*opened.headers, ("content-type", "text/plain; charset=utf-8")]
+            with trio.move_on_after(self.timeouts.headers):
+                await request.reject(
+                    opened.status, extra_headers=encode_headers(extra), body=opened.reason.encode()
+                )
+            return
+        admitted, identity = opened
+        bounded.partial_message.quota_key = admitted.client.owner.quota_key
+        peekable.head = b""
+        with trio.move_on_after(self.timeouts.headers) as timeout:
+            connection = await request.accept(extra_headers=encode_headers(identity))
+        if not timeout.cancelled_caught:
+            close_handshake.connection = connection
+            socket = TrioServerWebSocket(connection, peekable, cut)
+            await serve_websocket(socket, admitted, self.timeouts)
+
+
+def _frame_overhead(head: bytes) -> int:
+    """What a message of one of our own ends may be longer than a message of the protocol."""
+    return FRAME_OVERHEAD if b"\r\nacp-conductor-re" in head.lower() else 0
+
+
+class _HypercornServer(TCPServer):
+    """hypercorn's, which would keep a connection that the peer has closed until it was idle for as
+    long as one may be."""
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
+
+
+def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
+    """For a server; a client may show a certificate where `client_ca` can check it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.load_cert_chain(cert, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL  # so that health can be asked for without one
+    return context
+
+
+def _config(
+    limits: ServerLimits, timeouts: ServerTimeouts, partial_message: Callable[[], PartialMessage]
+) -> BoundedConfig:
+    config = BoundedConfig()
+    config.partial_message = partial_message
+    config.accesslog = config.errorlog = None
+    config.include_server_header = False
+    config.h11_max_incomplete_size = config.h2_max_header_list_size = limits.header_bytes
+    config.websocket_max_message_size = limits.message_bytes
+    config.websocket_ping_interval = timeouts.ping_interval
+    config.h2_max_concurrent_streams = limits.streams + 100
+    config.keep_alive_timeout = max(timeouts.headers, 75.0)
+    config.keep_alive_max_requests = 1_000_000_000
+    return config
+
+
+def _set_socket_options(socket: trio.socket.SocketType, timeouts: ServerTimeouts) -> None:
+    """Have the kernel find out about a peer that is gone, whatever protocol is spoken."""
+    silence = max(1, round(timeouts.ping_interval + timeouts.ping_timeout))
+    options = [
+        (stdlib_socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (stdlib_socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+        # What waits in the kernel cannot be seen to move, and a ping waits behind it.
+        (stdlib_socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", 2 * _CHUNK),
+        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPIDLE", max(1, round(timeouts.ping_interval))),
+        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPINTVL", max(1, round(timeouts.ping_timeout / 4))),
+        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPCNT", 4),
+        (stdlib_socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", silence * 1000),
+    ]
+    for level, name, value in options:
+        with suppress(OSError):
+            if hasattr(stdlib_socket, name):
+                socket.setsockopt(level, getattr(stdlib_socket, name), value)
+
+
+def _is_peer_gone(exc: BaseException) -> bool:
+    """Whether this only says that the peer is gone, or never spoke the protocol."""
+    if isinstance(exc, BaseExceptionGroup):
+        return all(map(_is_peer_gone, exc.exceptions))
+    if isinstance(exc, KeyError):  # hypercorn's, for what still comes for an answered request
+        frames = traceback.extract_tb(exc.__traceback__)
+        return bool(frames) and "hypercorn" in frames[-1].filename
+    return isinstance(exc, _PEER_GONE_ERRORS)
+
+
+def _socket_address(name: Callable[[], Any]) -> str:
+    try:
+        address = str(name()[0])
+    except OSError:
+        return ""
+    return address.removeprefix("::ffff:").partition("%")[0]
+
+
+def _host_header(head: bytes) -> list[tuple[bytes, bytes]]:
+    lines = head.split(b"\r\n")
+    pairs = (line.partition(b":") for line in lines[1:])
+    return [(name, value.strip()) for name, _, value in pairs if name.lower() == b"host"]

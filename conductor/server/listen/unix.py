@@ -1,0 +1,110 @@
+"""Clients on a Unix socket: newline-delimited JSON-RPC, one connection is one client.
+
+Who may open the socket is up to its mode, 0600: nobody else is asked anything. Beside clients that
+show credentials they are one principal: neither may take up the other's sessions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as stdlib_socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import trio
+
+from conductor.errors import ConnectionClosed
+from conductor.jsonrpc.line_framing import LineSplitter, OverlongLine
+from conductor.server.access import Refusal
+from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
+from conductor.server.listen.address import accept
+
+__all__ = ["listen_unix", "serve_unix"]
+
+_CHUNK: Final = 65536
+_MODE: Final = 0o600
+
+
+@contextmanager
+def listen_unix(path: str) -> Iterator[trio.SocketListener]:
+    """A listening socket at `path`, which is gone after the block. Raises `OSError`."""
+    _remove_stale(path)
+    sock = stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM)
+    try:
+        os.fchmod(sock.fileno(), _MODE)  # before it has a name: nobody gets in between
+        try:
+            sock.bind(path)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror or str(exc), path) from None
+        try:
+            os.chmod(path, _MODE)
+            sock.listen(128)
+            sock.setblocking(False)
+            yield trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    finally:
+        sock.close()
+
+
+async def serve_unix(
+    listener: trio.SocketListener, clients: ClientRegistry, *, principal: str
+) -> None:
+    """Take in who comes, until cancelled. `principal` is empty where nobody shows credentials."""
+    async with trio.open_nursery() as nursery:
+        while True:
+            stream = await accept(listener)
+            nursery.start_soon(_serve, stream, clients, ClientOwner(principal, "unix"))
+
+
+async def _serve(stream: trio.SocketStream, clients: ClientRegistry, owner: ClientOwner) -> None:
+    async with stream:
+        client = clients.admit(owner, "unix")
+        if isinstance(client, Refusal):
+            return
+        limit = clients.limits.message_bytes
+        with client.attachment():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_receive_lines, stream, client, limit)
+                await _send_lines(stream, client)
+                nursery.cancel_scope.cancel()
+        client.end()
+
+
+async def _send_lines(stream: trio.SocketStream, client: RemoteClient) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        while lines := await client.lines.receive():
+            client.record_activity()
+            await stream.send_all(b"".join([line + b"\n" for line in lines]))
+
+
+async def _receive_lines(stream: trio.SocketStream, client: RemoteClient, limit: int) -> None:
+    splitter = LineSplitter(limit)
+    with suppress(ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError):
+        while chunk := await stream.receive_some(_CHUNK):
+            client.record_activity()
+            lines = splitter.feed(bytes(chunk))
+            await client.lines.send(
+                [each.head if isinstance(each, OverlongLine) else each for each in lines]
+            )
+        client.lines.close_sending()
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a server that ended without doing so; one that answers stays."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
+            raise FileExistsError(errno.EEXIST, "exists and is no socket", path)
+    except FileNotFoundError:
+        return
+    with stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+    raise OSError(errno.EADDRINUSE, "another server listens here", path)

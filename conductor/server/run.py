@@ -1,0 +1,225 @@
+"""Serve a chain file to remote clients, from the first listener to the last chain.
+
+The first SIGTERM (SIGINT, SIGHUP) drains: no new clients, turns end within a time, then the chains
+end in order. A second one ends everything now. Listeners stay open while turns end, since a client
+that speaks HTTP/1.1 needs new TCP connections to answer what it is asked.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import Final, Literal, NoReturn
+
+import attrs
+import trio
+
+from conductor.chain.build import build_components
+from conductor.chain.chain import Chain
+from conductor.chain.stdio_server import exit_now
+from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
+from conductor.chainfile.model import ChainFile
+from conductor.client.peer import background_tasks
+from conductor.log import get_logger
+from conductor.routing.component import Component
+from conductor.server.access import AccessPolicy
+from conductor.server.app import AsgiApp
+from conductor.server.clients import ClientRegistry
+from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.cluster.forward import NodeForwarder
+from conductor.server.limits import ServerLimits, ServerTimeouts
+from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
+from conductor.server.listen.tcp import TcpAcceptor
+from conductor.server.listen.unix import listen_unix, serve_unix
+from conductor.transport.base import Transport
+from conductor.transport.child_process import become_subreaper, kill_descendants
+from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.orphan_reaper import reap_orphans
+
+__all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
+
+_KILL_TIMEOUT: Final = 5.0
+"""Seconds that the server may go on after a second signal."""
+_SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+log = get_logger(component="server")
+
+
+@attrs.frozen
+class ServerSettings:
+    """How a chain is served."""
+
+    listen: tuple[TcpAddress | UnixAddress, ...]
+    access: AccessPolicy
+    tls: ssl.SSLContext | None = None
+    limits: ServerLimits = attrs.field(factory=ServerLimits)
+    timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
+    directory: SessionDirectory | None = None
+
+
+def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
+    """What makes a chain of the file for each client."""
+    specs = file.flat()
+    mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
+    stop_timeout = max((spec.stop_timeout for spec in specs), default=5.0)
+
+    imported = False
+
+    def make_components() -> list[Component]:
+        nonlocal imported
+        components = build_components(
+            specs, mode=mode, mcp_bridge=file.mcp_bridge, limits=file.limits
+        )
+        if not imported:
+            # The modules are all there now and stay: a full collection without their 100,000
+            # objects does not make every client wait for 60 ms.
+            imported = True
+            gc.freeze()
+        return components
+
+    def make_chain(transport: Transport) -> Chain:
+        return Chain(
+            transport,
+            make_components,
+            mode=mode,
+            limits=file.limits,
+            stop_timeout=stop_timeout,
+            bridged=False,  # the bridge knows, and says, what the agent can be given
+        )
+
+    return make_chain
+
+
+def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
+    """Serve until a signal ends it, then exit the process: 128 + n after signal n."""
+    become_subreaper()
+    start_orphan_guard()
+    _raise_file_limit()
+    signals: list[int] = []
+    try:
+        trio.run(_serve, file, settings, signals)
+    except OSError as exc:
+        with suppress(OSError):
+            print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
+        exit_now(3)
+    finally:
+        kill_descendants()
+    exit_now(128 + signals[0] if signals else 0)
+
+
+async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) -> None:
+    stop_timeout = max((spec.stop_timeout for spec in file.flat()), default=5.0)
+    with (
+        trio.open_signal_receiver(*_SIGNALS) as received,  # before anybody is told that we are here
+        watchdog(stop_timeout, _SIGNALS) as dog,
+    ):
+        async with (
+            open_server(chain_factory(file), settings) as server,
+            background_tasks() as nursery,
+        ):
+            nursery.start_soon(reap_orphans)
+            for address in server.addresses:
+                _announce(address)
+            signals.append(await anext(received))
+            dog.end_within(settings.timeouts.drain + max_stop_seconds(stop_timeout))
+            log.info("draining", clients=len(server.clients.by_id))
+            nursery.start_soon(_kill_at_next_signal, received, server.clients, dog)
+            await server.clients.drain()
+
+
+@attrs.frozen
+class RunningServer:
+    """A server that listens."""
+
+    clients: ClientRegistry
+    addresses: tuple[str, ...]
+    """As URLs, or `unix:PATH`, with the real ports."""
+
+
+@asynccontextmanager
+async def open_server(
+    make_chain: Callable[[Transport], Chain], settings: ServerSettings
+) -> AsyncIterator[RunningServer]:
+    """Serve for as long as the block lasts. Raises `OSError` where it cannot listen."""
+    directory = settings.directory
+    clients = ClientRegistry(make_chain, settings.limits, settings.timeouts, directory=directory)
+    with ExitStack() as stack, clients.shares.measured():
+        opened = await _bind_all(settings, stack)
+        async with _joined_cluster(directory) as forwarding, background_tasks() as nursery:
+            app = AsgiApp(clients, settings.access, nursery, forwarding)
+            acceptor = TcpAcceptor(app, settings.limits, settings.timeouts, settings.tls)
+            local = "unix socket" if settings.access.authenticates else ""
+            take_local = partial(serve_unix, clients=clients, principal=local)
+            try:
+                async with clients.open():
+                    for address, listener in opened:
+                        if address.startswith("unix:"):
+                            nursery.start_soon(take_local, listener)
+                        else:
+                            nursery.start_soon(acceptor.serve, listener)
+                    yield RunningServer(clients, tuple(address for address, _ in opened))
+            finally:
+                acceptor.end()
+
+
+async def _bind_all(
+    settings: ServerSettings, stack: ExitStack
+) -> list[tuple[str, trio.SocketListener]]:
+    """Everything that is to be listened on, with the address that is told."""
+    opened = []
+    for address in settings.listen:
+        if isinstance(address, UnixAddress):
+            opened.append((f"unix:{address.path}", stack.enter_context(listen_unix(address.path))))
+            continue
+        for listener in await bind_tcp(address):
+            stack.callback(listener.socket.close)
+            opened.append((listener_url(listener, secure=settings.tls is not None), listener))
+    return opened
+
+
+@asynccontextmanager
+async def _joined_cluster(
+    directory: SessionDirectory | None,
+) -> AsyncIterator[NodeForwarder | None]:
+    """One of several nodes for as long as the block lasts, if there is a directory of them."""
+    if directory is None:
+        yield None
+        return
+    async with background_tasks() as nursery:
+        await nursery.start(directory.run)
+        forwarding = NodeForwarder(directory)
+        async with forwarding.open():
+            yield forwarding
+
+
+async def _kill_at_next_signal(
+    signals: AsyncIterator[int], clients: ClientRegistry, dog: Watchdog
+) -> None:
+    await anext(signals)
+    dog.end_within(_KILL_TIMEOUT)
+    clients.kill()
+
+
+def _announce(address: str) -> None:
+    """For people, and for programs that asked for port 0."""
+    with suppress(OSError):  # stderr may be a file on a full disk
+        print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
+
+
+def _os_error_text(exc: OSError) -> str:
+    where = f"{exc.filename}: " if exc.filename else ""
+    return f"{where}{exc.strerror or exc}"
+
+
+def _raise_file_limit() -> None:
+    """Every client is a socket, and more where its components are processes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,334 @@
+"""Per-principal session access list: what an agent keeps for one principal is closed to the others.
+
+The agents of all chains run as one user, most keep their sessions in one place, and load whatever
+they are asked to. So the server records, for as long as it lives, for which principals each session
+was set up. Of a client that showed credentials, every request and notification that names a session
+is checked before the chain sees it (`_SessionGuard.check`, on every transport); a session of others
+is refused as if there were none. A session that no principal has, from before the server's time,
+belongs to the first that loads it. An agent may number its sessions, so one id may be of several
+principals.
+
+Where several nodes share a directory, a session that this principal has not set up here is looked
+up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
+
+Rules: what cannot be read is refused; a session is recorded before the agent is asked for it; a
+principal at its quota is refused further sessions, and never displaces a record, its own included;
+where the directory gives no answer, what it would have been asked is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from conductor.acp import AmbiguousSessionId, unambiguous_session_id
+from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import Forward, Proxy, RequestError, on
+from conductor.routing.component import Component
+from conductor.server.claims import Record, Verdict
+from conductor.server.cluster.directory import Away, SessionDirectory
+
+if TYPE_CHECKING:
+    from conductor.chain.chain import Chain
+
+__all__ = ["SessionAccess", "restrict_sessions", "session_in_params"]
+
+_RESOURCE_NOT_FOUND: Final = -32002
+"""ACP's "resource not found"."""
+_LOOKED_UP: Final = frozenset(
+    {
+        *("session/new", "session/fork", "nes/start", "session/load", "session/resume"),
+        *("session/delete", "nes/close"),
+    }
+)
+"""Methods whose session this node may not know: their handlers ask the directory."""
+_OPEN: Final = ("ours", "free")
+
+
+@attrs.define(eq=False)
+class SessionAccess:
+    """The principals of each session. A record takes about 0.2 kB, however long the id is."""
+
+    most_each: int = 10_000
+    """Sessions of one principal."""
+    _principals: dict[bytes, tuple[str, ...]] = attrs.field(factory=dict, init=False)
+    """By the digest of the session's id."""
+    _counts: Counter[str] = attrs.field(factory=Counter, init=False)
+    """Sessions by principal, those that are being set up included."""
+
+    def allow(self, session: str, principal: str) -> bool:
+        """Whether the session is this principal's, or no principal's."""
+        principals = self._principals.get(_digest(session))
+        return principals is None or principal in principals
+
+    def has(self, session: str, principal: str) -> bool:
+        """Whether it is recorded that the session is this principal's."""
+        return principal in self._principals.get(_digest(session), ())
+
+    def records(self) -> list[Record]:
+        return [(key, each) for key, names in self._principals.items() for each in names]
+
+    def claim(self, session: str, principal: str) -> bool:
+        """Record that the session is this principal's; whether it was not before. Raises
+        `RequestError` at the quota."""
+        key = _digest(session)
+        principals = self._principals.get(key, ())
+        if principal in principals:
+            return False
+        self._check_quota(principal)
+        self._principals[key] = (*principals, principal)
+        self._counts[principal] += 1
+        return True
+
+    def release(self, session: str, principal: str) -> None:
+        """The session is not this principal's any more."""
+        key = _digest(session)
+        principals = self._principals.get(key, ())
+        if principal not in principals:
+            return
+        if left := tuple(each for each in principals if each != principal):
+            self._principals[key] = left
+        else:
+            del self._principals[key]
+        self._subtract(principal)
+
+    @contextmanager
+    def reserve(self, principal: str) -> Iterator[None]:
+        """Reserve a place in the principal's quota. Raises `RequestError` if there is none."""
+        self._check_quota(principal)
+        self._counts[principal] += 1
+        try:
+            yield
+        finally:
+            self._subtract(principal)
+
+    def _check_quota(self, principal: str) -> None:
+        if self._counts[principal] >= self.most_each:
+            data = {"limit": self.most_each, "option": "--max-sessions-each"}
+            text = "Too many sessions of one client; delete some (session/delete)"
+            raise RequestError(INVALID_REQUEST, text, data)
+
+    def _subtract(self, principal: str) -> None:
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
+
+
+def restrict_sessions(
+    chain: Chain, owners: SessionAccess, principal: str, directory: SessionDirectory | None = None
+) -> None:
+    """Have a chain that is not running yet serve this principal only its sessions. `directory` is
+    that of several nodes."""
+    make, access_check = chain.make, _SessionGuard(owners, principal, directory)
+
+    def make_with_guard() -> Sequence[Component]:
+        first = PluginComponent("sessions", _SessionGuard(owners, principal, directory), "proxy")
+        return [first, *make()]
+
+    chain.make = make_with_guard
+    chain.client.access_check = access_check.check
+
+
+@attrs.define(eq=False)
+class _SessionGuard(Proxy):
+    """Of one client."""
+
+    owners: SessionAccess
+    principal: str
+    directory: SessionDirectory | None = None
+
+    def check(self, method: str, params: Payload | None) -> None:
+        """Raise `RequestError` for a message that names a session of others."""
+        session = session_in_params(params)
+        if session is None:
+            return
+        is_allowed = (
+            self.owners.allow(session, self.principal)
+            if self.directory is None or method in _LOOKED_UP
+            else self.owners.has(session, self.principal)
+        )
+        if not is_allowed:
+            raise _not_found(session)
+
+    @on("session/new")
+    @on("session/fork")
+    @on("nes/start")
+    async def set_up(self, params: bytes, forward: Forward) -> bytes:
+        if (source := session_in_params(params)) is not None:
+            await self._look_up(source)
+        if self.directory is not None and self.directory.away:
+            raise _cannot_record()
+        with self.owners.reserve(self.principal):
+            result: bytes = await forward()
+        try:
+            session = unambiguous_session_id(result)
+        except AmbiguousSessionId as exc:
+            text = f"The agent's answer names no session that can be read: {exc}"
+            raise RequestError(INTERNAL_ERROR, text) from None
+        if session is not None:
+            self.owners.claim(session, self.principal)
+            await self._publish(session)
+        return result
+
+    @on("session/load")
+    @on("session/resume")
+    async def take_up(self, params: bytes, forward: Forward) -> bytes:
+        session = session_in_params(params)
+        if session is None:
+            return bytes(await forward())  # the agent says what is missing
+        if not self.owners.allow(session, self.principal):
+            raise _not_found(session)  # another principal was first, since the message was checked
+        # First at all nodes: what is recorded here is written to a Redis that lost its data.
+        is_new_to_all = await self._claim(session)
+        is_new = False
+        try:
+            is_new = self.owners.claim(session, self.principal)
+            result: bytes = await forward()
+        except BaseException:
+            if is_new:
+                self.owners.release(session, self.principal)
+            if is_new_to_all:
+                with trio.CancelScope(shield=True):
+                    await self._delete_own_keys(session)
+            raise
+        # Of two requests at a time the first one may have failed, and released it.
+        if self.owners.claim(session, self.principal):
+            await self._publish(session)
+        return result
+
+    @on("session/delete")
+    @on("nes/close")
+    async def delete(self, params: bytes, forward: Forward) -> bytes:
+        session = session_in_params(params)
+        if session is not None:
+            await self._look_up(session)
+        result: bytes = await forward()
+        if session is not None:
+            self.owners.release(session, self.principal)
+            await self._delete_own_keys(session)
+        return result
+
+    @on("session/list")
+    async def show(self, params: dict[str, Any], forward: Forward) -> dict[str, Any]:
+        result: dict[str, Any] = await forward()
+        sessions = result.get("sessions")
+        if isinstance(sessions, list):
+            ids = {id for each in sessions if (id := _id_of(each)) is not None}
+            visible = await self._visible(
+                {id for id in ids if self.owners.allow(id, self.principal)}
+            )
+            result["sessions"] = [each for each in sessions if _id_of(each) in visible]
+        return result
+
+    # -- the directory of several nodes ------------------------------------------------------------
+
+    async def _claim(self, session: str) -> bool:
+        """Claim a session at all nodes; whether it was free. Raises `RequestError` if it is of
+        others, or nobody can tell."""
+        directory = self.directory
+        if directory is None or self.owners.has(session, self.principal):
+            return False
+        record = (_digest(session), self.principal)
+        try:
+            verdict = await directory.ask(partial(directory.claims.claim, record=record))
+        except Away:
+            raise _cannot_tell(session) from None
+        _check(session, verdict)
+        return verdict == "free"
+
+    async def _look_up(self, session: str) -> None:
+        """Raise `RequestError` for a session of others at any node."""
+        if self.directory is None or self.owners.has(session, self.principal):
+            return
+        try:
+            (verdict,) = await self._verdicts(self.directory, [session])
+        except Away:
+            raise _cannot_tell(session) from None
+        _check(session, verdict)
+
+    async def _visible(self, sessions: set[str]) -> set[str]:
+        """Without those of others at any node, and those of which nobody can tell."""
+        if self.directory is None:
+            return sessions
+        visible = {each for each in sessions if self.owners.has(each, self.principal)}
+        unknown = list(sessions - visible)
+        try:
+            verdicts = await self._verdicts(self.directory, unknown) if unknown else []
+        except Away:
+            return visible
+        return visible.union(
+            each for each, verdict in zip(unknown, verdicts, strict=True) if verdict in _OPEN
+        )
+
+    async def _verdicts(self, directory: SessionDirectory, sessions: list[str]) -> list[Verdict]:
+        records = [(_digest(each), self.principal) for each in sessions]
+        return await directory.ask(partial(directory.claims.look_up, records=records))
+
+    async def _publish(self, session: str) -> None:
+        """Before the client knows the session, which is open at the other nodes until then. Raises
+        `RequestError` where Redis is away; it is told when it is back."""
+        if (directory := self.directory) is None:
+            return
+        records = [(_digest(session), self.principal)]
+        try:
+            await directory.ask(partial(directory.claims.write, records=records))
+        except Away:
+            directory.claims.is_stale = True
+            raise _cannot_record() from None
+
+    async def _delete_own_keys(self, session: str) -> None:
+        """Where Redis is away, the claim stays until it expires."""
+        if (directory := self.directory) is None:
+            return
+        record = (_digest(session), self.principal)
+        with suppress(Away):
+            await directory.ask(partial(directory.claims.withdraw, record=record))
+
+
+def _id_of(session: Any) -> str | None:
+    id = session.get("sessionId") if isinstance(session, dict) else None
+    return id if isinstance(id, str) else None
+
+
+def _check(session: str, verdict: Verdict) -> None:
+    """Raise `RequestError` for what is not open to the principal."""
+    if verdict == "theirs":
+        raise _not_found(session)
+    if verdict == "unknown":
+        raise _cannot_tell(session)
+
+
+def session_in_params(params: Payload | None) -> str | None:
+    """The session that a client's message names. Raises `RequestError` if that cannot be told."""
+    try:
+        return unambiguous_session_id(params)
+    except AmbiguousSessionId as exc:
+        text = f"Invalid params: it cannot be told which session is meant: {exc}"
+        raise RequestError(INVALID_PARAMS, text) from None
+
+
+def _cannot_tell(session: str) -> RequestError:
+    text = "The servers cannot tell now whose session this is; try again in some seconds"
+    return RequestError(INTERNAL_ERROR, text, {"sessionId": session})
+
+
+def _cannot_record() -> RequestError:
+    text = "The servers cannot record now whose session it would be; try again in some seconds"
+    return RequestError(INTERNAL_ERROR, text)
+
+
+def _not_found(session: str) -> RequestError:
+    return RequestError(_RESOURCE_NOT_FOUND, "Resource not found", {"sessionId": session})
+
+
+def _digest(session: str) -> bytes:
+    encoded = session.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""WebSocket, server end: limits while a message is received, relaying, reconnecting."""

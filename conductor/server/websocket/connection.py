@@ -1,0 +1,251 @@
+"""WebSockets as they come to a server, and how one carries the lines of a client.
+
+A text message is a line, a batch included. While a socket is open the peer is asked from time to
+time whether it is there; one that shows no sign of life until a deadline is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+import trio_websocket
+from wsproto.utilities import LocalProtocolError
+
+from conductor.errors import ConnectionClosed
+from conductor.log import get_logger
+from conductor.network.resumable_stream import ResumableStream
+from conductor.network.sequence_numbers import SequenceError
+from conductor.network.websocket import WebSocket, WebSocketClosed
+from conductor.server.clients import RemoteClient
+from conductor.server.limits import ServerTimeouts
+from conductor.server.listen.protocol_sniff import PeekableStream
+from conductor.server.websocket.reconnect import AdmittedWebSocket
+
+__all__ = ["AsgiServerWebSocket", "TrioServerWebSocket", "serve_websocket"]
+
+_ABNORMAL_CLOSURE: Final = 1006
+_FINAL_CLOSE_CODES: Final = frozenset({1000, 1005})
+"""Close codes of a client that is done, and does not mean to return."""
+_CLOSE_TIMEOUT: Final = 2.0
+"""Seconds that a peer has for its part of the closing handshake."""
+
+log = get_logger(component="server")
+
+
+class ServerWebSocket(WebSocket):
+    """A socket of a server, which must know how it was closed."""
+
+    close_code: int
+    """How it ended, once it has."""
+
+    async def send_each(self, texts: Sequence[str]) -> None:
+        """Send text messages, in order. Raises `WebSocketClosed`."""
+        for text in texts:
+            await self.send(text)
+
+
+@attrs.define(eq=False)
+class TrioServerWebSocket(ServerWebSocket):
+    """A WebSocket that trio-websocket carries over `stream`."""
+
+    connection: trio_websocket.WebSocketConnection
+    stream: PeekableStream
+    cut: Callable[[], Awaitable[None]]
+    """Closes what it runs over, at once."""
+
+    @property
+    def close_code(self) -> int:  # type: ignore[override]
+        closed = self.connection.closed
+        return _ABNORMAL_CLOSURE if closed is None else closed.code
+
+    async def receive(self) -> str | None:
+        while True:
+            try:
+                message = await self.connection.get_message()
+            except trio_websocket.ConnectionClosed:
+                return None
+            if isinstance(message, str):
+                return message
+
+    async def send(self, text: str) -> None:
+        try:
+            await self.connection.send_message(text)
+        except (trio_websocket.ConnectionClosed, LocalProtocolError):
+            raise WebSocketClosed(self.close_code) from None
+
+    async def send_each(self, texts: Sequence[str]) -> None:
+        if len(texts) > 1:
+            self.stream.cork()
+        for text in texts:
+            await self.send(text)
+        try:
+            await self.stream.uncork()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise WebSocketClosed(self.close_code) from None
+
+    async def ping(self, deadline: float) -> None:
+        """A message that is on its way counts as a sign of life as long as its bytes move."""
+        asked = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wait_pong, nursery.cancel_scope)
+            left = deadline
+            while left > 0:
+                await trio.sleep(left)
+                left = max(asked, self.stream.last_progress) + deadline - trio.current_time()
+            await self.cut()
+            raise WebSocketClosed(_ABNORMAL_CLOSURE, f"no sign of life for {deadline:g} s")
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT) as close_handshake:
+            await self.connection.aclose(code, reason or None)
+        if close_handshake.cancelled_caught:
+            await self.cut()
+
+    async def _wait_pong(self, scope: trio.CancelScope) -> None:
+        try:
+            await self.connection.ping()
+        except trio_websocket.ConnectionClosed:
+            await trio.sleep_forever()  # whoever reads it knows
+        scope.cancel()
+
+
+@attrs.define(eq=False)
+class AsgiServerWebSocket(ServerWebSocket):
+    """A WebSocket that hypercorn carries, over HTTP/2."""
+
+    _receive: Callable[[], Awaitable[dict[str, Any]]]
+    _send: Callable[[dict[str, Any]], Awaitable[None]]
+    close_code: int = attrs.field(default=_ABNORMAL_CLOSURE, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+
+    async def receive(self) -> str | None:
+        while not self._closed:
+            event = await self._receive()
+            if event["type"] == "websocket.disconnect":
+                self._closed = True
+                self.close_code = event.get("code") or _ABNORMAL_CLOSURE
+            elif (text := event.get("text")) is not None:
+                return str(text)
+        return None
+
+    async def send(self, text: str) -> None:
+        if self._closed:
+            raise WebSocketClosed(self.close_code)
+        await self._send({"type": "websocket.send", "text": text})
+
+    async def ping(self, deadline: float) -> None:
+        """ASGI has no pings: hypercorn sends them, and TCP finds out who is gone."""
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        if not self._closed:
+            self._closed = True
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+async def serve_websocket(
+    socket: ServerWebSocket, admitted: AdmittedWebSocket, timeouts: ServerTimeouts
+) -> None:
+    """Carry lines until the socket or the chain ends. A client that says goodbye is done; any other
+    is cut off, and may return. Of two sockets for one client the newer one counts."""
+    client = admitted.client
+    while client.attached:
+        client.relay_scope.cancel()
+        await client.detached.wait()
+    with client.attachment():
+        with trio.CancelScope() as client.relay_scope:
+            if client.resumable_stream is not None:
+                await _relay_resumable(
+                    socket, client.resumable_stream, admitted.received, client, timeouts
+                )
+            else:
+                if client.runs_detached:
+                    client.reattach()
+                await _relay(socket, client, timeouts)
+        if socket.close_code in _FINAL_CLOSE_CODES:
+            client.end()
+        else:
+            client.detach()
+
+
+async def _relay(socket: ServerWebSocket, client: RemoteClient, timeouts: ServerTimeouts) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_receive_messages, socket, client, nursery.cancel_scope)
+        nursery.start_soon(_send_pings, socket, timeouts, nursery.cancel_scope)
+        nursery.start_soon(_send_messages, socket, client, nursery.cancel_scope)
+
+
+async def _relay_resumable(
+    socket: ServerWebSocket,
+    resumable_stream: ResumableStream,
+    received: int,
+    client: RemoteClient,
+    timeouts: ServerTimeouts,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_send_pings, socket, timeouts, nursery.cancel_scope)
+        nursery.start_soon(_close_at_end, socket, client)
+        try:
+            await resumable_stream.carry(socket, received)
+        except SequenceError as exc:
+            log.warning("a connection cannot be resumed", client=client.number, reason=str(exc))
+            client.end()
+        nursery.cancel_scope.cancel()
+
+
+async def _close_at_end(socket: ServerWebSocket, client: RemoteClient) -> None:
+    await client.ended.wait()
+    await socket.close(*_close_reason(client))
+
+
+async def _receive_messages(
+    socket: ServerWebSocket, client: RemoteClient, scope: trio.CancelScope
+) -> None:
+    try:
+        while (text := await socket.receive()) is not None:
+            client.record_activity()
+            await client.lines.send([text.encode()])
+            await client.lines.turn()
+    except ConnectionClosed:
+        return  # the chain has ended: what it said last is on its way
+    scope.cancel()
+
+
+async def _send_messages(
+    socket: ServerWebSocket, client: RemoteClient, scope: trio.CancelScope
+) -> None:
+    unsent = client.unsent
+    try:
+        while True:
+            await socket.send_each([line.decode() for line in unsent])
+            unsent.clear()
+            lines = await client.lines.receive()
+            if not lines:
+                break
+            client.record_activity()
+            unsent.extend(lines)
+        await client.ended.wait()
+        await socket.close(*_close_reason(client))
+    except WebSocketClosed:
+        pass
+    scope.cancel()
+
+
+async def _send_pings(socket: WebSocket, timeouts: ServerTimeouts, scope: trio.CancelScope) -> None:
+    try:
+        while True:
+            await trio.sleep(timeouts.ping_interval)
+            await socket.ping(timeouts.ping_timeout)
+    except WebSocketClosed:
+        scope.cancel()
+
+
+def _close_reason(client: RemoteClient) -> tuple[int, str]:
+    ending = client.ending
+    if ending is not None and ending.reason == "failed":
+        return 1011, "the chain failed"
+    if ending is not None and ending.reason == "stopped":
+        return 1001, "the server ended this"
+    return 1000, ""

@@ -1,0 +1,80 @@
+"""The message that a WebSocket is receiving, until its last fragment is there.
+
+It is counted with the bodies of HTTP requests (`ReceiveBudget`), in all and of one client, and its
+next fragment has as long as the next part of a body. Counted is the memory that fragments take
+here: one of a few bytes takes ten times as much.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from conductor.server.http.request_response import ReceiveBudget
+from conductor.server.limits import ServerLimits, ServerTimeouts
+
+__all__ = ["TOO_LARGE", "TOO_MUCH", "TOO_SLOW", "CloseStatus", "PartialMessage"]
+
+CloseStatus = tuple[int, str]
+"""Close code and reason."""
+TOO_LARGE: Final[CloseStatus] = (1009, "the message is too large")
+TOO_MUCH: Final[CloseStatus] = (1013, "too much is being received; try again later")
+TOO_SLOW: Final[CloseStatus] = (1008, "the rest of the message did not come")
+_FRAGMENT_OVERHEAD: Final = 16
+"""What a fragment takes besides its object."""
+
+
+@attrs.define(eq=False)
+class PartialMessage:
+    """Of one WebSocket; `quota_key` is set before anything can be received."""
+
+    load: ReceiveBudget
+    limits: ServerLimits
+    timeouts: ServerTimeouts
+    quota_key: str = ""
+    _size: int = attrs.field(default=0, init=False)
+    _last_progress: float = attrs.field(default=0.0, init=False)
+    _incomplete: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set while fragments are missing."""
+
+    def add(self, fragment: str | bytes | bytearray, *, is_last: bool) -> CloseStatus | None:
+        """Count a fragment; why the WebSocket is to be closed, if it is."""
+        size = sys.getsizeof(fragment) + _FRAGMENT_OVERHEAD
+        self._size += size
+        self.load.add(self.quota_key, size)
+        over = self.load.bytes > self.limits.body_bytes
+        if over or self.load.of[self.quota_key] > self.limits.body_bytes_each:
+            return TOO_MUCH
+        if is_last:
+            self._complete()
+        else:
+            self._last_progress = trio.current_time()
+            self._incomplete.set()
+        return None
+
+    def done(self) -> None:
+        """The message was handed on, or given up."""
+        self.load.add(self.quota_key, -self._size)
+        self._size = 0
+        self._complete()
+
+    async def watch(self, close: Callable[[CloseStatus], Awaitable[None]]) -> None:
+        """Call `close` when the next fragment does not come."""
+        while True:
+            incomplete = self._incomplete
+            await incomplete.wait()
+            while self._incomplete is incomplete:
+                due = self._last_progress + self.timeouts.headers
+                if trio.current_time() >= due:
+                    await close(TOO_SLOW)
+                    return
+                await trio.sleep_until(due)
+
+    def _complete(self) -> None:
+        """Nothing is missing, for now."""
+        if self._incomplete.is_set():
+            self._incomplete = trio.Event()

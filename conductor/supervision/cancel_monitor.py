@@ -1,0 +1,91 @@
+"""Tells `CancelTimeouts` what passes a link, and wakes when something is overdue.
+
+Costs nothing per update in version 1. In version 2 the end of a turn is an update, so every update
+is searched for one word; only those that contain it are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
+from conductor.routing.link import PromptTurnObserver
+from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts
+from conductor.supervision.deadline_timer import DeadlineTimer
+
+__all__ = ["CancelMonitor"]
+
+_STATE: Final = b"state_update"
+
+
+class CancelMonitor(PromptTurnObserver):
+    """Watches one component, or for the client the whole chain; `on_overdue` is called with what is
+    overdue."""
+
+    def __init__(
+        self,
+        timeout: float,
+        speaks_version_2: Callable[[], bool],
+        on_overdue: Callable[[CancelOverdue], None],
+    ) -> None:
+        self.wants_updates = False
+        self.timeouts = CancelTimeouts(timeout)
+        self._speaks_version_2 = speaks_version_2
+        self._timer = DeadlineTimer(self.timeouts, on_overdue)
+
+    async def run(self) -> None:
+        """Wait for deadlines, as long as the component lives."""
+        await self._timer.run()
+
+    def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:
+        self.wants_updates = self._speaks_version_2()
+        self.timeouts.prompt_sent(call, session_id_of(params))
+
+    def on_cancel(self, params: Payload | None) -> None:
+        session = session_id_of(params)
+        if session is not None:
+            self._timer.reschedule(self.timeouts.cancel_sent(session, trio.current_time()))
+
+    def on_cancel_request(self, call: InFlightRequest) -> None:
+        if call.method != "initialize":  # has `start_timeout`
+            self._timer.reschedule(self.timeouts.cancel_request_sent(call, trio.current_time()))
+
+    def on_response_from(self, call: InFlightRequest) -> None:
+        self.timeouts.response_received(call)
+
+    def on_notifications(self, notifications: NotificationBatch) -> None:
+        if notifications.method == SESSION_UPDATE and notifications.contains(_STATE):
+            for each in notifications.params:
+                self.on_notification(SESSION_UPDATE, each)
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        if method != SESSION_UPDATE or params is None or _STATE not in bytes(params):
+            return
+        try:
+            decoded = _decode(params)
+        except DECODE_ERRORS:
+            return
+        update = decoded.update
+        if update.sessionUpdate == "state_update" and update.state is not None:
+            self.timeouts.state_reported(decoded.sessionId, update.state)
+
+
+class _StateUpdate(msgspec.Struct, gc=False):
+    sessionUpdate: str
+    state: str | None = None
+
+
+class _UpdateParams(msgspec.Struct, gc=False):
+    sessionId: str
+    update: _StateUpdate
+
+
+_decode: Final = msgspec.json.Decoder(_UpdateParams).decode

@@ -1,0 +1,241 @@
+"""Drives one component's handshake: asks, asks again in the other dialect, times, and answers.
+
+The clock runs only while the component has the ball: not while it waits for its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import msgspec
+import trio
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import (
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    error_to_exception,
+    request_pieces,
+)
+from conductor.routing.handshake import (
+    AnsweredAlone,
+    AnsweredWithError,
+    ClosedEarly,
+    EchoedToPredecessor,
+    EchoedToSuccessor,
+    FailStart,
+    Handshake,
+    Reaction,
+    SendInit,
+)
+from conductor.routing.link import Link
+from conductor.routing.port import Port
+
+__all__ = ["Initialization"]
+
+
+@attrs.define(eq=False, repr=False)
+class Initialization:
+    """The initialization of the component behind a link, for the time that it takes.
+
+    `failed` is called with the reason when it cannot succeed; `restart` must replace the process
+    behind the link, and call `connected` when that is done.
+    """
+
+    link: Link
+    handshake: Handshake
+    timeout: float
+    failed: Callable[[str], None]
+    restart: Callable[[], None]
+    patch_result: Callable[[bytes], bytes] | None = None
+    """Changes the component's answer before its predecessor gets it."""
+    done: bool = attrs.field(default=False, init=False)
+    deadline: float = attrs.field(default=float("inf"), init=False)
+    changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    result: dict[str, Any] | None = attrs.field(default=None, init=False)
+    """What the component answered, once it has."""
+    refused: bool = attrs.field(default=False, init=False)
+    """Whether it answered with an error, which was passed on as it is."""
+    reply: Callable[[InFlightRequest, Payload | None, Payload | None], None] = attrs.field(
+        init=False
+    )
+    """Takes the answer for whoever asked: the predecessor, unless this is set to something else."""
+    _originator: InFlightRequest | None = attrs.field(default=None, init=False)
+    _params: bytes = attrs.field(default=b"{}", init=False)
+    _attempt: InFlightRequest | None = attrs.field(default=None, init=False)
+    _successor_request: InFlightRequest | None = attrs.field(default=None, init=False)
+    _awaiting_process: bool = attrs.field(default=False, init=False)
+    _port: _AttemptPort = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._port = _AttemptPort(self)
+        self.reply = self._reply_to_predecessor
+
+    # -- Init: what the link tells --------------------------------------------------------------
+
+    def begin(self, call: InFlightRequest, params: Payload | None) -> None:
+        if self.done or self._originator is not None:
+            error = encode_error(
+                INVALID_REQUEST,
+                "Invalid request",
+                f"{self.link.name} is initialized only once in a connection",
+            )
+            self.reply(call, None, error)
+            return
+        self._originator = call
+        self._params = bytes(params) if params is not None else b"{}"
+        call.target = self
+        self._send_attempt()
+
+    def forwarded(self, call: InFlightRequest) -> None:
+        self._successor_request = call
+        self._set_deadline(float("inf"))
+
+    def echoed(self, method: str) -> None:
+        if self._attempt is not None:
+            self._react(EchoedToSuccessor(), lambda: None)
+
+    def sent_back(self, method: str) -> None:
+        if self._attempt is not None:
+            self._react(EchoedToPredecessor(method), lambda: None)
+
+    # -- CallTarget ------------------------------------------------------------------------------
+
+    def cancel(self, call: InFlightRequest) -> None:
+        if self._attempt is not None:
+            self.link.plain.cancel(self._attempt)
+
+    # -- what happens to the connection ----------------------------------------------------------
+
+    def connected(self) -> None:
+        """A process is behind the link, perhaps another one than before."""
+        self._awaiting_process = False
+        if self._originator is not None and not self.done:
+            self._send_attempt()
+
+    def closed(self) -> bool:
+        """The component ended. True if that is dealt with by starting it again."""
+        if self.done or self._originator is None:
+            return False
+        if self._awaiting_process:
+            return True
+        if self._successor_request is not None:
+            return False  # it knew our dialect: another one would not help
+        self._react(ClosedEarly(), lambda: None)
+        return self._awaiting_process
+
+    def successor_answered(self, call: InFlightRequest) -> None:
+        if call is self._successor_request and not self.done:
+            self._set_deadline(trio.current_time() + self.timeout)
+
+    def on_response(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        if call is not self._attempt:
+            return  # an answer to an attempt that was given up
+        if result is not None:
+            if self.handshake.role == "proxy" and self._successor_request is None:
+                self._react(AnsweredAlone(), lambda: None)
+            else:
+                self._finish(result, None)
+            return
+        assert error is not None
+        refused = error_to_exception(error)
+        text = f"{refused.message}: {refused.data}" if refused.data else refused.message
+        if self._successor_request is not None:
+            self._finish(None, error)
+        else:
+            self._react(AnsweredWithError(refused.code, text), lambda: self._finish(None, error))
+
+    # -- the attempts ----------------------------------------------------------------------------
+
+    def _send_attempt(self) -> None:
+        connection = self.link.connection
+        if connection is None or self._awaiting_process:
+            return
+        assert self._originator is not None
+        if self.handshake.dialect is not None:
+            self.link.dialect = self.handshake.dialect
+        self._successor_request = None
+        self._attempt = call = InFlightRequest(self.handshake.method, self._port, target=self._port)
+        id = connection.open(call)
+        connection.write(request_pieces(id, self.handshake.method, self._params))
+        if self._originator.cancelled:
+            self.link.plain.cancel(call)
+        self._set_deadline(trio.current_time() + self.timeout)
+
+    def _react(self, event: Reaction, otherwise: Callable[[], None]) -> None:
+        match self.handshake.after(event):
+            case SendInit(in_new_process=in_new_process):
+                self._attempt = None
+                if in_new_process:
+                    self._awaiting_process = True
+                    self.restart()
+                else:
+                    self._send_attempt()
+            case FailStart(reason=reason):
+                self._attempt = None
+                self.failed(reason)
+            case _:
+                otherwise()
+
+    def _finish(self, result: Payload | None, error: Payload | None) -> None:
+        originator = self._originator
+        assert originator is not None
+        self._attempt = self._originator = None
+        self._set_deadline(float("inf"))
+        self.refused = result is None
+        if result is not None:
+            self.done = True
+            try:
+                decoded = msgspec.json.decode(result)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                decoded = None
+            self.result = decoded if isinstance(decoded, dict) else {}
+            self.link.session_log.log_response(originator, result)
+            if self.patch_result is not None:
+                result = self.patch_result(bytes(result))
+        self.reply(originator, result, error)
+
+    def _reply_to_predecessor(
+        self, call: InFlightRequest, result: Payload | None, error: Payload | None
+    ) -> None:
+        self.link.plain.neighbour.respond(call, result, error)
+
+    def _set_deadline(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def enforce_timeout(self) -> None:
+        """FailStart the component when it holds the ball for longer than the start timeout."""
+        while not self.done:
+            with trio.move_on_at(self.deadline) as scope:
+                await self.changed.wait()
+            if scope.cancelled_caught and self._attempt is not None:
+                self._attempt = None
+                self.failed(self._too_slow())
+                return
+
+    def _too_slow(self) -> str:
+        name = self.handshake.method
+        reason = f"it did not answer `{name}` within {self.timeout:g} s (start_timeout)"
+        if self.handshake.may_retry:
+            reason += "; if it only knows `_proxy/initialize`, give it `dialect: _proxy`"
+        return reason
+
+
+class _AttemptPort(Port):
+    """Where the answers to our own init requests arrive: its neighbour is itself."""
+
+    __slots__ = ("_initialization",)
+
+    def __init__(self, initialization: Initialization) -> None:
+        self.neighbour = self
+        self._initialization = initialization
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        self._initialization.on_response(call, result, error)

@@ -1,0 +1,97 @@
+"""What follows when a component fails: restart it, leave it out, or end the chain. Pure.
+
+A restart budget is `count` restarts `within` so many seconds; each waits longer than the one
+before, with jitter, so that components that fail together do not come back together. When the
+budget is spent, a proxy that is not required is left out, and without any other component the chain
+cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.chainfile.model import ComponentSpec, RestartBudget
+
+__all__ = ["Bypass", "Decision", "EndChain", "Restart", "RestartPolicy"]
+
+_DEFAULT: Final = RestartBudget(count=3, within=60.0)
+_DEFAULT_FOR_REMOTE: Final = RestartBudget(count=10, within=120.0)
+"""For `connect`, `ssh` and `unix`, about a minute: a network, or a service that its own supervisor
+restarts, is away for longer than a program takes to start."""
+_FIRST_DELAY: Final = 0.1
+_MAX_DELAY: Final = 10.0
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """Start it again after `delay` seconds; this is attempt `number` `of` so many."""
+
+    delay: float
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"it is restarted ({self.number} of {self.of})"
+
+
+class Bypass(msgspec.Struct, frozen=True):
+    """Go on without it."""
+
+    def __str__(self) -> str:
+        return "the chain goes on without it"
+
+
+class EndChain(msgspec.Struct, frozen=True):
+    """The chain cannot go on."""
+
+    def __str__(self) -> str:
+        return "the chain ends"
+
+
+Decision: TypeAlias = Restart | Bypass | EndChain
+
+
+@attrs.define(eq=False, repr=False)
+class RestartPolicy:
+    """The restart policy of one component, and how much of its budget is used."""
+
+    role: Literal["proxy", "agent"]
+    on_failure: Literal["restart", "bypass", "end_chain"]
+    restarts: RestartBudget = _DEFAULT
+    required: bool = False
+    _failures: deque[float] = attrs.field(factory=deque, init=False)
+
+    @classmethod
+    def of(cls, spec: ComponentSpec, role: Literal["proxy", "agent"]) -> RestartPolicy:
+        """The restart policy that a chain file states; a process is restarted unless told
+        otherwise."""
+        on_failure = spec.on_failure or "restart"
+        is_started_by_others = any((spec.connect, spec.ssh, spec.unix))
+        default = _DEFAULT_FOR_REMOTE if is_started_by_others else _DEFAULT
+        return cls(role, on_failure, spec.restarts or default, spec.required)
+
+    def after_failure(self, now: float, jitter: float) -> Decision:
+        """What to do about a failure at `now` (seconds); `jitter`, from 0 to 1, is the jitter."""
+        match self.on_failure:
+            case "restart":
+                return self._restart(now, jitter)
+            case "bypass":
+                return self._bypass_or_end()
+            case "end_chain":
+                return EndChain()
+
+    def _restart(self, now: float, jitter: float) -> Decision:
+        failures = self._failures
+        while failures and now - failures[0] >= self.restarts.within:
+            failures.popleft()
+        if len(failures) >= self.restarts.count:
+            return self._bypass_or_end()
+        failures.append(now)
+        delay = min(_FIRST_DELAY * 4 ** min(len(failures) - 1, 10), _MAX_DELAY)
+        return Restart(delay * (0.5 + jitter / 2), len(failures), self.restarts.count)
+
+    def _bypass_or_end(self) -> Decision:
+        return EndChain() if self.required or self.role == "agent" else Bypass()

@@ -1,0 +1,47 @@
+"""Feeds a `StallDetector` with what passes a link, and wakes when something is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.routing.link import LinkObserver
+from conductor.supervision.deadline_timer import DeadlineTimer
+from conductor.supervision.stall_detector import Overdue, StallDetector
+
+__all__ = ["StallMonitor"]
+
+
+@attrs.define(eq=False)
+class StallMonitor(LinkObserver):
+    """Watches one component while it runs; `on_overdue` is called with what is overdue."""
+
+    detector: StallDetector
+    on_overdue: Callable[[Overdue], None]
+    _timer: DeadlineTimer[Overdue] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = DeadlineTimer(self.detector, self.on_overdue)
+
+    async def run(self) -> None:
+        """Wait for deadlines, as long as the component's process lives."""
+        await self._timer.run()
+
+    def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._timer.reschedule(self.detector.request_to(call, method, params, trio.current_time()))
+
+    def on_response_from(self, call: InFlightRequest) -> None:
+        self.detector.response_from(call)
+
+    def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self.detector.request_from(call, params, trio.current_time())
+
+    def on_response_to(self, call: InFlightRequest) -> None:
+        self._timer.reschedule(self.detector.response_to(call, trio.current_time()))
+
+    def on_notification_from(self, method: str, params: Payload | None) -> None:
+        self._timer.reschedule(self.detector.notification_from(method, params, trio.current_time()))

@@ -1,0 +1,180 @@
+"""A component over a memory pair: what a program is to its chain, without a process.
+
+It has the life of a `SupervisedComponent`: it is initialized, started again in the other dialect if
+it hangs up on the first, and fails when it ends although nobody asked it to. Who plays it, at the
+far end of the pair, is for subclasses to say.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+import attrs
+import trio
+
+from conductor.client.peer import background_tasks
+from conductor.errors import ComponentExited, StartError
+from conductor.jsonrpc.connection import Connection
+from conductor.routing.component import Component, ComponentHost
+from conductor.routing.envelope import Dialect
+from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.handshake import Handshake
+from conductor.routing.link import Link
+from conductor.routing.port import Port
+from conductor.supervision.initialization import Initialization
+from conductor.transport.base import CHUNK_SIZE
+from conductor.transport.io_loop import read_loop, write_loop
+from conductor.transport.memory import MemoryTransport, memory_pair
+
+__all__ = ["MemoryPairComponent"]
+
+
+@attrs.define(eq=False)
+class MemoryPairComponent(Component):
+    """The conductor's end of a memory pair, as a component."""
+
+    name: str
+    role: Literal["proxy", "agent"]
+    dialect: Dialect | None = attrs.field(default=None, kw_only=True)
+    """As a chain file would fix it; None: detect."""
+    start_timeout: float = attrs.field(default=30.0, kw_only=True)
+    capacity: int = attrs.field(default=CHUNK_SIZE, kw_only=True)
+    """Bytes that each direction of the pair holds unread."""
+    starts: int = attrs.field(default=0, init=False)
+    """How often it was started."""
+    link: Link = attrs.field(init=False)
+    """The conductor's end."""
+    initialization: Initialization = attrs.field(init=False)
+    _host: ComponentHost = attrs.field(init=False)
+    _restart_pending: bool = attrs.field(default=False, init=False)
+    _stopping: bool = attrs.field(default=False, init=False)
+    _failed: bool = attrs.field(default=False, init=False)
+    _drained: trio.Event = attrs.field(init=False)
+    _ended: trio.Event = attrs.field(init=False)
+
+    # -- what subclasses say -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _on_connected(self, transport: MemoryTransport) -> None:
+        """Take the endpoint of a fresh connection."""
+
+    @abstractmethod
+    async def _run_peer(self) -> None:
+        """Live at the endpoint."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Break the connection, as the end of a process does."""
+
+    def _report(self, event: str, detail: str) -> None:
+        """Its link found something odd."""
+
+    # -- Component ---------------------------------------------------------------------------------
+
+    @property
+    def client_port(self) -> Port:
+        return self.link.plain
+
+    @property
+    def agent_port(self) -> Port | None:
+        return self.link.enveloped
+
+    def prepare(self, host: ComponentHost) -> None:
+        self._host = host
+        self._restart_pending = self._stopping = self._failed = False
+        self._drained, self._ended = trio.Event(), trio.Event()
+        self.link = Link(self.name, self.role, self._report, strips_proxy_meta=self.role == "agent")
+        self.link.initializer = self.initialization = Initialization(
+            self.link,
+            Handshake(self.role, self.dialect),
+            self.start_timeout,
+            failed=self._fail_start,
+            restart=self._start_again,
+        )
+        self._start()
+
+    async def run(self) -> None:
+        try:
+            async with background_tasks() as nursery:
+                nursery.start_soon(self.initialization.enforce_timeout)
+                await self._run_once()
+                while self._restart_pending:
+                    self._restart_pending = False
+                    self._start()
+                    await self._run_once()
+        finally:
+            self._drained.set()
+            self._ended.set()
+
+    def close_input(self) -> None:
+        self._stopping = True
+        if self.link.connection is not None:
+            self.link.connection.close_writing()
+
+    async def wait_drained(self) -> None:
+        await self._drained.wait()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    def terminate(self) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self._stopping = True
+        self._disconnect()
+
+    def backlog(self) -> int:
+        return self.link.backlog()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        ours, theirs = memory_pair(self.capacity)
+        self.starts += 1
+        self._on_connected(theirs)
+        self.link.connection = Connection(
+            ours,
+            self.link,
+            self._host.flusher,
+            limits=self._host.limits,
+        )
+        self.initialization.connected()
+
+    async def _run_once(self) -> None:
+        connection = self.link.connection
+        assert connection is not None
+        async with background_tasks() as nursery:
+            nursery.start_soon(write_loop, connection, self._host.flusher)
+            nursery.start_soon(self._run_peer)
+            await read_loop(connection, self._host.flusher, self._host.read_gate(self))
+            self._drained.set()
+        self._disconnect()
+        self._on_ended()
+
+    def _on_ended(self) -> None:
+        starting = not self.initialization.done
+        if starting and not self._stopping and not self._failed and self.initialization.closed():
+            self.link.disconnect(FailureErrors.of(StartError(self.name, "it hung up")))
+            return
+        error: StartError | ComponentExited
+        if starting:
+            error = StartError(self.name, "it hung up before it was initialized")
+        else:
+            error = ComponentExited(self.name, "hung up")
+        self.link.disconnect(FailureErrors.of(error))
+        if not self._stopping:
+            self._fail(error)
+
+    def _start_again(self) -> None:
+        self._restart_pending = True
+        self._disconnect()
+
+    def _fail_start(self, reason: str) -> None:
+        self._fail(StartError(self.name, reason))
+
+    def _fail(self, error: StartError | ComponentExited) -> None:
+        if not self._failed:
+            self._failed = True
+            self._host.component_failed(self, error)

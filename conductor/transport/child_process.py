@@ -1,0 +1,191 @@
+"""A child process: its pipes as a transport, its end, and the end of everything it started.
+
+Every child leads a process group of its own, so that what it started in turn can be ended with it;
+on Linux, what left the group is found by a mark in its environment (`process_tree`). Should we be
+killed without a chance to stop it, the `orphan_guard` ends it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import signal
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from conductor.transport.base import CHUNK_SIZE
+from conductor.transport.fd_transport import FdTransport
+from conductor.transport.process_tree import child_reaped, kill_marked, reap_adopted
+from conductor.transport.spawn import SpawnError, become_subreaper, kill_descendants, spawn_process
+
+__all__ = ["ChildProcess", "SpawnError", "become_subreaper", "kill_descendants", "spawn"]
+
+_LEFTOVER_CHECKS: Final = 20
+_PATIENT_CHECKS: Final = 2
+_LEFTOVER_INTERVAL: Final = 0.005
+_MAX_POLL_INTERVAL: Final = 0.05
+_WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
+"""Each child has a thread for as long as it runs, where there is no `pidfd`."""
+
+
+@attrs.define(eq=False, repr=False)
+class ChildProcess:
+    """A running child. `transport` reads its stdout and writes its stdin."""
+
+    pid: int
+    transport: FdTransport
+    _stderr_fd: int
+    _mark: str
+    _returncode: int | None = None
+
+    async def read_stderr(self) -> bytes:
+        """The next bytes of its stderr; `b""` at the end."""
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._stderr_fd)
+                with suppress(BlockingIOError):
+                    return os.read(self._stderr_fd, CHUNK_SIZE)
+        except (OSError, trio.ClosedResourceError):
+            return b""
+
+    def stderr_waiting(self) -> int:
+        """Bytes of its stderr that are written and not read yet."""
+        waiting = bytearray(4)
+        try:
+            fcntl.ioctl(self._stderr_fd, termios.FIONREAD, waiting)
+        except (OSError, ValueError):  # closed
+            return 0
+        return int.from_bytes(waiting, sys.byteorder)
+
+    async def wait(self) -> str:
+        """Wait for its end, end what it started too, and return how it ended, for people."""
+        code = await _wait_exited(self.pid)
+        # Where the leader is not reaped yet, its number cannot belong to another group by now.
+        self.signal(signal.SIGKILL)
+        child_reaped(self.pid)
+        self._returncode = _reap(self.pid) if code is None else code
+        await self._end_leftovers()
+        return describe_status(self._returncode)
+
+    async def _end_leftovers(self) -> None:
+        """What left the group becomes our child when its own parent has ended, one by one."""
+        with trio.CancelScope(shield=True):  # a tenth of a second at most
+            for look in range(_LEFTOVER_CHECKS):
+                left = kill_marked(self._mark, patient=look < _PATIENT_CHECKS)
+                if not left and not _group_exists(self.pid):
+                    return
+                await trio.sleep(_LEFTOVER_INTERVAL)
+                reap_adopted(trio.current_time())
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the child's whole process group."""
+        if self._returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    @property
+    def location(self) -> str:
+        """Where it is, for people."""
+        return f"process {self.pid}"
+
+    @property
+    def reached(self) -> bool:
+        """Whether there was anybody to speak to: it runs, so there was."""
+        return True
+
+    @property
+    def status(self) -> str | None:
+        """How it ended, or `None` while it runs."""
+        code = self._returncode
+        return None if code is None else describe_status(code)
+
+    def close(self) -> None:
+        """Give up its pipes."""
+        self.transport.close()
+        if self._stderr_fd >= 0:
+            trio.lowlevel.notify_closing(self._stderr_fd)
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
+
+
+def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> ChildProcess:
+    """Start a program, without a shell. Raises `SpawnError`."""
+    spawned = spawn_process(argv, env=env, cwd=cwd)
+    transport = FdTransport(spawned.stdout, spawned.stdin)
+    return ChildProcess(spawned.pid, transport, spawned.stderr, spawned.mark)
+
+
+def describe_status(returncode: int) -> str:
+    """A process's end in words: "exited with status 3", "was ended by SIGKILL"."""
+    if returncode >= 0:
+        return f"exited with status {returncode}"
+    try:
+        return f"was ended by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was ended by signal {-returncode}"
+
+
+def _reap(pid: int) -> int:
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # somebody who waits for all children was faster
+        return 0
+
+
+def _group_exists(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+async def _wait_exited(pid: int) -> int | None:
+    """Wait until a child has ended; without reaping it, where the system can tell.
+
+    Returns the exit code if it had to be reaped: macOS has neither a `pidfd`, nor, before Python
+    3.13, `waitid`.
+    """
+    if (fd := _pidfd(pid)) is not None:
+        try:
+            await trio.lowlevel.wait_readable(fd)
+        finally:
+            os.close(fd)
+        return None
+    if hasattr(os, "waitid"):
+        await trio.to_thread.run_sync(
+            partial(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT),
+            abandon_on_cancel=True,
+            limiter=_WAIT_LIMITER,
+        )
+        return None
+    pause = 0.001
+    while (ended := _poll(pid)) is None:
+        await trio.sleep(pause)
+        pause = min(2 * pause, _MAX_POLL_INTERVAL)
+    return ended
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that is readable when the child has ended, where the system has such."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _poll(pid: int) -> int | None:
+    """Reap a child if it has ended, and return its exit code."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if found else None

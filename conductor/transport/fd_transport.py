@@ -1,0 +1,213 @@
+"""File descriptors as a transport: pipes, sockets, terminals and plain files.
+
+Writes are tried first and waited for only when they would block (worth half of the CPU per
+message); what an I/O loop waits for is waited for in the `fast_path` where there is one. Plain
+files and devices like /dev/null are always ready, and cannot be waited for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import attrs
+import trio
+
+from conductor.errors import ConnectionClosed
+from conductor.transport.epoll_loop import current_fast_path
+
+__all__ = ["FdTransport"]
+
+_POLLRDHUP = getattr(select, "POLLRDHUP", 0)
+_IOV_MAX = 64
+_PIPE_SIZE = 262144
+"""Bytes that a pipe is to hold, and that are read at a time (4 KiB messages: three quarters of the
+CPU of reads of 64 KiB)."""
+
+# glibc's malloc maps anew, page by page, whatever is larger than 128 KiB, and gives the end of its
+# heap back as soon as it is twice that: half a millisecond for each message of a megabyte. Having
+# given back something large once, it keeps so much, and twice that of the heap.
+bytes(2 * 1024 * 1024)
+
+
+@attrs.define(eq=False, repr=False)
+class FdTransport:
+    """Reads one descriptor, writes another; owns both, and closes them."""
+
+    _read_fd: int
+    _write_fd: int
+    _prefetched: list[bytes] = attrs.field(factory=list)
+    """What was read already."""
+    _writing_paused: bool = attrs.field(default=False, init=False)
+    _wait_to_read: bool = attrs.field(init=False)
+    _wait_to_write: bool = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        _enlarge_pipe(self._read_fd)
+        _enlarge_pipe(self._write_fd)
+        self._wait_to_read = _is_pollable(self._read_fd)
+        self._wait_to_write = _is_pollable(self._write_fd)
+
+    @property
+    def read_fd(self) -> int:
+        """The descriptor that is read; -1 once it is closed."""
+        return self._read_fd
+
+    async def receive(self) -> bytes:
+        if self._prefetched:
+            return self._prefetched.pop(0)
+        while self._read_fd >= 0:
+            try:
+                if self._wait_to_read:
+                    await trio.lowlevel.wait_readable(self._read_fd)
+                else:
+                    await trio.lowlevel.checkpoint()
+            except (OSError, trio.ClosedResourceError):
+                return b""
+            chunk = self._read_now()
+            if chunk is not None:
+                return chunk
+        return b""
+
+    async def receive_each(self, take: Callable[[bytes], bool]) -> bool:
+        """Call `take` with what arrives until it returns true; false at the end of the stream.
+
+        Where an epoll fast path serves the descriptor, `take` is called from there, and no task is
+        switched.
+        """
+        fast_path = current_fast_path() if self._wait_to_read else None
+        while fast_path is None or self._prefetched or self._read_fd < 0:
+            chunk = await self.receive()
+            if not chunk or take(chunk):
+                return chunk != b"" and self._read_fd >= 0
+        ended = False
+
+        def step() -> bool:
+            nonlocal ended
+            chunk = self._read_now()
+            ended = chunk == b""
+            return ended or (chunk is not None and take(chunk))
+
+        await fast_path.sleep(self._read_fd, select.EPOLLIN, step)
+        return not ended and self._read_fd >= 0
+
+    def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
+        try:
+            if len(pieces) == 1:
+                return os.write(self._write_fd, pieces[0])
+            return os.writev(self._write_fd, pieces[:_IOV_MAX])
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            raise ConnectionClosed(exc.strerror) from exc
+
+    async def wait_writable(self) -> None:
+        try:
+            if self._write_fd >= 0 and self._wait_to_write:
+                await trio.lowlevel.wait_writable(self._write_fd)
+            else:
+                await trio.lowlevel.checkpoint()
+        except trio.ClosedResourceError:
+            return
+
+    @property
+    def has_fast_path(self) -> bool:
+        """Whether an epoll fast path serves what is written."""
+        return self._wait_to_write and self._write_fd >= 0 and current_fast_path() is not None
+
+    async def write_each(self, step: Callable[[], bool]) -> None:
+        """Call `step` whenever `write_now` may take more, until it returns true.
+
+        Where an epoll fast path serves the descriptor, `step` is called from there. So as not to be
+        called while there is nothing to write, it may `pause_writing`.
+        """
+        fast_path = current_fast_path() if self._wait_to_write else None
+        if fast_path is not None and self._write_fd >= 0:
+            await fast_path.sleep(self._write_fd, select.EPOLLOUT, step)
+            return
+        while True:
+            await self.wait_writable()
+            if step():
+                return
+
+    def pause_writing(self) -> None:
+        """Have the step of `write_each` not called until `resume_writing`. Only with an epoll fast
+        path."""
+        if not self._writing_paused and (fast_path := current_fast_path()) is not None:
+            self._writing_paused = fast_path.pause(self._write_fd)
+
+    def resume_writing(self) -> None:
+        """Have the step of `write_each` called again."""
+        if self._writing_paused and (fast_path := current_fast_path()) is not None:
+            self._writing_paused = False
+            fast_path.resume(self._write_fd, select.EPOLLOUT)
+
+    def _read_now(self) -> bytes | None:
+        """What there is; `b""` at the end of the stream, `None` while there is nothing."""
+        try:
+            return os.read(self._read_fd, _PIPE_SIZE) if self._read_fd >= 0 else b""
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""  # whatever is wrong with it, it is this peer's end and nobody else's
+
+    def peer_closed_write(self) -> bool:
+        if self._read_fd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self._read_fd, _POLLRDHUP)
+        return any(events & (_POLLRDHUP | select.POLLHUP) for _, events in poller.poll(0))
+
+    def peer_closed_read(self) -> bool:
+        if self._write_fd < 0:
+            return True
+        poller = select.poll()
+        poller.register(self._write_fd, 0)
+        return bool(poller.poll(0))  # an error, or the end: nothing else was asked for
+
+    def close_writing(self) -> None:
+        fd, self._write_fd = self._write_fd, -1
+        _close(fd)
+
+    def close_reading(self) -> None:
+        """End the incoming stream, also for whoever waits for it. Idempotent."""
+        fd, self._read_fd = self._read_fd, -1
+        _close(fd)
+
+    def close(self) -> None:
+        self.close_writing()
+        self.close_reading()
+
+
+def _is_pollable(fd: int) -> bool:
+    if sys.platform != "linux":
+        return not stat.S_ISREG(os.fstat(fd).st_mode)
+    try:
+        with select.epoll() as poll:
+            poll.register(fd)
+    except PermissionError:
+        return False
+    except OSError:  # no descriptors left
+        return not stat.S_ISREG(os.fstat(fd).st_mode)
+    return True
+
+
+def _enlarge_pipe(fd: int) -> None:
+    """Give a pipe room for more than one chunk (Linux): half as many switches between its ends."""
+    with suppress(OSError, AttributeError):
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_SIZE:
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        fast_path = current_fast_path()
+        if fast_path is not None:
+            fast_path.closing(fd)
+        trio.lowlevel.notify_closing(fd)
+        os.close(fd)

@@ -1,0 +1,26 @@
+"""What the parent process left us: descriptors 0 to 2, and what is already read from the first.
+
+Imports next to nothing: it is needed before everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["open_missing_stdio", "prefetched_stdin"]
+
+prefetched_stdin: list[bytes] = []
+"""What was read from stdin before there was a transport to read it; `b""` is the end."""
+
+
+def open_missing_stdio() -> None:
+    """Put /dev/null where the parent process left 0, 1 or 2 closed. To be called first of all.
+
+    Whatever is opened next would get the number, and what is printed would go there.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)

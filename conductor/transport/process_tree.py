@@ -1,0 +1,278 @@
+"""Everything below this process: found, told apart, ended, reaped.
+
+Three facts are used. Linux gives a subreaper the descendants whose own parent has ended
+(`become_subreaper`). A process group holds what a component started, unless that left the group.
+And the environment of each component has a mark of its own (`MARK`), which its descendants inherit:
+by that those that left the group are found when the component has ended.
+
+Nothing here recurses: how deep a tree of processes is, others decide.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # without its enums: 2.4 ms
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+
+__all__ = [
+    "MARK",
+    "become_subreaper",
+    "child_reaped",
+    "child_started",
+    "forget_readers",
+    "has_reader",
+    "kill_descendants",
+    "kill_marked",
+    "new_mark",
+    "own_mark",
+    "reap_adopted",
+    "report_to",
+]
+
+MARK = "ACP_CONDUCTOR_TREE"
+"""The environment variable with the mark: one word for this run, and `/n` for each component."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_ROUNDS = 20
+_END_TIMEOUT = 5.0
+"""Seconds that processes have to end after SIGKILL, all together."""
+_DECIDE_AFTER = 10.0
+"""Seconds after which a zombie that may be a child of a plugin's, and that no `Popen` waits for, is
+taken for adopted."""
+
+_started: set[int] = set()
+"""Children that we started and have not reaped: their exit status is ours to read."""
+_reports: dict[int, Callable[[bytes], bool]] = {}
+"""By the process id of the child that reads them, which is ended last."""
+_adopted: set[int] = set()
+"""Children that are known to be adopted, or will be in a moment."""
+_undecided: dict[int, float] = {}
+"""Zombies that may be somebody's to wait for, and when to decide."""
+_numbers = count(1)
+_own_mark: list[str] = []
+
+
+def become_subreaper() -> None:
+    """Become the parent of descendants whose own parent ends (Linux); mark all that we start."""
+    os.environ[MARK] = own_mark()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def own_mark() -> str:
+    """The mark of this run, within that of the conductor that started us, if one did."""
+    if not _own_mark:
+        outer = os.environ.get(MARK)
+        token = os.urandom(8).hex()
+        _own_mark.append(f"{outer}/{token}" if outer else token)
+    return _own_mark[0]
+
+
+def new_mark() -> str:
+    """A mark for one component."""
+    return f"{own_mark()}/{next(_numbers)}/"
+
+
+def child_started(pid: int) -> None:
+    """A child leads a process group of its own, and we wait for it."""
+    _started.add(pid)
+    _report(b"+ %d\n" % pid)
+
+
+def child_reaped(pid: int) -> None:
+    """Its number is about to be free for another process."""
+    if pid in _started:
+        _started.discard(pid)
+        _report(b"- %d\n" % pid)
+
+
+def report_to(reader: int, report: Callable[[bytes], bool]) -> None:
+    """Have children reported as lines, `+ PID` and `- PID`, those that there are at once, until
+    `report` returns false. `reader` is the child that reads the lines."""
+    if all(report(b"+ %d\n" % pid) for pid in _started):
+        _reports[reader] = report
+
+
+def has_reader() -> bool:
+    """Whether a child reads the reports."""
+    return bool(_reports)
+
+
+def forget_readers() -> None:
+    """They read what another process reports: this one was forked from it."""
+    _reports.clear()
+
+
+def _report(line: bytes) -> None:
+    for reader, report in list(_reports.items()):
+        if not report(line):
+            del _reports[reader]
+
+
+def kill_descendants() -> None:
+    """Kill whatever is still below this process (Linux): only for the end of a program of ours.
+
+    The reader of the reports is killed last: were we killed meanwhile, it would do the rest.
+    """
+    end = time.monotonic() + _END_TIMEOUT
+    readers = list(_reports)
+    for _ in range(_KILL_ROUNDS):  # those that appear while we look
+        pids = [pid for pid in _descendants_of([os.getpid()]) if pid not in _reports]
+        if not pids:
+            break
+        _end(pids, end)
+    _reports.clear()
+    _end(readers, end)
+
+
+def _end(pids: Iterable[int], end: float) -> None:
+    """Kill processes, and reap those that are ours, parents first; wait until `end` at most."""
+    for pid in _kill(pids):
+        pause = 0.0002
+        while _is_running_child(pid) and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+
+
+def _is_running_child(pid: int) -> bool:
+    """If not, it is reaped by now."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+def kill_marked(mark: str, *, patient: bool = False) -> bool:
+    """Kill what a component left behind when it ended: adopted children with its mark, and all
+    below them. True if there was any, so that there may be more in a moment.
+
+    A process that is just starting a program has no environment to be seen for a moment: with
+    `patient`, one without any counts as a reason to look again.
+    """
+    environments = {
+        pid: environ
+        for pid in _children(os.getpid())
+        if pid not in _started and pid not in _reports and (environ := _environ(pid)) is not None
+    }
+    variable = f"{MARK}={mark}".encode()
+    roots = [pid for pid, environ in environments.items() if variable in environ]
+    killed = {*roots, *_descendants_of(roots)}
+    _adopted.update(killed)  # at once, or as soon as their parents have ended
+    _kill(killed)
+    return bool(roots) or (patient and b"" in environments.values())
+
+
+def reap_adopted(now: float) -> float | None:
+    """Reap adopted children that have ended, and nobody else's. `now` is in seconds.
+
+    Returns when to look again for those of which it is not clear yet; `None` if there are none.
+    A child that a plugin started by itself is not to be told from an adopted one if it has our
+    process group, or one of its own: it is reaped only after a while, and not while a `Popen` has
+    it.
+    """
+    if not hasattr(os, "waitid"):  # then nothing is adopted, either
+        return None
+    children = set(_children(os.getpid())) - _started - _reports.keys()
+    _adopted.intersection_update([pid for pid in _adopted if os.path.exists(f"/proc/{pid}")])
+    unclear: dict[int, float] = {}
+    for pid in children:
+        group = _group_of_zombie(pid)
+        if group is None:
+            continue
+        if pid in _adopted or group not in (pid, os.getpgrp()):
+            _reap(pid)
+        else:
+            unclear[pid] = _undecided.get(pid) or _decide_at(now)
+    old = {pid for pid, decide_at in unclear.items() if now >= decide_at}
+    for pid in old - _waited_for(old):
+        _reap(pid)
+        del unclear[pid]
+    for pid in old & unclear.keys():
+        unclear[pid] = _decide_at(now)
+    _undecided.clear()
+    _undecided.update(unclear)
+    return min(unclear.values(), default=None)
+
+
+def _decide_at(now: float) -> float:
+    """After `_DECIDE_AFTER` at least, and for many at the same time: to decide takes
+    milliseconds."""
+    return (now // _DECIDE_AFTER + 2) * _DECIDE_AFTER
+
+
+def _descendants_of(roots: Iterable[int]) -> Iterator[int]:
+    """Every descendant of these processes."""
+    waiting = list(roots)
+    while waiting:
+        children = _children(waiting.pop())
+        yield from children
+        waiting += children
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _environ(pid: int) -> bytes | None:
+    """The environment that a process was started with; `None` if it has ended or is not ours to
+    read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environ = file.read()
+    except OSError:
+        return None
+    return environ if environ or _group_of_zombie(pid) is None else None
+
+
+def _kill(pids: Iterable[int]) -> list[int]:
+    """Returns those that end, or have ended, leaving out those that we may not kill."""
+    killed: list[int] = []
+    for pid in pids:
+        with suppress(PermissionError):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+    return killed
+
+
+def _group_of_zombie(pid: int) -> int | None:
+    """The process group of a child that has ended; `None` if it has not, or is no child."""
+    with suppress(ChildProcessError, ProcessLookupError):
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return os.getpgid(pid)
+    return None
+
+
+def _waited_for(pids: set[int]) -> set[int]:
+    """Those of which a `Popen` of the standard library still wants the exit status (unless it was
+    made before `gc.freeze()`, which hides it)."""
+    if not pids:
+        return set()
+    import gc
+
+    names = ("subprocess", "multiprocessing.popen_fork")
+    kinds = tuple(sys.modules[name].Popen for name in names if name in sys.modules)
+    return {
+        members["pid"]
+        for each in gc.get_objects()
+        # Not `isinstance`, which runs code of objects that pretend to be others; and another thread
+        # may be about to make one, which has no members yet.
+        if issubclass(type(each), kinds)
+        and (members := vars(each)).get("pid") in pids
+        and members.get("returncode") is None
+    }
+
+
+def _reap(pid: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

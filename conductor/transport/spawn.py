@@ -1,0 +1,185 @@
+"""Starting a program: its process group and its pipes.
+
+Apart from `process`, which waits for children, because this is wanted before trio is imported: at
+the first sign of `initialize` the components start, and while they do, we import the rest
+(`prestart`). An agent that takes 300 ms hides what trio takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from conductor.transport.process_tree import (
+    MARK,
+    become_subreaper,
+    child_reaped,
+    child_started,
+    kill_descendants,
+    new_mark,
+)
+
+__all__ = [
+    "SpawnError",
+    "SpawnedProcess",
+    "become_subreaper",
+    "end_prestarted",
+    "kill_descendants",
+    "prestart",
+    "spawn_process",
+]
+
+
+class SpawnError(Exception):
+    """The program could not be started; the text says why, for people."""
+
+
+class SpawnedProcess:
+    """A program that was started: its process, our ends of its pipes, which do not block, and the
+    mark in its environment."""
+
+    __slots__ = ("mark", "pid", "stderr", "stdin", "stdout")
+
+    def __init__(self, pid: int, mark: str, stdin: int, stdout: int, stderr: int) -> None:
+        self.pid = pid
+        self.mark = mark
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class _Prestarted:
+    """A program that was started before somebody asked for it."""
+
+    __slots__ = ("argv", "cwd", "env", "environ", "spawned")
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        self.argv = tuple(argv)
+        self.env = dict(env)
+        self.cwd = cwd
+        self.environ = dict(os.environ)
+        self.spawned = _spawn(argv, env, cwd)
+
+    def matches(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bool:
+        """Of the environment, what a plugin has changed since in ours makes no difference, nor does
+        the mark, which each program has of its own."""
+        changed = {MARK} | {name for name, _ in self.environ.items() ^ os.environ.items()}
+        return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
+            name in changed for name, _ in self.env.items() ^ env.items()
+        )
+
+
+_prestarted: list[_Prestarted] = []
+
+
+def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
+    """Start a program that somebody will ask `spawn_process` for in a moment, if it can be."""
+    with suppress(SpawnError):  # it fails again for whoever asks, who has somebody to tell
+        _prestarted.append(_Prestarted(argv, env, cwd))
+
+
+def end_prestarted() -> None:
+    """End what was started early and nobody has asked for, with its process group."""
+    while _prestarted:
+        spawned = _prestarted.pop().spawned
+        _kill_group(spawned.pid)
+        for fd in (spawned.stdin, spawned.stdout, spawned.stderr):
+            os.close(fd)
+
+
+def spawn_process(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None
+) -> SpawnedProcess:
+    """Start a program, without a shell. Raises `SpawnError`."""
+    for index, early in enumerate(_prestarted):
+        if early.matches(argv, env, cwd):
+            del _prestarted[index]
+            return early.spawned
+    return _spawn(argv, env, cwd)
+
+
+def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> SpawnedProcess:
+    our_ends: list[int] = []
+    child_ends: list[int] = []
+    reserved: list[int] = []
+    mark = new_mark()
+    try:
+        _reserve_stdio_numbers(reserved)
+        for is_input in (True, False, False):
+            read, write = os.pipe()
+            our_ends.append(write if is_input else read)
+            child_ends.append(read if is_input else write)
+            os.set_blocking(our_ends[-1], False)
+        pid = _start(argv, {**env, MARK: mark}, cwd, child_ends)
+    except (OSError, ValueError) as exc:
+        for fd in our_ends:
+            os.close(fd)
+        raise SpawnError(_describe_failure(exc, argv, env, cwd)) from exc
+    finally:
+        for fd in (*child_ends, *reserved):
+            os.close(fd)
+    child_started(pid)
+    return SpawnedProcess(pid, mark, *our_ends)
+
+
+def _start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdio: Sequence[int]
+) -> int:
+    """Start a program in a process group of its own, and return its process id.
+
+    `subprocess` looks for it on the PATH of `env` and gives it no other descriptors than `stdio`.
+    Raises `OSError`, or `ValueError` for what cannot be passed to a program.
+    """
+    if not argv[0]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    # A variable without a name may be in our own environment; a program cannot be given one.
+    variables = {name: value for name, value in env.items() if name}
+    stdin, stdout, stderr = stdio
+    child = subprocess.Popen(
+        argv,
+        env=variables,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        process_group=0,
+    )
+    child.returncode = 0  # its end is waited for in `process`: `subprocess` is not to reap it
+    return child.pid
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a child with its whole process group, and reap it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    child_reaped(pid)  # before its number is free
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _reserve_stdio_numbers(reserved: list[int]) -> None:
+    """See that no pipe gets 0, 1 or 2 where one is closed: in the child, its own go there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        reserved.append(fd)
+    os.close(fd)
+
+
+def _describe_failure(
+    exc: Exception, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> str:
+    if cwd is not None and not os.path.isdir(cwd):
+        return f"its working directory does not exist: {cwd}"
+    match exc:
+        case FileNotFoundError():
+            if os.path.dirname(argv[0]):
+                return f"no such file: {argv[0]}"
+            return f"command not found: {argv[0]} (PATH is {env.get('PATH', 'empty')})"
+        case PermissionError():
+            return f"not executable: {argv[0]}"
+        case OSError():
+            return f"{argv[0]}: {exc.strerror}"
+    return f"{argv[0]}: {exc}"

@@ -1,0 +1,85 @@
+"""What messages say, whichever version of the protocol they are in.
+
+Proxies that only look at a few members take plain dicts: most of these are the same in both
+versions, and what differs is here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from proxies._slash_commands import is_handled
+
+__all__ = [
+    "OUTSIDE_TURN_UPDATES",
+    "merge_tool_call",
+    "opened_session",
+    "permission_tool_call",
+    "turn_end",
+    "update_of_kind",
+]
+
+OUTSIDE_TURN_UPDATES = frozenset(
+    {
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "session_info_update",
+        "usage_update",
+    }
+)
+"""Updates that may come in the middle of a sentence and do not end it."""
+
+_MAX_CALLS = 1000
+_ESCAPED = re.compile(rb"\\u00(?:5[fF]|[67][0-9a-fA-F])")
+"""A letter of a kind's name, as JSON may write it, too."""
+_FINISHED = ("completed", "failed", "cancelled")
+
+
+def opened_session(params: dict[str, Any], result: dict[str, Any] | None) -> str:
+    """The id of the session that `session/new`, `load`, `resume` or `fork` has opened."""
+    opened = (result or {}).get("sessionId")
+    return str(opened if opened is not None else params["sessionId"])
+
+
+def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
+    """The params of `session/update` if it is of one of these kinds; others are not even decoded,
+    as most updates are chunks, and there are many."""
+    if not any(kind.encode() in raw for kind in kinds) and _ESCAPED.search(raw) is None:
+        return None
+    params: dict[str, Any] = json.loads(raw)
+    return params if params["update"].get("sessionUpdate") in kinds else None
+
+
+def turn_end(update: dict[str, Any]) -> bool:
+    """Whether a version 2 update ends a turn; in version 1 the answer to the prompt does."""
+    return (
+        update.get("sessionUpdate") == "state_update"
+        and update.get("state") == "idle"
+        and update.get("stopReason") is not None
+        and not is_handled(update)
+    )
+
+
+def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) -> dict[str, Any]:
+    """Apply a tool call, or an update of one, to what is known; return all that is known of it.
+
+    What has finished is forgotten, and so is the oldest when there are very many.
+    """
+    id = str(update.get("toolCallId", ""))
+    known = {**calls.pop(id, {}), **{k: v for k, v in update.items() if v is not None}}
+    if known.get("status") not in _FINISHED:
+        calls[id] = known
+        if len(calls) > _MAX_CALLS:
+            del calls[next(iter(calls))]
+    return known
+
+
+def permission_tool_call(params: dict[str, Any]) -> dict[str, Any]:
+    """What a permission request says about its tool call; empty if it is about something else."""
+    call = params.get("toolCall")
+    if call is None and isinstance(subject := params.get("subject"), dict):
+        call = subject.get("toolCall")
+    return call if isinstance(call, dict) else {}

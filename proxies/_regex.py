@@ -1,0 +1,131 @@
+"""Regular expressions from chain files, matched in linear time.
+
+Python's `re` backtracks: an unlucky pattern needs minutes for 30 characters, and the event loop
+stands still meanwhile. RE2 needs time linear in the text, for every pattern; it has no lookaround
+and no back-references. A pattern uses up to `MAX_MEMORY` bytes and `MAX_PROGRAM` instructions.
+
+Differences from `re`: `$` matches at the end of the text only (not before a last newline), `\\d`,
+`\\w`, `\\s` and `\\b` are about ASCII, `\\z` instead of `\\Z`.
+https://github.com/google/re2/wiki/Syntax
+
+Name globs stay with `fnmatch`: since Python 3.9 a `*` never gives back what it took, so its time
+is at most the length of the name times that of the glob.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["MAX_MEMORY", "MAX_PROGRAM", "Pattern", "compile_pattern", "escape"]
+
+MAX_MEMORY: Final = 8 << 20
+"""Bytes for one pattern's program and automaton."""
+MAX_PROGRAM: Final = 10_000
+"""Instructions of a compiled pattern: the time per character is at most proportional to it."""
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    "(?=": "lookahead `(?=` is not supported: put the text into the pattern itself",
+    "(?!": "negative lookahead `(?!` is not supported: use a second rule or pattern for what is"
+    " excluded, before this one",
+    "(?<=": "lookbehind `(?<=` is not supported: put the text into the pattern itself",
+    "(?<!": "negative lookbehind `(?<!` is not supported: begin with `\\b`, `^` or `(?:^|[^…])`",
+    "(?>": "the atomic group `(?>` is not supported: write `(?:`, matching never backtracks",
+    "(?(": "the conditional group `(?(` is not supported: write both alternatives, `(?:…|…)`",
+    "(?#": "the comment `(?#` is not supported: leave it out",
+    "(?P=": "the back-reference `(?P=` is not supported: repeat the pattern of the group",
+}
+_ESCAPES: Final[Mapping[str, str]] = {
+    "\\Z": "write `\\z` for the end of the text",
+    "\\u": "write `\\x{…}` for a character by its number",
+    "\\U": "write `\\x{…}` for a character by its number",
+    "\\N": "write `\\x{…}` for a character by its number",
+}
+_TOO_LARGE: Final = "it is too large: shorten its counted repetitions, such as `{1000}`"
+_SPECIAL: Final = frozenset("\\.+*?()|[]{}^$-")
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+@attrs.frozen
+class Pattern:
+    """A compiled pattern. Offsets are in characters of the text, as with `re`.
+
+    Half a surrogate pair cannot be encoded as UTF-8; it counts as U+FFFD.
+    """
+
+    source: str
+    _compiled: Any = attrs.field(repr=False, eq=False)
+
+    @property
+    def group_names(self) -> Mapping[str, int]:
+        names: Mapping[str, int] = self._compiled.groupindex
+        return names
+
+    def search(self, text: str, start: int = 0) -> Any:
+        """The first match, with the methods of `re.Match`, or None."""
+        return self._compiled.search(_encodable(text), start)
+
+    def fullmatch(self, text: str) -> bool:
+        """Whether the pattern matches the whole text."""
+        return self._compiled.fullmatch(_encodable(text)) is not None
+
+    def finditer(self, text: str, start: int = 0) -> Iterator[Any]:
+        """All matches that do not overlap, from left to right."""
+        found: Iterator[Any] = self._compiled.finditer(_encodable(text), start)
+        return found
+
+
+@functools.lru_cache(1000)
+def compile_pattern(source: str, *, dot_all: bool = False) -> Pattern:
+    """Compile a user's regular expression; with `dot_all`, `.` matches newlines too.
+
+    `ValueError` says what is wrong with it and what to write instead.
+    """
+    # 5 ms that only a chain with patterns or globs needs.
+    import re2
+
+    options = re2.Options()
+    options.max_mem, options.dot_nl, options.log_errors = MAX_MEMORY, dot_all, False
+    try:
+        compiled = re2.compile(_encodable(source), options)
+    except re2.error as exc:
+        reason = exc.args[0] if exc.args else b""
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"not a regular expression: {_explained(text, source)}") from None
+    if compiled.programsize > MAX_PROGRAM:
+        raise ValueError(f"not a regular expression: {_TOO_LARGE}")
+    return Pattern(source, compiled)
+
+
+def escape(text: str) -> str:
+    """A pattern that matches exactly this text."""
+    return "".join(f"\\{each}" if each in _SPECIAL else each for each in text)
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def _explained(reason: str, source: str) -> str:
+    """RE2's reason in the reader's words: the construct, and what to write instead."""
+    what, _, where = reason.partition(": ")
+    if "too large" in reason:
+        return _TOO_LARGE
+    if what == "invalid escape sequence" and where[1:2].isdigit() and where[1:2] != "0":
+        return f"the back-reference `{where}` is not supported: repeat the pattern of the group"
+    if what == "invalid escape sequence" and where in _ESCAPES:
+        return f"`{where}` is not supported: {_ESCAPES[where]}"
+    if what == "invalid repetition size":
+        return f"the repetition `{where}` is too large: at most 1000 in all"
+    if what == "bad repetition operator" and where.endswith("+"):
+        return f"`{where}` is not supported: write `{where[:-1]}`, matching never backtracks"
+    if what.startswith("invalid perl operator"):
+        for operator, remedy in _REMEDIES.items():
+            if where.startswith(operator) or (where == "(?P" and operator in source):
+                return remedy
+        return f"`{where}` is not supported"
+    return reason

@@ -1,0 +1,359 @@
+"""Finding secrets in texts, also in texts that come in pieces, in time linear in the text.
+
+RE2 finds them; what it lacks is put around it: whether the end of an unfinished text may be the
+beginning of a secret (`_prefixes`), and how far a private key goes (`_keys`). Only such an end is
+held back, and no more than `hold` characters of it.
+
+A secret is replaced by a placeholder that is the same wherever it is found, so what an agent writes
+back can be put right again.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import re2
+
+from proxies._private_keys import BODY, HEADER, body_end, cut_line, end_of, key_end
+from proxies._regex import compile_pattern
+from proxies._regex_prefixes import SECRET, read
+
+__all__ = ["PATTERNS", "HeldTail", "SecretFinder", "check_patterns", "environment_values"]
+
+# RE2 has no lookbehind. `\b` is one, except behind an underscore, which counts as a letter. Escapes
+# of JSON and URLs and colours of terminals end in a letter, too, and are no word.
+_START: Final = r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*[A-Za-z])"
+
+PATTERNS: Final[Mapping[str, str]] = {
+    "private-key": HEADER,
+    "key-body": BODY,
+    "anthropic-key": _START + r"(?P<secret>sk-ant-[A-Za-z0-9_\-]{20,})",
+    "openai-key": _START + r"(?P<secret>sk-(?:proj-|svcacct-)?[A-Za-z0-9_\-]{20,})",
+    "github-token": _START + r"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
+    "gitlab-token": _START + r"(?P<secret>glpat-[A-Za-z0-9_\-]{20,})",
+    "slack-token": _START + r"(?P<secret>(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,})",
+    "aws-key-id": _START + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?:[^A-Za-z0-9]|\z)",
+    "google-key": _START + r"(?P<secret>AIza[A-Za-z0-9_\-]{35})",
+    "google-oauth": _START + r"(?P<secret>(?:ya29\.|GOCSPX-)[A-Za-z0-9_\-]{20,})",
+    "stripe-key": _START + r"(?P<secret>(?:[rs]k_(?:live|test)|whsec)_[A-Za-z0-9]{20,})",
+    "huggingface-token": _START + r"(?P<secret>hf_[A-Za-z0-9]{30,})",
+    "npm-token": _START + r"(?P<secret>npm_[A-Za-z0-9]{36,})",
+    "pypi-token": _START + r"(?P<secret>pypi-[A-Za-z0-9_\-]{50,})",
+    "jwt": _START
+    + r"(?P<secret>eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})",
+    "url-password": r"""://[^\s:/@]*:[^\s/"'<>]{3,}@""",
+}
+"""What is looked for unless the options say otherwise. The secret is the group `secret`, or all."""
+
+_MAX_REMEMBERED = 10_000
+_MAX_REMEMBERED_CHARACTERS = 16 << 20
+"""Of all the secrets whose placeholders become secrets again."""
+_MAX_MEMORY: Final = 64 << 20
+"""Bytes for the program and the automaton of all patterns together."""
+_NEVER_MATCHES: Final = r"[^\x00-\x{10ffff}]"
+"""A pattern that matches nothing."""
+
+
+def environment_values(
+    globs: Sequence[str], environ: Mapping[str, str], shortest: int
+) -> dict[str, str]:
+    """The values of variables whose names match, by name; what is short is no secret."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if len(value) >= shortest and any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    }
+
+
+@attrs.frozen
+class _SecretSpan:
+    """A secret in a text; positions are in bytes."""
+
+    begins: int
+    """Where its pattern begins to match, which may be before the secret."""
+    start: int
+    end: int
+    name: str
+    is_open: bool
+    """More of it may come behind the end of the text."""
+    is_rest: bool = False
+    """It, or what begins its pattern, overlaps the one before."""
+
+
+@attrs.frozen(eq=False)
+class _KnownValues:
+    """A secret that is known by value."""
+
+    name: str
+    value: bytes = attrs.field(repr=False)
+
+    def find(self, data: bytes, start: int) -> _SecretSpan | None:
+        """The first one from `start` on."""
+        at = data.find(self.value, start)
+        if at < 0:
+            return None
+        return _SecretSpan(at, at, at + len(self.value), self.name, is_open=False)
+
+
+@attrs.frozen(eq=False)
+class _PatternKind:
+    """SecretFinder that are found by a pattern."""
+
+    name: str
+    pattern: Any = attrs.field(repr=False)
+    """With one group, if that is the secret and not all that matches."""
+    source: str
+
+    def find(self, data: bytes, start: int) -> _SecretSpan | None:
+        """The first one from `start` on."""
+        while (found := self.pattern.search(data, start)) is not None:
+            (first, end), is_open = found.span(self.pattern.groups), False
+            if first < 0:  # the group `secret` is in another alternative
+                first, end = found.span()
+            if first == end:
+                start = found.end()
+                continue
+            if self.source is HEADER:
+                end = key_end(data, end)
+            elif self.source is BODY:
+                lines = body_end(data, first, end)
+                if lines is None:
+                    start = found.end()
+                    continue
+                end, is_open = lines
+            is_open = is_open or end == len(data)
+            return _SecretSpan(found.start(), first, end, self.name, is_open)
+        return None
+
+
+@attrs.define(eq=False)
+class SecretFinder:
+    """What is a secret, and the placeholders of those that were found."""
+
+    patterns: Mapping[str, str]
+    values: Mapping[str, str] = attrs.field(repr=False)
+    """Known secrets, by name."""
+    _kinds: list[_KnownValues | _PatternKind] = attrs.field(init=False, repr=False)
+    _known: list[bytes] = attrs.field(init=False, repr=False)
+    _any: Any = attrs.field(init=False, repr=False)
+    """Matches somewhere in every text with a secret that is found by pattern."""
+    _begun: Any = attrs.field(init=False, repr=False)
+    """Matches an end of a text that may be the beginning of one."""
+    _shortest: int = attrs.field(init=False)
+    """Characters of the shortest secret."""
+    _placeholders: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
+    _found: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
+    _characters: int = attrs.field(default=0, init=False)
+    """Of the secrets in `_placeholders`."""
+    _placeholder: Any = attrs.field(init=False, default=re.compile(r"\[redacted:[^\[\]\s]+\]"))
+
+    def __attrs_post_init__(self) -> None:
+        # The longest value first: one may begin like another.
+        values = sorted(self.values.items(), key=lambda item: -len(item[1]))
+        known = [_KnownValues(name, form) for name, value in values for form in _forms(value)]
+        sources = {name: read(pattern) for name, pattern in self.patterns.items()}
+        kinds = [
+            _PatternKind(name, _compiled(source.whole), self.patterns[name])
+            for name, source in sources.items()
+        ]
+        self._kinds, self._known = [*known, *kinds], [each.value for each in known]
+        self._any = _compiled("|".join(_ungrouped(each.whole) for each in sources.values()))
+        begun = "|".join(_ungrouped(each.prefixes) for each in sources.values())
+        self._begun = _compiled(rf"(?:{begun})\z")
+        lengths = [each.shortest for each in sources.values()]
+        self._shortest = min(lengths + [len(value) for _, value in values], default=0)
+
+    def redact(self, text: str) -> str:
+        """The text without its secrets."""
+        return self._redact(text, 0)
+
+    def redact_output(self, text: str) -> str:
+        """The same for a text whose start may be cut off, in the middle of a key's line."""
+        for name, pattern in self.patterns.items():
+            if pattern is BODY and (end := cut_line(_bytes(text))):
+                return f"{self._placeholder_of(text[:end], name)}{self.redact(text[end:])}"
+        return self.redact(text)
+
+    def restore(self, text: str) -> str:
+        """The text with the secrets that its placeholders stand for."""
+        restored: str = self._placeholder.sub(lambda m: self._found.get(m[0], m[0]), text)
+        return restored
+
+    def split(self, text: str, start: int = 0, *, wait: bool = True) -> tuple[str, int]:
+        """What of an unfinished text, from `start` on, can be shown, and where the rest begins.
+
+        Without `wait`, what is a secret is not held back for what else it may be the beginning of.
+        """
+        data = _bytes(text)
+        at = start = len(_bytes(text[:start]))
+        shown: list[str] = []
+        begun, first = self._first_begun(data, start), (0, start, start)
+        for found in self._secrets(data, start):
+            if not found.is_rest:
+                first = (len(shown), start, found.begins)
+            if begun < at:
+                begun = self._first_begun(data, at)
+            if found.is_open or begun < found.begins or (wait and begun < found.end):
+                # Of secrets that overlap, all are held back.
+                count, start, begins = first
+                del shown[count:]
+                at = min(begun, begins)
+                break
+            shown += [
+                _text(data[start : found.start]),
+                self._placeholder_of(_text(data[found.start : found.end]), found.name),
+            ]
+            at = start = found.end
+        else:
+            at = self._first_begun(data, at) if begun < at else begun
+        end = max(start, at)
+        return "".join([*shown, _text(data[start:end])]), len(_text(data[:end]))
+
+    def _redact(self, text: str, start: int) -> str:
+        if len(text) < self._shortest:
+            return text[start:]
+        data, shown = _bytes(text), []
+        at = start and len(_bytes(text[:start]))
+        for found in self._secrets(data, at):
+            shown += [
+                _text(data[at : found.start]),
+                self._placeholder_of(_text(data[found.start : found.end]), found.name),
+            ]
+            at = found.end
+        return "".join([*shown, _text(data[at:])]) if shown else text[start:]
+
+    def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
+        """The secrets, from left to right; of those at one place, the kind that is named first."""
+        if self._any.search(data, start) is None and not any(map(data.__contains__, self._known)):
+            return
+        nexts = [kind.find(data, start) for kind in self._kinds]
+        while True:
+            for number, found in enumerate(nexts):
+                if found is None or found.begins >= start:
+                    continue
+                if found.end > start:  # it overlaps what was found
+                    first = max(start, found.start)
+                    nexts[number] = attrs.evolve(found, begins=start, start=first, is_rest=True)
+                else:
+                    nexts[number] = self._kinds[number].find(data, start)
+            leftmost = min(filter(None, nexts), key=lambda found: found.start, default=None)
+            if leftmost is None:
+                return
+            overlapping = [found for found in filter(None, nexts) if found.begins < leftmost.end]
+            yield attrs.evolve(
+                leftmost,
+                begins=min(found.begins for found in overlapping),
+                is_open=any(found.is_open for found in overlapping),
+            )
+            start = leftmost.end
+
+    def _first_begun(self, data: bytes, start: int) -> int:
+        """Where what may be the beginning of a secret begins; the end if there is none."""
+        found = self._begun.search(data, start)
+        first = len(data) if found is None else int(found.start())
+        for value in self._known:
+            at = max(start, len(data) - len(value) + 1)
+            while (at := data.find(value[:1], at, first)) >= 0:
+                if value.startswith(data[at:]):
+                    first = at
+                    break
+                at += 1
+        return first
+
+    def _placeholder_of(self, secret: str, name: str) -> str:
+        known = self._placeholders.get(secret)
+        if known is not None:
+            return known
+        characters = self._characters + len(secret)
+        if len(self._placeholders) >= _MAX_REMEMBERED or characters > _MAX_REMEMBERED_CHARACTERS:
+            return f"[redacted:{name}]"
+        self._characters = characters
+        placeholder = f"[redacted:{name}:{len(self._placeholders) + 1}]"
+        self._placeholders[secret], self._found[placeholder] = placeholder, secret
+        return placeholder
+
+
+def _forms(value: str) -> list[bytes]:
+    """The value in a text, and in the output of a terminal, which has one character per byte."""
+    data = _bytes(value)
+    return [data] if value.isascii() else [data, _bytes(data.decode("latin-1"))]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _compiled(source: str) -> Any:
+    options = re2.Options()
+    options.max_mem, options.log_errors = _MAX_MEMORY, False
+    return re2.compile(source or _NEVER_MATCHES, options)
+
+
+def _ungrouped(source: str) -> str:
+    return source.replace(f"(?P<{SECRET}>", "(?:")
+
+
+@attrs.define(eq=False)
+class HeldTail:
+    """The end of one stream of text that is held back."""
+
+    secrets: SecretFinder
+    hold: int
+    _text: str = attrs.field(default="", repr=False, init=False)
+    """What is held back, after the last character that was not: a word may begin there or not."""
+    _start: int = attrs.field(default=0, init=False)
+    _swallow: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
+    """In the middle of a secret that was too long to hold: what of more text is behind it."""
+
+    @property
+    def held(self) -> int:
+        return len(self._text) - self._start
+
+    def feed(self, text: str) -> str:
+        """What can be shown now that `text` has come."""
+        if self._swallow is not None:
+            behind = self._swallow(text)
+            if behind is None:
+                return ""
+            text, self._swallow = behind, None
+        whole = self._text + text
+        shown, end = self.secrets.split(whole, self._start)
+        if len(whole) - end > self.hold:
+            more, end = self.secrets.split(whole, end, wait=False)
+            shown += more
+        if len(whole) - end > self.hold:
+            self._swallow = end_of(whole[end:]) or _after_word
+            shown, end = shown + "[redacted:too-long]", len(whole)
+        self._start = min(end, 1)
+        self._text = whole[end - self._start :]
+        return shown
+
+    def flush(self) -> str:
+        """What was held back, now that nothing more comes."""
+        shown = self.secrets._redact(self._text, self._start)
+        self._text, self._start, self._swallow = "", 0, None
+        return shown
+
+
+def _after_word(text: str) -> str | None:
+    """The text from its first white space on."""
+    return next((text[at:] for at, each in enumerate(text) if each.isspace()), None)
+
+
+def check_patterns(patterns: Mapping[str, str]) -> None:
+    """Raise `ValueError` for what is no usable pattern."""
+    for name, pattern in patterns.items():
+        try:
+            compiled = compile_pattern(pattern)
+        except ValueError as exc:
+            raise ValueError(f"`{name}` is {exc}") from None
+        if compiled.fullmatch(""):
+            raise ValueError(f"`{name}` matches everywhere: it matches the empty text")

@@ -1,0 +1,77 @@
+"""The other direction: a server on the web for an agent that takes only stdio."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+from support.bridge_harness import initialize, mcp_client, request, shim, situation
+from support.mcp_providers import toolbox
+
+PAIRS = [("legacy", "http"), ("auto", "http"), ("legacy", "sse"), ("auto", "sse")]
+
+
+@pytest.fixture
+async def web(nursery):
+    """The toolbox on loopback, and what was asked of it: (path, authorization)."""
+    asked = []
+
+    async def start(kind):
+        server = toolbox()
+        app = server.streamable_http_app() if kind == "http" else server.sse_app()
+
+        async def noting(scope, receive, send):
+            if scope["type"] == "http":
+                headers = dict(scope["headers"])
+                asked.append((scope["path"], headers.get(b"authorization")))
+            await app(scope, receive, send)
+
+        config = Config()
+        config.bind = ["127.0.0.1:0"]
+        config.accesslog = config.errorlog = None
+        config.graceful_timeout = 0.1
+        [origin] = await nursery.start(serve, noting, config)
+        return origin + ("/mcp" if kind == "http" else "/sse")
+
+    yield start, asked
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(("mode", "kind"), PAIRS)
+async def test_a_server_on_the_web_reaches_an_agent_that_takes_stdio(web, mode, kind):
+    start, asked = web
+    with trio.fail_after(10):
+        url = await start(kind)
+        secret = {"name": "Authorization", "value": "Bearer secret"}
+        declared = {"type": kind, "name": "web", "url": url, "headers": [secret]}
+        async with situation() as on:
+            [entry] = await on.declare(declared)
+            async with mcp_client(entry, mode=mode) as client:
+                result = await client.call_tool("add", {"a": 2, "b": 3})
+
+    assert entry["name"] == "web"
+    assert "secret" not in str(entry)
+    assert result.structured_content == {"result": 5}
+    assert {authorization for _, authorization in asked} == {b"Bearer secret"}
+
+
+async def test_an_agent_that_takes_http_gets_it_unchanged():
+    capabilities = {"mcpCapabilities": {"http": True, "sse": True}}
+    declared = {"type": "http", "name": "web", "url": "http://127.0.0.1:9/", "headers": []}
+    async with situation(capabilities=capabilities) as on:
+        assert await on.declare(declared) == [declared]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_server_that_cannot_be_reached_is_a_clear_error():
+    declared = {"type": "http", "name": "web", "url": "http://127.0.0.1:9/", "headers": []}
+    with trio.fail_after(10):
+        async with situation() as on:
+            [entry] = await on.declare(declared)
+            async with shim(entry) as process:
+                answer = await initialize(process)
+                again = await request(process, 1, "ping")
+    assert "error" in answer
+    assert "error" in again

@@ -1,0 +1,176 @@
+"""Who may come in: a local process that is up to no good gets nothing, and disturbs nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+
+import pytest
+import trio
+from support.bridge_harness import initialize, mcp_client, shim, situation
+
+from bridges import shim_listener
+from bridges.shim_listener import ShimListener
+
+TOO_LONG = b"x" * 300
+
+
+@pytest.fixture
+async def entrance(nursery):
+    """An open door, its address, and what came in."""
+    entered = []
+
+    async def handler(declaration, transport):
+        entered.append((declaration, await transport.receive()))
+
+    opened = ShimListener()
+    opened.open()
+    nursery.start_soon(opened.serve, handler)
+    yield opened, entered
+    opened.close()
+    for stream in streams:
+        await stream.aclose()
+    streams.clear()
+
+
+streams: list[trio.SocketStream] = []
+
+
+async def connect(opened: ShimListener) -> trio.SocketStream:
+    streams.append(await trio.open_unix_socket(opened.address.removeprefix("unix:")))
+    return streams[-1]
+
+
+async def test_a_token_lets_in_with_what_follows_it(entrance):
+    opened, entered = entrance
+    token = opened.issue("declaration")
+    stream = await connect(opened)
+    await stream.send_all(token[:10].encode())  # in pieces, as sockets like it
+    await stream.send_all(token[10:].encode() + b"\nhello")
+    assert await stream.receive_some() == b""
+    assert entered == [("declaration", b"hello")]
+
+
+@pytest.mark.parametrize(
+    "shown", [b"\n", b"wrong\n", TOO_LONG, b"\xff\x00\n", b'{"jsonrpc":"2.0"}\n']
+)
+async def test_a_stranger_gets_nothing(entrance, shown):
+    opened, entered = entrance
+    opened.issue("declaration")
+    stream = await connect(opened)
+    await stream.send_all(shown)
+    assert await _rest(stream) == b""
+    assert entered == []
+
+
+async def test_a_token_in_halves_is_waited_for_but_not_for_ever(entrance, autojump_clock):
+    opened, entered = entrance
+    token = opened.issue("declaration")
+    stream = await connect(opened)
+    await stream.send_all(token.encode())  # without its newline
+    assert await _rest(stream) == b""
+    assert entered == []
+
+
+async def test_a_void_token_lets_nobody_in(entrance):
+    opened, entered = entrance
+    token = opened.issue("declaration")
+    opened.revoke(token)
+    stream = await connect(opened)
+    await stream.send_all(token.encode() + b"\n")
+    assert await _rest(stream) == b""
+    assert entered == []
+
+
+async def test_a_flood_of_silent_strangers_is_limited(entrance, monkeypatch):
+    opened, entered = entrance
+    token = opened.issue("declaration")
+    silent = [await connect(opened) for _ in range(shim_listener._MAX_UNAUTHENTICATED)]
+    await trio.testing.wait_all_tasks_blocked()
+    with trio.fail_after(1):  # at once, not when patience with it has ended
+        assert await _rest(await connect(opened)) == b""
+
+    await silent[0].aclose()
+    await trio.testing.wait_all_tasks_blocked()
+    stream = await connect(opened)
+    await stream.send_all(token.encode() + b"\nhello")
+    assert await stream.receive_some() == b""
+    assert entered == [("declaration", b"hello")]
+
+
+async def test_another_user_is_sent_away(entrance, monkeypatch):
+    opened, entered = entrance
+    token = opened.issue("declaration")
+    monkeypatch.setattr(shim_listener.os, "geteuid", lambda: 4711)
+    stream = await connect(opened)
+    with contextlib.suppress(trio.BrokenResourceError):
+        await stream.send_all(token.encode() + b"\n")
+    assert await _rest(stream) == b""
+    assert entered == []
+
+
+async def test_the_other_user_is_the_one_at_the_other_end(entrance):
+    """What the kernel says of a socket pair is us."""
+    one, other = socket.socketpair()
+    with one, other:
+        raw = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        assert struct.unpack("3i", raw)[1] == shim_listener.os.geteuid()
+        assert shim_listener._is_same_user(one)
+
+
+async def test_a_client_that_floods_with_rubbish_disturbs_no_other():
+    async with situation() as on:
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await process.stdin.send_all(b"rubbish\n" * 1000 + b'{"half": ')
+            async with mcp_client(entry, mode="auto") as client:
+                result = await client.call_tool("add", {"a": 1, "b": 2})
+        assert result.structured_content == {"result": 3}
+
+
+async def test_a_shim_without_its_environment_says_what_it_is():
+    async with situation() as on:
+        [entry] = await on.declare()
+        process = await trio.run_process(
+            [entry["command"], *entry["args"]], env={}, capture_stderr=True, check=False
+        )
+    assert process.returncode == 1
+    assert b"started by an agent" in process.stderr
+
+
+async def test_the_token_is_in_no_argument():
+    async with situation() as on:
+        [entry] = await on.declare()
+        [token] = [one["value"] for one in entry["env"] if one["name"] == "ACP_MCP_TOKEN"]
+        assert token not in " ".join([entry["command"], *entry["args"]])
+        assert entry["args"][:2] == ["-I", "-S"]
+
+
+async def test_two_declarations_have_two_tokens():
+    async with situation() as on:
+        first, second = await on.declare(), await on.declare()
+        assert first[0]["env"][1] != second[0]["env"][1]
+
+
+async def _rest(stream: trio.SocketStream) -> bytes:
+    """Everything until the end, which has to come."""
+    rest = b""
+    try:
+        while chunk := await stream.receive_some():
+            rest += chunk
+    except trio.BrokenResourceError:
+        pass
+    return rest
+
+
+async def test_a_client_that_sends_half_a_message_and_leaves_disconnects():
+    async with situation() as on:
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await initialize(process)
+            await process.stdin.send_all(b'{"jsonrpc":"2.0","id":7,"meth')
+            await process.stdin.aclose()
+            with trio.fail_after(5):
+                assert await process.wait() == 0
+        await on.until(lambda: "mcp/disconnect" in on.provider.methods())

@@ -1,0 +1,151 @@
+"""The bridge joins a running chain; what goes wrong then is the request's error."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from support.mcp_providers import declaration
+
+from bridges.bridge import McpBridge
+from conductor.chain.bridge_insertion import BridgeInsertion
+from conductor.chain.build import _bridge
+from conductor.errors import RequestError, StartError
+from conductor.limits import Limits
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.testing import FakeAgent, open_chain
+
+WITH_SERVER = {"cwd": "/", "mcpServers": [declaration("serverId")]}
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "FileNotFoundError: .*No such file"),
+        (StartError("mcp-bridge", "no room"), "no room"),
+        (ImportError("no module"), "ImportError: no module"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+    ],
+)
+async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem, message):
+    agent = FakeAgent()
+    diagnostics = [problem]
+
+    def make():
+        if diagnostics:
+            raise diagnostics.pop()
+        return _bridge("auto", Limits())
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.link.interceptor = BridgeInsertion(agent, make).intercept
+        with pytest.raises(RequestError, match=message):
+            await client.request("session/new", WITH_SERVER)
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)  # tried again
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [0, 1]
+    assert "command" in given[1][0]
+
+
+async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch):
+    agent = FakeAgent()
+
+    def refuse(component, host):
+        raise StartError("mcp-bridge", "not now")
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        components = client.attached.chain.components
+        agent.host = agent._host
+        agent.link.interceptor = BridgeInsertion(agent, lambda: _bridge("auto", Limits())).intercept
+        with monkeypatch.context() as patch:
+            patch.setattr(PluginComponent, "prepare", refuse)
+            with pytest.raises(RequestError, match="not now"):
+                await client.request("session/new", WITH_SERVER)
+        assert components == [agent]
+        assert await client.request("session/new", WITH_SERVER)
+        assert [isinstance(each.plugin, McpBridge) for each in components[:-1]] == [True]
+
+
+@attrs.define(eq=False)
+class Unlucky(McpBridge):
+    """`problem` is what its lifespan raises: at once or, if `late` is given, after it yielded."""
+
+    problem: BaseException | None = None
+    late: trio.Event | None = None
+
+    @asynccontextmanager
+    async def lifespan(self):
+        if self.problem is None:
+            await trio.sleep_forever()
+        if self.late is None:
+            raise self.problem
+        async with McpBridge.lifespan(self), trio.open_nursery() as nursery:
+            nursery.start_soon(self._fail)
+            yield
+
+    async def _fail(self):
+        await self.late.wait()
+        raise self.problem
+
+
+def unlucky(problem=None, late=None):
+    bridge = Unlucky(problem=problem, late=late)
+    return PluginComponent("mcp-bridge", bridge, "proxy", bypassed_on_failure=True), bridge
+
+
+@pytest.mark.parametrize("problem", [OSError("no disk"), SystemExit(7), BaseException("odd")])
+async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem):
+    agent = FakeAgent()
+    makers = [lambda: unlucky(problem), lambda: _bridge("auto", Limits())]
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        components = client.attached.chain.components
+        agent.host = agent._host
+        agent.link.interceptor = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
+        with pytest.raises(RequestError, match=type(problem).__name__):
+            await client.request("session/new", WITH_SERVER)
+        assert components == [agent]
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)  # tried again
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [0, 1]
+
+
+async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_request(autojump_clock):
+    agent = FakeAgent()
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.link.interceptor = BridgeInsertion(agent, unlucky).intercept
+        with pytest.raises(RequestError, match="did not yield within 30 s"):
+            await client.request("session/new", WITH_SERVER)
+        assert await client.new_session("/")
+
+
+async def test_a_bridge_that_fails_later_is_left_out_and_put_in_again():
+    agent = FakeAgent()
+    late = trio.Event()
+    makers = [lambda: unlucky(OSError("gone"), late), lambda: _bridge("auto", Limits())]
+
+    async with open_chain(agent, bridged=False) as client:
+        await client.initialize()
+        agent.host = agent._host
+        agent.link.interceptor = BridgeInsertion(agent, lambda: makers.pop(0)()).intercept
+        assert await client.request("session/new", WITH_SERVER)
+        late.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await client.new_session("/")
+        assert await client.request("session/new", WITH_SERVER)
+
+    given = [h.params["mcpServers"] for h in agent.transcript if h.method == "session/new"]
+    assert [len(servers) for servers in given] == [1, 0, 1]
+    assert all("command" in server for servers in given for server in servers)

@@ -1,0 +1,506 @@
+"""A chain whose client is cut off and comes back. In memory; see `parking`."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.chain.chain import Chain
+from conductor.chain.undelivered import UnansweredRequests
+from conductor.errors import RequestError
+from conductor.network.line_channel import LineChannel
+from conductor.routing.component import Component
+from conductor.testing.fakes import FakeComponent
+from conductor.transport.memory import memory_pair
+
+CAPABILITIES = {"loadSession": True, "sessionCapabilities": {"resume": {}}}
+MODES = {"currentModeId": "ask"}
+
+
+@attrs.define(eq=False)
+class World:
+    """A chain of one agent, which the test plays, and its client, which comes and goes."""
+
+    chain: Chain
+    agent: FakeComponent
+    lines: LineChannel
+    asked: list[tuple[str, Any]] = attrs.field(factory=list)
+    """What the agent was asked, but for `initialize`."""
+    finish: trio.Event = attrs.field(factory=trio.Event)
+    """Ends the turns."""
+
+    async def send(self, *messages: dict[str, Any]) -> list[Any]:
+        """Say something as the client; returns what the client heard until nothing more happens."""
+        lines = [json.dumps({"jsonrpc": "2.0", **each}).encode() for each in messages]
+        await self.lines.send(lines)
+        return await self.hear()
+
+    async def hear(self) -> list[Any]:
+        record_activity: list[bytes] = []
+        while True:
+            await wait_all_tasks_blocked()
+            with trio.move_on_after(0):
+                record_activity += await self.lines.receive()
+                continue
+            return [_without_version(json.loads(line)) for line in record_activity]
+
+    async def ask(self, id: int, method: str, **params: Any) -> list[Any]:
+        return await self.send({"id": id, "method": method, "params": params})
+
+    async def open_session(self) -> None:
+        await self.ask(0, "initialize", protocolVersion=1)
+        await self.ask(1, "session/new", cwd="/", mcpServers=[])
+
+    async def cut(self) -> None:
+        assert self.chain.detach_client(self.lines.take_rest())
+        self.lines.close()
+        await wait_all_tasks_blocked()
+
+    async def reattach(self) -> list[Any]:
+        """What the client hears on its return."""
+        theirs, ours = memory_pair()
+        self.lines = LineChannel(ours)
+        self.chain.reattach_client(theirs)
+        return await self.ask(0, "initialize", protocolVersion=1)
+
+    async def tell(self, session: str = "s1", **update: Any) -> None:
+        self.agent.endpoint.notify("session/update", {"sessionId": session, "update": update})
+        await wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def world(capabilities: Any = CAPABILITIES) -> AsyncIterator[World]:
+    sessions = 0
+
+    def noted(method: str, answer: Any) -> Any:
+        async def handler(params: Any) -> Any:
+            each.asked.append((method, params))
+            return await answer(params) if callable(answer) else answer
+
+        return handler
+
+    async def new(params: Any) -> Any:
+        nonlocal sessions
+        sessions += 1
+        return {"sessionId": f"s{sessions}", "modes": MODES}
+
+    async def load(params: Any) -> Any:
+        each.agent.endpoint.notify(
+            "session/update", {"sessionId": params["sessionId"], "update": {"history": 1}}
+        )
+        return None
+
+    async def prompt(params: Any) -> Any:
+        await each.finish.wait()
+        return {"stopReason": "end_turn"}
+
+    agent = FakeComponent("agent", "agent")
+    for method, answer in {
+        "session/new": new,
+        "session/load": load,
+        "session/prompt": prompt,
+        "session/resume": {"from": "the agent"},
+        "session/list": {"sessions": []},
+    }.items():
+        agent.handlers[method] = noted(method, answer)
+    agent.handlers["initialize"] = lambda params: {
+        "protocolVersion": 1,
+        "agentCapabilities": capabilities,
+    }
+    theirs, ours = memory_pair()
+
+    def make() -> list[Component]:
+        return [agent]
+
+    each = World(Chain(theirs, make, bridged=False), agent, LineChannel(ours))
+    each.chain.allow_reattach()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(each.chain.run)
+        yield each
+        each.chain.kill()
+
+
+def _without_version(message: Any) -> Any:
+    assert message.pop("jsonrpc") == "2.0"
+    return message
+
+
+def update(session: str = "s1", **update: Any) -> Any:
+    return {"method": "session/update", "params": {"sessionId": session, "update": update}}
+
+
+INITIALIZED = {"id": 0, "result": {"protocolVersion": 1, "agentCapabilities": CAPABILITIES}}
+
+
+async def test_a_returned_client_is_initialized_from_the_record_and_the_agent_sees_nothing():
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+
+        record_activity = await it.reattach()
+
+        assert record_activity == [INITIALIZED]
+        assert [method for method, _ in it.asked] == ["session/new"]
+
+
+async def test_a_turn_goes_on_and_its_updates_wait_until_the_session_is_resumed():
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        await it.tell(n=1)
+        await it.hear()
+        await it.cut()
+        await it.tell(n=2)
+        back = await it.reattach()
+        await it.tell(n=3)
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+        await it.tell(n=4)
+
+        assert back == [INITIALIZED]
+        assert record_activity == [{"id": 1, "result": {"modes": MODES}}, update(n=2), update(n=3)]
+        assert await it.hear() == [update(n=4)]
+        assert [method for method, _ in it.asked] == ["session/new", "session/prompt"]
+
+
+async def test_the_answer_for_the_lost_connection_is_not_taken_for_one_of_the_new():
+    """Ids begin anew with every connection."""
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        await it.cut()
+        await it.reattach()
+        await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        it.finish.set()
+
+        assert await it.hear() == [{"id": 2, "result": {"stopReason": "end_turn"}}]
+
+
+async def test_without_a_turn_the_agent_resumes_if_it_can():
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert record_activity == [{"id": 1, "result": {"from": "the agent"}}, update(n=1)]
+
+
+async def test_an_agent_that_cannot_resume_is_not_asked_to():
+    async with world({}) as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert record_activity == [{"id": 1, "result": {"modes": MODES}}, update(n=1)]
+
+
+async def test_before_a_session_is_loaded_the_updates_that_waited_are_dropped():
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/load", sessionId="s1", cwd="/", mcpServers=[])
+        await it.tell(n=2)
+
+        assert record_activity == [update(history=1), {"id": 1, "result": None}]
+        assert await it.hear() == [update(n=2)]
+
+
+async def test_where_a_session_cannot_be_loaded_its_updates_go_on_waiting():
+    async with world() as it:
+        await it.open_session()
+        it.agent.handlers["session/load"] = _refuse
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+
+        refused = await it.ask(1, "session/load", sessionId="s1", cwd="/", mcpServers=[])
+        await it.tell(n=2)
+        record_activity = await it.ask(2, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert refused == [{"id": 1, "error": {"code": -32000, "message": "no"}}]
+        assert record_activity[1:] == [update(n=1), update(n=2)]
+
+
+def _refuse(params: Any) -> Any:
+    raise RequestError(-32000, "no")
+
+
+async def test_a_resumption_that_replays_history_is_like_loading():
+    """Version 2: `replayFrom`."""
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+
+        record_activity = await it.ask(
+            1, "session/resume", sessionId="s1", cwd="/", replayFrom={"a": 1}
+        )
+
+        assert record_activity == [{"id": 1, "result": {"from": "the agent"}}]
+
+
+async def test_what_the_conductor_says_waits_with_the_rest():
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        it.chain.send_notice("s1", "something happened")
+        await it.tell(n=2)
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        texts = [
+            each["params"]["update"].get("content", {}).get("text") for each in record_activity[1:]
+        ]
+        assert texts == [None, "[acp-conductor] something happened\n", None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_comes_in_between_updates_are_told_once_and_in_order(seed):
+    rng = random.Random(seed)
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        record_activity: list[Any] = []
+        told = 0
+        for _ in range(60):
+            match rng.choice(["tell", "tell", "tell", "hear", "cut", "resume"]):
+                case "tell":
+                    await it.tell(n=told)
+                    told += 1
+                case "hear":
+                    record_activity += await it.hear()
+                case "cut":
+                    await it.cut()
+                    record_activity += await it.reattach()
+                case "resume":
+                    params = {"sessionId": "s1", "cwd": "/", "mcpServers": []}
+                    record_activity += await it.ask(1, "session/resume", **params)
+        record_activity += await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        updates = [each for each in record_activity if each.get("method") == "session/update"]
+        assert updates == [update(n=number) for number in range(told)]
+
+
+async def test_a_question_without_an_answer_is_asked_again():
+    async with world() as it, trio.open_nursery() as nursery:
+        await it.open_session()
+        answers = []
+
+        async def ask() -> None:
+            question = {"sessionId": "s1", "options": []}
+            answers.append(await it.agent.endpoint.request("session/request_permission", question))
+
+        nursery.start_soon(ask)
+        first = await it.hear()
+        await it.cut()
+        await it.tell(n=1)
+        await it.reattach()
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+        await it.send(
+            {"id": record_activity[1]["id"], "result": {"outcome": {"outcome": "cancelled"}}}
+        )
+
+        assert [each["method"] for each in first] == ["session/request_permission"]
+        assert record_activity[0] == {"id": 1, "result": {"from": "the agent"}}
+        assert record_activity[1]["params"] == first[0]["params"]
+        assert record_activity[2:] == [update(n=1)]
+        assert answers == [{"outcome": {"outcome": "cancelled"}}]
+
+
+async def test_a_question_that_was_withdrawn_meanwhile_is_withdrawn_from_the_returned_client():
+    async with world() as it, trio.open_nursery() as nursery:
+        await it.open_session()
+        nursery.start_soon(_ask_and_withdraw, it)
+        await it.hear()
+        await it.cut()
+        it.finish.set()
+        await wait_all_tasks_blocked()
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+        assert [each.get("method") for each in record_activity] == [
+            None,
+            "session/request_permission",
+            "$/cancel_request",
+        ]
+        assert record_activity[2]["params"] == {"requestId": record_activity[1]["id"]}
+        await it.send(
+            {"id": record_activity[1]["id"], "error": {"code": -32800, "message": "cancelled"}}
+        )
+
+
+async def _ask_and_withdraw(it: World) -> None:
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def withdraw() -> None:
+                await it.finish.wait()
+                scope.cancel()
+
+            nursery.start_soon(withdraw)
+            await it.agent.endpoint.request("session/request_permission", {"sessionId": "s1"})
+
+
+async def test_a_question_that_was_too_large_to_be_kept_is_answered_with_an_error():
+    async with world() as it, trio.open_nursery() as nursery:
+        it.chain.client.observer = UnansweredRequests(max_bytes=400)
+        await it.open_session()
+        errors = []
+
+        async def ask() -> None:
+            try:
+                await it.agent.endpoint.request("fs/write_text_file", {"content": "a" * 400})
+            except RequestError as exc:
+                errors.append(exc.message)
+
+        nursery.start_soon(ask)
+        await it.hear()
+        await it.cut()
+
+        assert errors == [
+            "The client was cut off, and this request was too large to be asked again"
+        ]
+
+
+async def test_what_was_written_and_never_read_waits_too_in_its_order():
+    async with world() as it, trio.open_nursery() as nursery:
+        await it.open_session()
+        await it.tell(n=1)
+        nursery.start_soon(
+            it.agent.endpoint.request, "session/request_permission", {"sessionId": "s1"}
+        )
+        await wait_all_tasks_blocked()
+        await it.tell(n=2)
+        await it.cut()
+        await it.tell(n=3)
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert [each.get("method", each.get("result")) for each in record_activity] == [
+            {"from": "the agent"},
+            "session/update",
+            "session/request_permission",
+            "session/update",
+            "session/update",
+        ]
+        assert [record_activity[1], *record_activity[3:]] == [update(n=1), update(n=2), update(n=3)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_may_go_on_as_if_nothing_had_been():
+    """Without `initialize`, and without resuming: whatever it says about a session takes it up."""
+    async with world() as it:
+        await it.open_session()
+        await it.cut()
+        await it.tell(n=1)
+        theirs, ours = memory_pair()
+        it.lines = LineChannel(ours)
+        it.chain.reattach_client(theirs)
+        silent = await it.hear()
+
+        record_activity = await it.ask(7, "session/prompt", sessionId="s1", prompt=[])
+
+        assert (silent, record_activity) == ([], [update(n=1)])
+
+
+async def test_a_session_that_is_not_taken_up_does_not_hold_up_the_other():
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/new", cwd="/", mcpServers=[])
+        await it.cut()
+        await it.reattach()
+        await it.ask(1, "session/resume", sessionId="s2", cwd="/", mcpServers=[])
+        await it.tell("s1", n=1)
+        await it.tell("s2", n=2)
+
+        record_activity = await it.hear()
+        text = "a" * 65536
+        for _ in range(20):
+            await it.tell("s1", text=text)
+        await it.tell("s2", n=3)
+        more = await it.hear()
+
+        assert record_activity == [update("s2", n=2)]
+        assert more[0] == update("s1", n=1)
+        assert more[1:] == [*[update("s1", text=text)] * 20, update("s2", n=3)]
+
+
+async def test_what_waits_for_a_client_that_is_away_is_bounded_and_nothing_is_lost():
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        await it.cut()
+        for n in range(200):
+            it.agent.endpoint.notify("session/update", update(n=n, text="a" * 65536)["params"])
+        await wait_all_tasks_blocked()
+        left_unread = it.agent.endpoint.connection.write_buffer.size
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert left_unread > 200 * 65536 - 6 * 1024 * 1024
+        assert [each["params"]["update"]["n"] for each in record_activity[1:]] == list(range(200))
+
+
+async def test_cut_off_again_and_again():
+    async with world() as it:
+        await it.open_session()
+        await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
+        for n in range(3):
+            await it.cut()
+            await it.tell(n=n)
+            await it.reattach()
+        await it.cut()
+        await it.reattach()
+
+        record_activity = await it.ask(1, "session/resume", sessionId="s1", cwd="/", mcpServers=[])
+
+        assert record_activity[1:] == [update(n=0), update(n=1), update(n=2)]
+
+
+async def test_a_client_that_was_never_initialized_has_nothing_to_come_back_to():
+    async with world() as it:
+        assert not it.chain.detach_client()
+
+
+async def test_a_chain_that_is_stopped_while_its_client_is_away_answers_who_waits_for_it():
+    async with world() as it, trio.open_nursery() as nursery:
+        await it.open_session()
+        errors = []
+
+        async def ask() -> None:
+            try:
+                await it.agent.endpoint.request("session/request_permission", {"sessionId": "s1"})
+            except RequestError as exc:
+                errors.append(str(exc))
+
+        nursery.start_soon(ask)
+        await it.hear()
+        await it.cut()
+        it.chain.stop()
+        await wait_all_tasks_blocked()
+
+        assert errors == ["The client is gone (-32603)"]

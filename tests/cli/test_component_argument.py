@@ -1,0 +1,56 @@
+"""A component on the command line: its words are those of a shell, with or without `shlex`."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor.cli.component_argument import split_component
+
+
+@pytest.mark.parametrize(
+    ("word", "argv", "env"),
+    [
+        ("agent", ("agent",), {}),
+        ("  agent  --flag # x ", ("agent", "--flag", "#", "x"), {}),
+        ("A=1 _b2= agent C=3", ("agent", "C=3"), {"A": "1", "_b2": ""}),
+        ("A=x=y agent", ("agent",), {"A": "x=y"}),
+        ("1A=x", ("1A=x",), {}),
+        ("Ä=x", ("Ä=x",), {}),
+        ("=x", ("=x",), {}),
+        ("A='1 2' 'my agent' a\\ b", ("my agent", "a b"), {"A": "1 2"}),
+        ("agent a\tb\nc", ("agent", "a", "b", "c"), {}),
+        ("agent a\N{NO-BREAK SPACE}b", ("agent", "a\N{NO-BREAK SPACE}b"), {}),
+    ],
+)
+def test_a_component_is_written_as_for_a_shell(word, argv, env):
+    assert split_component(word) == (argv, env)
+
+
+@given(st.text("ab '\"\\#=\t\n\x0b\N{NO-BREAK SPACE}é$"))
+def test_the_words_are_those_of_shlex(text):
+    try:
+        expected = shlex.split(text)
+    except ValueError:
+        expected = None
+
+    try:
+        argv, env = split_component(f"agent {text}")
+    except ValueError:
+        assert expected is None
+    else:
+        assert (argv, env) == (("agent", *expected), {})
+
+
+@pytest.mark.parametrize("word", ["", "  ", "A=1"])
+def test_a_program_has_to_be_named(word):
+    with pytest.raises(ValueError, match="names no program"):
+        split_component(word)
+
+
+def test_a_quote_that_is_not_closed_is_told():
+    with pytest.raises(ValueError, match=r"cannot split .* No closing quotation"):
+        split_component("agent 'a")

@@ -1,0 +1,77 @@
+"""An agent that wants the user to log in, and one that answers nothing of use."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+LOGIN_AGENT = [
+    sys.executable,
+    str(Path(__file__).parents[1] / "support" / "components" / "login_agent.py"),
+]
+
+
+@pytest.fixture
+def path(chain_file):
+    return chain_file(f"agent: {{run: {json.dumps(LOGIN_AGENT)}, name: it}}\n")
+
+
+def steps(path):
+    program = " ".join(LOGIN_AGENT)
+    return [
+        "log in first; the agent offers:",
+        "- Log in with a browser: Opens a page",
+        f"run: acp-conductor prompt --authenticate browser {path} hello",
+        "- Log in here",
+        f"run: A='b c' {program} --login",
+    ]
+
+
+def test_prompt_says_which_ways_to_log_in_there_are_and_what_to_run(run, path):
+    result = run("prompt", path, "hello")
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        "error: session/new: Authentication required (-32000)",
+        *(f"  {line}" for line in steps(path)),
+    ]
+
+
+def test_what_it_says_works(run, path):
+    result = run("prompt", "--authenticate", "browser", path, "hello")
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_check_says_so_too(run, path):
+    result = run("check", "--start", path)
+
+    assert result.returncode == 0
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    remark = "authentication: not tried; if a session is refused for want of it:"
+    assert lines[lines.index(remark) + 1 :] == steps(path)
+
+
+@pytest.mark.parametrize(
+    ("argument", "authenticate", "said"),
+    [
+        ("null", [], "session/new: the agent: its answer to session/new is null, not an object"),
+        (
+            "turn",
+            ["--authenticate", "browser"],
+            "session/prompt: the agent: its answer to session/prompt is null, not an object",
+        ),
+    ],
+)
+@pytest.mark.parametrize("display", [[], ["--json"]])
+def test_a_result_of_nothing_is_an_error(run, chain_file, argument, authenticate, said, display):
+    path = chain_file(f"agent: {{run: {json.dumps([*LOGIN_AGENT, argument])}}}\n")
+
+    result = run("prompt", *display, *authenticate, path, "hello")
+
+    assert result.returncode == 1
+    assert said.partition(": ")[2] in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,166 @@
+"""Import of plugin files, and of the modules beside them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from conductor.chainfile import ComponentSpec
+from conductor.errors import StartError
+from conductor.plugins.loading import load_class, load_plugin
+from conductor.proxy import Proxy
+
+PLUGIN = """
+from conductor.proxy import Proxy
+{more}
+
+class Mine(Proxy):
+    said = {said}
+
+    def say(self):
+        {say}
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """Write files, and make the class `Mine` of one of them."""
+
+    def plugin(file, **files):
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('_in_', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        use = f"{tmp_path}/{file}:Mine"
+        return load_plugin(ComponentSpec(name="mine", use=use))
+
+    return plugin
+
+
+def source(more="", said="None", say="pass"):
+    return PLUGIN.format(more=more, said=said, say=say)
+
+
+def test_a_module_beside_the_plugin_can_be_imported(plugin):
+    made = plugin("a.py", a=source("import helper", "helper.WORD"), helper="WORD = 'beside'")
+
+    assert made.said == "beside"
+
+
+def test_each_directory_has_its_own_modules(plugin):
+    text = source("import helper\nfrom helper import WORD", "(WORD, helper.WORD)")
+    files = {
+        "one_in_a": text,
+        "one_in_helper": "WORD = 1",
+        "two_in_a": text,
+        "two_in_helper": "WORD = 2",
+    }
+    first = plugin("one/a.py", **files)
+    second = plugin("two/a.py")
+
+    assert (first.said, second.said) == ((1, 1), (2, 2))
+    assert "helper" not in sys.modules
+
+
+def test_modules_beside_import_each_other_and_packages_too(plugin):
+    made = plugin(
+        "a.py",
+        a=source("import pack.inner, helper\nfrom pack import inner as other", "pack.inner.WORD"),
+        helper="from pack.inner import WORD",
+        pack_in___init__="",
+        pack_in_inner="import helper2\nfrom . import deep\nWORD = helper2.WORD + deep.WORD",
+        pack_in_deep="WORD = 1",
+        helper2="WORD = 2",
+    )
+
+    assert made.said == 3
+
+
+def test_an_import_in_a_function_finds_the_module_beside(plugin):
+    say = "import helper; return helper.WORD"
+    files = {f"{d}_in_a": source(say=say) for d in ("one", "two")}
+    files |= {"one_in_helper": "WORD = 1", "two_in_helper": "WORD = 2"}
+    first, second = plugin("one/a.py", **files), plugin("two/a.py")
+
+    assert (first.say(), second.say(), first.say()) == (1, 2, 1)
+
+
+def test_plugin_files_of_one_directory_share_the_modules_beside(plugin):
+    text = source("import helper", "helper")
+    first = plugin("a.py", a=text, b=text, helper="")
+
+    assert plugin("b.py").said is first.said
+
+
+def test_a_relative_import_works(plugin):
+    assert plugin("a.py", a=source("from .helper import W", "W"), helper="W = 1").said == 1
+
+
+def test_the_standard_library_and_the_conductor_are_never_taken_from_beside(plugin):
+    wrong = "raise RuntimeError('not this one')"
+    more = "import json, conductor.errors, trio\nfrom conductor.proxy import on"
+    files = {"json": wrong, "conductor_in___init__": wrong, "trio_in_readme": ""}
+    made = plugin("a.py", a=source(more, "json.__name__"), **files)
+
+    assert isinstance(made, Proxy)
+    assert made.said == "json"
+
+
+def test_a_module_that_is_missing_is_named(plugin):
+    with pytest.raises(StartError) as caught:
+        plugin("a.py", a=source("import helper_x"))
+
+    assert "ModuleNotFoundError: No module named 'helper_x'" in caught.value.reason
+
+
+def test_after_a_failure_the_files_are_read_again(plugin):
+    with pytest.raises(StartError):
+        plugin("a.py", a=source("import helper", "helper.WORD"), helper="")
+
+    assert plugin("a.py", helper="WORD = 'now it is there'").said == "now it is there"
+
+
+@pytest.mark.parametrize("name", ["my-plugin.py", "my.plugin.py"])
+def test_a_file_may_have_any_name(plugin, tmp_path, name):
+    (tmp_path / name).write_text(source("import helper", "1"))
+
+    assert plugin(name, helper="").said == 1
+
+
+def test_dataclasses_and_hints_resolve_in_the_module(plugin):
+    more = (
+        "from __future__ import annotations\nimport attrs, typing\nfrom helper import Kind\n"
+        "@attrs.define\nclass Options:\n    kind: Kind\n"
+    )
+    text = source(said="typing.get_type_hints(Options)['kind']")
+    made = plugin("a.py", a=more + text, helper="class Kind: pass")
+
+    assert made.said.__name__ == "Kind"
+
+
+def test_run_at_the_end_of_a_plugin_file_does_nothing(plugin):
+    text = source("from conductor.proxy import run") + "\nrun(Mine)\n"
+
+    assert type(plugin("a.py", a=text)).__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("class E(BaseException): pass\nraise E('x')", "E: x"),
+        ("def f(): f()\nf()", "RecursionError: maximum recursion depth exceeded"),
+        ("open('/no/such')", "FileNotFoundError: [Errno 2] No such file or directory: '/no/such'"),
+        ("(", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_what_a_module_raises_is_a_start_error(tmp_path, raised, reason):
+    (tmp_path / "a.py").write_text(raised)
+
+    with pytest.raises(StartError) as caught:
+        load_class(ComponentSpec(name="mine", use=f"{tmp_path}/a.py:Mine"))
+
+    assert f"{tmp_path}/a.py cannot be imported: {reason}" in str(caught.value)
+    assert caught.value.component == "mine"

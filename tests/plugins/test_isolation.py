@@ -1,0 +1,92 @@
+"""What the process of an isolated plugin is told, and what it tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import withhold_details
+from conductor.plugins.isolation import (
+    News,
+    about_failure,
+    as_isolated_process,
+    parse_bootstrap_line,
+    plugin_info,
+    read_about,
+)
+from conductor.proxy import Proxy
+
+TEXT = """version: 1
+proxies:
+  - use: ./plugin.py:Mine
+    isolate: true
+    with: {words: [a, "${WORD}"], none: null}
+    env: {LEVEL: debug}
+    secrets: [LEVEL]
+    stop_timeout: 2s
+"""
+
+
+def spec_of(tmp_path):
+    (tmp_path / "chain.yaml").write_text(TEXT)
+    (spec,) = load(tmp_path / "chain.yaml", environ={"WORD": "half \N{SNOWMAN}"}).proxies
+    return spec
+
+
+def test_the_process_knows_what_the_chain_file_says(tmp_path):
+    spec = spec_of(tmp_path)
+
+    process = as_isolated_process(spec, "proxy")
+    read, role, withheld = parse_bootstrap_line(process.stdin_head)
+
+    same = ("name", "use", "options", "env", "secrets", "directory", "start_timeout")
+    same += ("stop_timeout", "place", "places", "key_places", "written")
+    assert {k: getattr(read, k) for k in same} == {k: getattr(spec, k) for k in same}
+    assert (role, withheld, process.required) == ("proxy", False, True)
+    assert process.stdin_head.count(b"\n") == 1
+
+
+def test_options_and_secrets_are_in_no_argument_and_no_environment(tmp_path):
+    process = as_isolated_process(spec_of(tmp_path), "proxy")
+
+    assert process.run is not None
+    assert "half" not in " ".join(process.run) + repr(process.env)
+
+
+def test_errors_for_remote_clients_keep_their_details_there_too(tmp_path):
+    with withhold_details():
+        process = as_isolated_process(spec_of(tmp_path), "proxy")
+
+    assert parse_bootstrap_line(process.stdin_head)[2] is True
+
+
+def test_a_program_may_give_python_values():
+    spec = ComponentSpec("c", use="x", options={"path": Path("/a"), "count": 1, "flag": True})
+
+    assert parse_bootstrap_line(as_isolated_process(spec, "agent").stdin_head)[0].options == {
+        "path": "/a",
+        "count": 1,
+        "flag": True,
+    }
+
+
+class Needed(Proxy):
+    required = True
+
+
+@pytest.mark.parametrize(
+    ("params", "required"),
+    [(b'{"required":false}', False), (b'{"required":true}', True), (b"{}", True), (b"[]", True)],
+)
+def test_what_does_not_say_that_it_is_not_required_is(params, required):
+    assert read_about(params) == News(required)
+    assert plugin_info(Needed())[1] == {"required": True}
+
+
+def test_a_process_says_why_it_is_about_to_end():
+    _, params = about_failure("failed: OSError: no disk")
+
+    assert read_about(params).failed == "failed: OSError: no disk"

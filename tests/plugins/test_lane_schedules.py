@@ -1,0 +1,265 @@
+"""Random schedules: whatever handlers wait for and whoever answers when, the lane rules hold.
+
+Each message carries the script of its handler. The ends of the hop send, answer and cancel at
+random; the book of `model` is told what happens, in the order in which it happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.lane_model import OTHER, TO_AGENT, TO_CLIENT, BrokenRule, Lanes
+from support.plugin_harness import End, Hop, hop
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.proxy import Proxy, RequestError, on
+
+STEPS = st.lists(
+    st.sampled_from(["forward", "agent", "client", "hidden", "own", "release", "fail"]), max_size=4
+)
+SENDS = st.tuples(
+    st.sampled_from(["notify", "ask"]),
+    st.sampled_from([TO_AGENT, TO_CLIENT]),
+    st.one_of(st.none(), STEPS),  # None: nobody handles it
+)
+DOES = st.tuples(
+    st.sampled_from(["answer", "answer", "open", "cancel", "settle"]),
+    st.sampled_from([TO_AGENT, TO_CLIENT]),
+    st.integers(0, 9),
+)
+SCHEDULES = st.lists(st.one_of(SENDS, SENDS, DOES), max_size=30)
+
+
+@attrs.define(eq=False)
+class World:
+    lanes: Lanes = attrs.field(factory=Lanes)
+    gates: dict[str, trio.Event] = attrs.field(factory=dict)
+    """What handlers wait for of their own."""
+    asked: Counter[str] = attrs.field(factory=Counter)
+    broken: list[BrokenRule] = attrs.field(factory=list)
+    answers: dict[str, list[Any]] = attrs.field(factory=dict)
+    """By the names of the requests of the two ends."""
+    began: set[str] = attrs.field(factory=set)
+    waiting: dict[str, str] = attrs.field(factory=dict)
+    """For whose answer a handler waits."""
+    cancelled: dict[str, str] = attrs.field(factory=dict)
+    """Requests that were cancelled, and what their handlers did then."""
+
+    def book(self, event: str, *args: Any) -> None:
+        try:
+            getattr(self.lanes, event)(*args)
+        except BrokenRule as exc:
+            self.broken.append(exc)
+
+
+@attrs.define(eq=False)
+class Scripted(Proxy):
+    world: World
+
+    @on("_handled", source="client")
+    async def from_client(self, params, forward):
+        return await self.follow(TO_AGENT, params, forward)
+
+    @on("_handled", source="agent")
+    async def from_agent(self, params, forward):
+        return await self.follow(TO_CLIENT, params, forward)
+
+    async def follow(self, lane: str, params: dict[str, Any], forward: Any) -> Any:
+        world, me = self.world, params["name"]
+        world.book("begins", lane, me)
+        world.began.add(me)
+        try:
+            for step in params["script"]:
+                await self.step(step, lane, params, forward)
+        finally:
+            world.book("lets_go", me)
+            world.waiting.pop(me, None)
+        return {"by": me}
+
+    async def step(self, step: str, lane: str, params: dict[str, Any], forward: Any) -> None:
+        world, me, request = self.world, params["name"], params["request"]
+        match step:
+            case "forward" if request:
+                await self.wait_for(forward, OTHER[lane], me, params)
+            case "forward":
+                await forward()
+            case "agent" | "client" as whom:
+                peer = self.agent if whom == "agent" else self.client
+                came_on = TO_CLIENT if whom == "agent" else TO_AGENT
+
+                async def ask(message: Any) -> Any:
+                    return await peer.request("_own", message)
+
+                await self.wait_for(ask, came_on, me, {"name": me})
+            case "hidden":
+
+                async def prompt(message: Any) -> Any:
+                    async with self.muted("s"):
+                        return await self.agent.request("_own", message)
+
+                await self.wait_for(prompt, TO_CLIENT, me, {"name": me})
+            case "own":
+                await world.gates.setdefault(me, trio.Event()).wait()
+            case "release":
+                self.release_lane()
+                world.book("lets_go", me)
+            case "fail":
+                raise ValueError("as the script says")
+
+    async def wait_for(self, ask: Any, lane: str, me: str, message: dict[str, Any]) -> None:
+        world = self.world
+        world.asked[me] += 1
+        tag = f"{me}/{world.asked[me]}"
+        world.book("lets_go", me)
+        world.waiting[me] = tag
+        with suppress(RequestError):
+            await ask({**message, "tag": tag})
+        del world.waiting[me]
+        world.book("resumes", lane, me, f"answer({tag})")
+
+
+class BookingEnd(End):
+    """Tells the book what arrives here without having been handled, and what it sends."""
+
+    world: World
+    lane: str
+    """In which what it sends travels."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.tags: list[str] = []
+
+    def request(self, call: Any, method: str, params: Any) -> None:
+        super().request(call, method, params)
+        given = self.heard[-1][2]
+        if method == "_passing":
+            self.world.book("passes", OTHER[self.lane], given["name"])
+        self.tags.append(given.get("tag") or given["name"])
+
+    def notify(self, method: str, params: Any) -> None:
+        super().notify(method, params)
+        if method == "_passing":
+            self.world.book("passes", OTHER[self.lane], self.heard[-1][2]["name"])
+
+    def respond(self, call: Any, result: Any, error: Any) -> None:
+        super().respond(call, result, error)
+        _, name, value = self.heard[-1]
+        if call.method == "_passing":
+            self.world.book("passes", OTHER[self.lane], f"answer({name})")
+        self.world.answers.setdefault(name, []).append(value)
+
+    def answer_one(self, which: int) -> bool:
+        if not self.asked:
+            return False
+        which %= len(self.asked)
+        tag = self.tags.pop(which)
+        self.world.book("arrive", self.lane, f"answer({tag})")
+        self.answer({"to": tag}, which=which)
+        return True
+
+
+async def play(schedule: list[Any], *, settle: bool) -> World:
+    world = World()
+    calls: dict[str, Any] = {}
+    async with hop(Scripted(world), BookingEnd) as made:
+        ends = {TO_AGENT: made.client, TO_CLIENT: made.agent}
+        for lane, end in ends.items():
+            end.world, end.lane = world, lane
+        for number, (what, lane, detail) in enumerate(schedule):
+            match what:
+                case "notify" | "ask":
+                    send(world, ends[lane], calls, what, f"{what}{number}", detail)
+                case "answer":
+                    ends[lane].answer_one(detail)
+                case "open":
+                    for gate in list(world.gates.values())[detail:]:
+                        gate.set()
+                case "cancel" if calls:
+                    cancel(world, calls, sorted(calls)[detail % len(calls)])
+            if settle or what == "settle":
+                await made.settle()
+        await finish(made, world)
+    return world
+
+
+def send(world: World, end: Any, calls: Any, what: str, name: str, script: Any) -> None:
+    method = "_passing" if script is None else "_handled"
+    request = what == "ask"
+    params = {"name": name, "script": script or [], "request": request}
+    world.book("arrive", end.lane, name)
+    if request:
+        calls[name] = (end.lane, end.ask(method, params, name=name))
+    else:
+        end.send(method, params)
+
+
+def cancel(world: World, calls: Any, name: str) -> None:
+    lane, call = calls.pop(name)
+    if call.answered or call.method == "_passing":
+        call.cancel()
+        return
+    if name not in world.began and world.lanes.waits(lane, name):
+        world.cancelled[name] = "in its lane"
+        world.book("withdraw", lane, name)
+    elif name in world.waiting:
+        world.cancelled[name] = "waiting"
+    elif name in world.gates and not world.gates[name].is_set():
+        world.cancelled[name] = "waiting for its own"
+    call.cancel()
+
+
+async def finish(made: Hop, world: World) -> None:
+    """Everybody answers what is asked, until nothing happens any more."""
+    for _ in range(200):
+        await wait_all_tasks_blocked()
+        closed = [gate for gate in world.gates.values() if not gate.is_set()]
+        for gate in closed:
+            gate.set()
+        if not any([made.client.answer_one(0), made.agent.answer_one(0), closed]):
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("settle", [True, False])
+@given(schedule=SCHEDULES)
+@settings(max_examples=150)
+def test_the_lane_rules_hold_and_every_request_is_answered_once(settle, schedule):
+    world = trio.run(lambda: play(schedule, settle=settle))
+
+    assert world.broken == []
+    world.lanes.check_empty()
+    asked = {f"ask{number}" for number, (what, *_) in enumerate(schedule) if what == "ask"}
+    assert {name: len(answers) for name, answers in world.answers.items()} == dict.fromkeys(
+        asked, 1
+    )
+    for name, state in world.cancelled.items():
+        was_cancelled = world.answers[name] == [-32800]
+        assert was_cancelled == (state != "waiting"), (name, state)
+
+
+def test_the_book_notices_what_it_is_for():
+    """A model that accepts everything would prove nothing."""
+    lanes = Lanes()
+    lanes.arrive(TO_AGENT, "a")
+    lanes.arrive(TO_AGENT, "b")
+    with pytest.raises(BrokenRule):
+        lanes.begins(TO_AGENT, "b")
+    lanes.begins(TO_AGENT, "a")
+    with pytest.raises(BrokenRule):
+        lanes.passes(TO_AGENT, "b")
+    lanes.lets_go("a")
+    lanes.arrive(TO_CLIENT, "answer(a)")
+    lanes.resumes(TO_CLIENT, "a", "answer(a)")
+    lanes.arrive(TO_CLIENT, "c")
+    with pytest.raises(BrokenRule):
+        lanes.begins(TO_CLIENT, "c")
+    lanes.passes(TO_AGENT, "b")
+    with pytest.raises(BrokenRule):
+        lanes.check_empty()

@@ -1,0 +1,316 @@
+"""Whatever plugin code raises, each request is answered once and the plugin goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from support.plugin_harness import hop
+
+from conductor.errors import ComponentExited, RequestError, StartError, describe
+from conductor.plugins.nursery_patch import accept_exceptions_without_repr
+from conductor.plugins.plugin_errors import first_exception, split_failure
+from conductor.proxy import Proxy, RawMessage, on
+
+
+class OwnError(BaseException):
+    """Of a library that does not want to be caught."""
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class ExitsInText(Exception):
+    def __str__(self):
+        raise SystemExit(3)
+
+
+class NothingToShow(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class NoRepr:
+    def __repr__(self):
+        raise OwnError
+
+
+RAISED = {
+    "Exception": lambda: ValueError("x"),
+    "own": OwnError,
+    "exit": lambda: SystemExit(0),
+    "interrupt": KeyboardInterrupt,
+    "recursion": RecursionError,
+    "asyncio": asyncio.CancelledError,
+    "generator": GeneratorExit,
+    "cancelled": lambda: trio.Cancelled._create(source="unknown"),
+    "group": lambda: BaseExceptionGroup("g", [OwnError(), asyncio.CancelledError()]),
+    "no text": NoText,
+    "text that exits": ExitsInText,
+    "neither text nor repr": NothingToShow,
+    "no Unicode": lambda: ValueError("\udcff"),
+    "refusal that is no JSON": lambda: RequestError(-1, "x", {"data": NoRepr()}),
+}
+every_exception = pytest.mark.parametrize("make", RAISED.values(), ids=RAISED)
+
+
+@attrs.define(eq=False)
+class Raising(Proxy):
+    make: object
+    where: str
+    seen: list = attrs.field(factory=list)
+    later: list = attrs.field(factory=list)
+
+    def strike(self, where):
+        if where == self.where:
+            raise self.make()
+
+    @asynccontextmanager
+    async def lifespan(self):
+        self.strike("start")
+        yield
+        self.strike("stop")
+
+    def unread_bytes(self):
+        self.strike("unread_bytes")
+        return 0
+
+    @on("*")
+    async def see(self, message: RawMessage):
+        self.strike("observer")
+        if message.method == "_x":
+            self.seen.append(message.kind)
+
+    @on("_x", source="client")
+    async def handle(self, params: dict, forward):
+        if params.get("background"):
+            self.start_soon(self.background)
+        if params.get("ask"):
+            self.agent.ask("_y", {}, lambda result, error: self.strike("answered"))
+        if params.get("defer"):
+            self.later.append(self.defer(lambda: self.strike("cancelled")))
+            return None
+        self.strike("handler")
+        return await forward()
+
+    async def background(self):
+        self.strike("task")
+
+
+async def is_alive(on_hop):
+    on_hop.client.ask("_z", {}, name="alive")
+    await on_hop.settle()
+    on_hop.agent.answer("yes", which=-1)
+    await on_hop.settle()
+    return on_hop.client.heard[-1] == ("answer", "alive", "yes") and on_hop.host.failures == []
+
+
+@every_exception
+async def test_a_request_whose_handler_raises_is_answered(make, logged):
+    async with hop(Raising(make, "handler")) as on_hop:
+        on_hop.client.ask("_x", {})
+        on_hop.client.send("_x", {})
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("answer", "_x", -32603)]
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["handler failed", "handler failed"]
+
+
+@every_exception
+async def test_an_observer_that_raises_stops_nothing(make, logged):
+    async with hop(Raising(make, "observer")) as on_hop:
+        on_hop.client.ask("_x", {})
+        await on_hop.settle()
+        on_hop.agent.answer("real")
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("answer", "_x", "real")]
+        assert await is_alive(on_hop)
+
+
+@every_exception
+async def test_a_task_that_raises_ends_alone(make, logged):
+    async with hop(Raising(make, "task")) as on_hop:
+        on_hop.client.ask("_x", {"background": True})
+        await on_hop.settle()
+        on_hop.agent.answer("real")
+
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["task failed"]
+
+
+@every_exception
+async def test_callbacks_that_raise_stop_nothing(make, logged):
+    async with hop(Raising(make, "answered")) as on_hop:
+        on_hop.client.ask("_x", {"ask": True})
+        await on_hop.settle()
+        on_hop.agent.answer("for the callback")
+        on_hop.agent.answer("real")
+
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["response callback failed"]
+
+
+@every_exception
+async def test_a_cancel_callback_that_raises_is_no_business_of_the_sender(make, logged):
+    plugin = Raising(make, "cancelled")
+    async with hop(plugin) as on_hop:
+        call = on_hop.client.ask("_x", {"defer": True})
+        await on_hop.settle()
+        call.cancel()
+        plugin.later[0](b'"late"', None)
+
+        assert on_hop.client.heard == [("answer", "_x", "late")]
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["callback of defer() failed"]
+
+
+@every_exception
+async def test_unread_bytes_that_raises_counts_as_nothing_and_is_logged_once(make, logged):
+    async with hop(Raising(make, "unread_bytes")) as on_hop:
+        assert on_hop.component.client_port.unread() == 0
+        assert on_hop.component.client_port.unread() == 0
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["unread_bytes() failed, counted as 0"]
+
+
+@every_exception
+async def test_a_lifespan_that_raises_is_a_start_error(make, logged):
+    async with hop(Raising(make, "start")) as on_hop:
+        await on_hop.ended.wait()
+
+        (failure,) = on_hop.host.failures
+        assert type(failure) is StartError
+        assert failure.component == "hop"
+
+
+@every_exception
+async def test_a_lifespan_that_raises_at_its_end_is_logged(make, logged):
+    async with hop(Raising(make, "stop")) as on_hop:
+        on_hop.component.terminate()
+        await on_hop.ended.wait()
+
+        assert on_hop.host.failures == []
+    assert [event for event, _ in logged] == ["plugin failed"]
+
+
+class Dying(Proxy):
+    @asynccontextmanager
+    async def lifespan(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.die)
+            yield
+
+    async def die(self):
+        await trio.sleep(5)
+        raise OwnError("later")
+
+
+async def test_a_lifespan_that_raises_later_is_told_as_the_plugins_end(autojump_clock, logged):
+    async with hop(Dying()) as on_hop:
+        await on_hop.ended.wait()
+
+        (failure,) = on_hop.host.failures
+        assert type(failure) is ComponentExited
+        assert failure.status == "failed: OwnError: later"
+
+
+async def test_a_handler_that_is_cancelled_from_outside_does_not_count_as_failed(logged):
+    class Waiting(Proxy):
+        @on("_x", source="client")
+        async def wait(self, params: dict):
+            await trio.sleep_forever()
+
+    async with hop(Waiting()) as on_hop:
+        call = on_hop.client.ask("_x", {})
+        await on_hop.settle()
+        call.cancel()
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("answer", "_x", -32800)]
+    assert logged == []
+
+
+async def test_what_belongs_to_a_cancelled_scope_goes_on_and_the_rest_is_the_failure():
+    with trio.CancelScope() as scope:  # noqa: ASYNC100 - nothing waits
+        scope.cancel()
+        cancelled, failure = trio.Cancelled._create(source="unknown"), OwnError()
+        group = BaseExceptionGroup("a", [BaseExceptionGroup("b", [cancelled]), failure])
+
+        assert split_failure(group) == (failure, cancelled)
+        assert split_failure(cancelled) == (None, cancelled)
+
+
+async def test_a_group_may_be_nested_as_deep_as_a_plugin_likes():
+    exc: BaseException = OwnError("deep")
+    for _ in range(100_000):
+        exc = BaseExceptionGroup("g", [exc])
+
+    assert describe(first_exception(exc)) == "OwnError: deep"
+    assert split_failure(exc) == (exc, None)
+    while isinstance(exc, BaseExceptionGroup):  # freed one by one: Python recurses
+        exc = exc.exceptions[0]
+
+
+@attrs.define(eq=False)
+class Nurseries(Proxy):
+    """Raises within nurseries of its own: in a task, or in the block."""
+
+    make: object
+
+    @on("_x", source="client")
+    async def handle(self, params: dict, forward):
+        if params.get("background"):
+            self.start_soon(self.strike, params["where"])
+            return await forward()
+        return await self.strike(params["where"])
+
+    async def strike(self, where):
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            outer.start_soon(trio.sleep_forever)
+            if where == "block":
+                raise self.make()
+            nursery.start_soon(self.die)
+            nursery.start_soon(self.die)
+            await trio.sleep_forever()
+
+    async def die(self):
+        raise self.make()
+
+
+@pytest.mark.parametrize("where", ["task", "block"])
+@pytest.mark.parametrize("make", [NothingToShow, lambda: OwnError(NoRepr())])
+async def test_a_nursery_of_a_plugin_may_raise_what_has_no_repr(make, where, logged):
+    async with hop(Nurseries(make)) as on_hop:
+        on_hop.client.ask("_x", {"where": where})
+        await on_hop.settle()
+
+        assert on_hop.client.heard == [("answer", "_x", -32603)]
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["handler failed"]
+
+
+async def test_a_task_of_a_plugin_may_raise_what_has_no_repr_in_its_nursery(logged):
+    async with hop(Nurseries(NothingToShow)) as on_hop:
+        on_hop.client.ask("_x", {"where": "task", "background": True})
+        await on_hop.settle()
+        on_hop.agent.answer("real")
+
+        assert await is_alive(on_hop)
+    assert [event for event, _ in logged] == ["task failed"]
+
+
+async def test_what_has_no_repr_is_raised_by_its_nursery_as_it_is():
+    accept_exceptions_without_repr()
+    accept_exceptions_without_repr()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await Nurseries(NothingToShow).strike("task")
+    assert type(first_exception(caught.value)) is NothingToShow

@@ -1,0 +1,235 @@
+"""Cancelled turns that the agent does not end, with real processes."""
+
+import json
+import os
+from signal import SIGCONT, SIGSTOP
+
+import pytest
+from support.editor import agent, chunk, proxy
+from support.waiting import told, told_by_notice
+
+CANCELLED = {"stopReason": "cancelled"}
+TOLD = "agent did not end the cancelled turn within "
+PATIENT = "2s"
+"""Long enough for a proxy to pass on the answer, on a busy machine."""
+
+
+def impatient(*flags, seconds="0.3s", **keys):
+    run = agent("--back", "resume", *flags)
+    return {"run": run, "name": "agent", "cancel_timeout": seconds, **keys}
+
+
+def stopped_in_turn(editor, text="wait"):
+    """Begin a turn, stop the agent, and cancel the turn; returns the agent and the prompt's id."""
+    prompt = editor.prompt(text)
+    editor.next(lambda message: "waiting" in chunk(message))
+    process = next(p for p in editor.components if "misbehave" in p.cmdline()[3])
+    os.kill(process.pid, SIGSTOP)
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+    return process, prompt
+
+
+def answers(editor, id):
+    return [message for message in editor.others if message.get("id") == id]
+
+
+def test_a_cancelled_turn_of_a_stopped_agent_is_ended_for_it(run_chain):
+    editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
+    editor.open()
+    process, prompt = stopped_in_turn(editor)
+
+    assert editor.answer(prompt)["result"] == CANCELLED
+    assert "the turn was ended without it" in chunk(told(editor, TOLD))
+
+    # It wakes up, answers late, and takes the next prompt.
+    os.kill(process.pid, SIGCONT)
+    editor.others.clear()
+    assert editor.ask("how") == "p>[p]new"
+    assert answers(editor, prompt) == []
+    editor.wait_log("an answer to no request")
+    assert editor.leave() == 0
+
+
+def test_a_turn_that_is_cancelled_in_time_is_not_reported(run_chain):
+    editor = run_chain(impatient(seconds="1m"))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+
+    assert editor.answer(prompt)["result"] == CANCELLED
+    assert [m for m in editor.others if "did not end" in chunk(m)] == []
+    assert editor.leave() == 0
+
+
+def test_other_sessions_go_on(run_chain):
+    editor = run_chain(impatient("--hang-on", "session/cancel"))
+    editor.open()
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    other = editor.prompt("perm", "s2")
+    question = editor.next(lambda m: m.get("method") == "session/request_permission")
+    cancelled = editor.prompt("wait", "s1")
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+    assert editor.answer(cancelled)["result"] == CANCELLED
+
+    outcome = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+    editor.send({"id": question["id"], "result": outcome})
+
+    assert editor.answer(other)["result"] == {"stopReason": "end_turn"}
+    assert editor.leave() == 0
+
+
+def test_several_cancellations_at_once_are_one(run_chain):
+    """They come in one piece, which is passed on as one."""
+    editor = run_chain(impatient("--hang-on", "session/cancel"))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(lambda message: "waiting" in chunk(message))
+
+    editor.send(*[{"method": "session/cancel", "params": {"sessionId": "s1"}}] * 3)
+
+    assert editor.answer(prompt)["result"] == CANCELLED
+    told(editor, TOLD)
+    assert editor.ask("echo x") == "x"
+    assert [m for m in editor.others if TOLD in chunk(m)] == []
+    assert editor.leave() == 0
+
+
+def test_the_chain_file_may_have_the_agent_restarted(run_chain):
+    editor = run_chain(impatient(seconds=PATIENT, on_cancel_timeout="restart"), proxy("p"))
+    editor.open()
+    _, prompt = stopped_in_turn(editor)
+
+    assert editor.answer(prompt)["result"] == CANCELLED
+    assert "it is restarted" in chunk(told(editor, TOLD))
+    told(editor, "agent failed, was restarted")
+    assert editor.ask("how") == "p>[p]resumed"
+    assert "(cancel_timeout)" in editor.wait_log("component failed")
+    assert editor.leave() == 0
+
+
+def test_the_ladder_of_a_silent_turn_is_not_cut_short(run_chain):
+    """It cancels the turn itself, and knows what comes next."""
+    keys = {"stall_timeout": "0.3s", "on_stall": "restart", "seconds": "0.05s"}
+    editor = run_chain(impatient(**keys))
+    editor.open()
+
+    error = editor.answer(editor.prompt("hang"))["error"]
+
+    assert error["data"]["exitStatus"].endswith("(stall_timeout)")
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("presents", [True, False])
+def test_the_user_is_told_before_the_answer(run_chain, presents):
+    editor = run_chain(impatient("--hang-on", "session/cancel"))
+    able = {"session": {"notices": {}}} if presents else {}
+    editor.answer(editor.request("initialize", protocolVersion=1, clientCapabilities=able))
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    prompt = editor.prompt("wait")
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+
+    editor.answer(prompt)
+
+    update = editor.others[-1]["params"]["update"]
+    assert TOLD in json.dumps(update)
+    assert update["sessionUpdate"] == ("notice" if presents else "agent_message_chunk")
+    assert editor.leave() == 0
+
+
+# -- $/cancel_request ------------------------------------------------------------------------------
+
+
+def test_a_withdrawn_request_is_answered_for_an_agent_that_does_not(run_chain):
+    editor = run_chain(impatient("--hang-on", "session/set_mode"))
+    editor.open()
+    request = editor.request("session/set_mode", sessionId="s1", modeId="x")
+    editor.send({"method": "$/cancel_request", "params": {"requestId": request}})
+
+    error = editor.answer(request)["error"]
+
+    assert error == {
+        "code": -32800,
+        "message": "session/set_mode was cancelled, and agent did not answer",
+        "data": {"component": "agent"},
+    }
+    assert editor.ask("echo x").endswith("x")
+    assert editor.leave() == 0
+
+
+def test_a_withdrawn_prompt_is_cancelled_as_agents_understand_it(run_chain):
+    """Most agents ignore `$/cancel_request` of a prompt."""
+    editor = run_chain(impatient("--hang-on", "$/cancel_request"))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(lambda message: "waiting" in chunk(message))
+    editor.send({"method": "$/cancel_request", "params": {"requestId": prompt}})
+
+    assert editor.answer(prompt)["result"] == CANCELLED
+    assert [m for m in editor.others if "did not end" in chunk(m)] == []
+    assert editor.ask("seen session/cancel") == "1"
+    assert editor.leave() == 0
+
+
+# -- version 2 -------------------------------------------------------------------------------------
+
+
+def opened_in_version_2(editor):
+    editor.answer(editor.request("initialize", protocolVersion=2, capabilities={}))
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+
+def states(editor):
+    updates = [m["params"]["update"] for m in editor.others if "update" in m.get("params", {})]
+    return [update for update in updates if update["sessionUpdate"] == "state_update"]
+
+
+def idle(message):
+    return message.get("params", {}).get("update", {}).get("state") == "idle"
+
+
+def test_version_2_a_stopped_agent_is_reported_idle(run_chain):
+    editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
+    opened_in_version_2(editor)
+    process, _ = stopped_in_turn(editor)
+
+    update = editor.next(idle)["params"]["update"]
+
+    assert update == {"sessionUpdate": "state_update", "state": "idle", **CANCELLED}
+    assert TOLD in told_by_notice(editor)["title"]
+
+    os.kill(process.pid, SIGCONT)
+    editor.next(idle)  # the late end of the old turn
+    editor.others.clear()
+    editor.answer(editor.prompt("how"))
+    editor.next(idle)
+    assert "p>[p]new" in map(chunk, editor.others)
+    assert [state["state"] for state in states(editor)] == ["running"]
+    assert editor.leave() == 0
+
+
+def test_version_2_a_prompt_that_was_not_inserted_is_refused(run_chain):
+    editor = run_chain(impatient("--hang-on", "session/prompt"))
+    opened_in_version_2(editor)
+    prompt = editor.prompt("wait")
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+
+    assert editor.answer(prompt)["error"]["code"] == -32800
+    assert states(editor) == []
+    assert editor.leave() == 0
+
+
+def test_version_2_a_cancellation_without_a_turn_is_no_failure(run_chain):
+    editor = run_chain(impatient(seconds="0.05s"))
+    opened_in_version_2(editor)
+    editor.answer(editor.prompt("stream 50 100"))
+    editor.next(idle)
+    editor.others.clear()
+
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+    editor.answer(editor.prompt("wait"))
+    editor.next(lambda message: "waiting" in chunk(message))
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+    editor.next(idle)
+
+    assert "did not end" not in json.dumps(editor.others)
+    assert editor.leave() == 0

@@ -1,0 +1,320 @@
+"""Load (invariant 5): whoever does not read slows its source down, and fills no memory of ours.
+
+What is measured is the most memory that the conductor ever had, over what it had before; what must
+not be exceeded is the default budget of 64 MiB. 1 GB flows with `--long`, else 100 MB.
+"""
+
+import os
+import re
+import threading
+from signal import SIGCONT, SIGSTOP
+
+import psutil
+import pytest
+from support.editor import agent, chunk, encoded, peak, probe, proxy, wait_until_idle
+
+from conductor.limits import Limits
+
+BUDGET = 64 * 1024 * 1024
+SHORT, LONG = 100_000_000, pytest.param(1_000_000_000, marks=pytest.mark.long)
+_NUMBER = re.compile(r"(?:p\d?>|\[p\d?\])*(\d{8})")
+
+
+def read_stream(editor, count):
+    """Read the chunks of a `stream` prompt and check that all are there, in order."""
+    for number in range(count):
+        text = chunk(editor.next(chunk))
+        assert _NUMBER.match(text)[1] == f"{number:08d}"
+
+
+def is_stopped_by_us(editor, word):
+    (found,) = (p for p in editor.components if word in " ".join(p.cmdline()))
+    return found
+
+
+def everyone(editor):
+    return [editor.pid, *(process.pid for process in editor.components)]
+
+
+@pytest.mark.parametrize("total", [SHORT, LONG])
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("proxies", [0, 2])
+def test_a_client_that_reads_nothing(run_chain, proxies, size, total):
+    editor = run_chain(agent(), *(proxy(f"p{number}") for number in range(proxies)))
+    editor.open()
+    base = peak(editor.pid)
+    prompt = editor.prompt(f"stream {total // size} {size}")
+
+    wait_until_idle(*everyone(editor))
+
+    stalled = peak(editor.pid) - base
+    read_stream(editor, total // size)
+    assert editor.answer(prompt)["result"] == {"stopReason": "end_turn"}
+    assert (stalled < BUDGET, peak(editor.pid) - base < BUDGET) == (True, True)
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("total", [SHORT, LONG])
+def test_a_proxy_that_reads_nothing(run_chain, total):
+    editor = run_chain(agent(), proxy("p1"), proxy("p2"))
+    editor.open()
+    base, slow = peak(editor.pid), is_stopped_by_us(editor, "--name p1")
+    os.kill(slow.pid, SIGSTOP)
+    prompt = editor.prompt("echo 0")  # waits in front of the proxy
+    os.kill(slow.pid, SIGCONT)
+    assert "result" in editor.answer(prompt)
+    prompt = editor.prompt(f"stream {total // 10_000} 10000")
+    editor.next(chunk)
+    os.kill(slow.pid, SIGSTOP)
+
+    wait_until_idle(*everyone(editor))
+
+    assert peak(editor.pid) - base < BUDGET
+    os.kill(slow.pid, SIGCONT)
+    answer = editor.answer(prompt)
+    assert answer["result"] == {"stopReason": "end_turn"}
+    assert len([m for m in editor.others if "00" in chunk(m)]) >= total // 10_000 - 1
+    assert peak(editor.pid) - base < BUDGET
+    assert editor.leave() == 0
+
+
+def blob(size):
+    return b'{"jsonrpc":"2.0","method":"_blob","params":{"x":"' + b"y" * size + b'"}}\n'
+
+
+@pytest.mark.parametrize("total", [SHORT, LONG])
+@pytest.mark.parametrize(("size", "proxies"), [(1_000, 1), (1_000_000, 0)])
+def test_an_agent_that_reads_nothing(run_chain, total, size, proxies):
+    editor = run_chain(agent(), *(proxy(f"p{number}") for number in range(proxies)))
+    editor.open()
+    base, slow = peak(editor.pid), is_stopped_by_us(editor, "echo_agent")
+    os.kill(slow.pid, SIGSTOP)
+    many = blob(size) * max(1, 100_000 // size)
+    count = total // (size * max(1, 100_000 // size))
+    uploading = threading.Thread(target=lambda: [editor.write(many) for _ in range(count)])
+    uploading.start()
+
+    wait_until_idle(*everyone(editor))
+
+    assert uploading.is_alive()
+    assert peak(editor.pid) - base < BUDGET
+    os.kill(slow.pid, SIGCONT)
+    uploading.join()
+    sent = count * max(1, 100_000 // size)
+    assert editor.ask("seen _blob").endswith(str(sent))
+    assert peak(editor.pid) - base < BUDGET
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("total", [30_000_000, pytest.param(300_000_000, marks=pytest.mark.long)])
+def test_both_directions_at_once_through_proxies_with_one_thread(run_chain, total):
+    """Each of them stops reading while it writes; a client that reads late is all that it takes."""
+    editor = run_chain(agent(), proxy("p0"), proxy("p1"))
+    editor.open()
+    base, count = peak(editor.pid), total // 10_000
+    prompt = editor.prompt(f"stream {count} 10000")
+    uploading = threading.Thread(
+        target=lambda: [editor.write(blob(10_000) * 10) for _ in range(count // 10)]
+    )
+    uploading.start()
+    wait_until_idle(*everyone(editor))
+
+    read_stream(editor, count)
+
+    assert editor.answer(prompt)["result"] == {"stopReason": "end_turn"}
+    uploading.join()
+    assert editor.ask("seen _blob").endswith(str(count))
+    assert peak(editor.pid) - base < BUDGET
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("floods", [4, pytest.param(32, marks=pytest.mark.long)])
+@pytest.mark.parametrize("who", ["proxy", "proxy behind others", "agent"])
+def test_a_component_that_floods_the_client(run_chain, who, floods):
+    """A proxy is read until its share is used up: its pipe carries both directions.
+
+    One that reads and writes on one thread is read on, however much waits for it.
+    """
+    flags = ["--fault", "flood", "--at", "_flood"]
+    floody = {"run": agent(*(["--proxy"] * (who != "agent")), *flags), "name": "floody"}
+    before = [proxy(name) for name in "pqr" if who == "proxy behind others"]
+    editor = run_chain(*([floody] if who == "agent" else [agent(), *before, floody]))
+    editor.open()
+    base = peak(editor.pid)
+    for _ in range(floods):
+        editor.send({"method": "_flood", "params": {}})
+
+    wait_until_idle(*everyone(editor))
+
+    stalled = peak(editor.pid) - base
+    for _ in range(floods * 32_000):
+        editor.next(lambda message: message.get("method") == "_flood")
+    assert editor.ask("echo x").endswith("x")
+    assert (stalled < BUDGET, peak(editor.pid) - base < BUDGET) == (True, True)
+    assert editor.leave() == 0
+
+
+def test_a_component_that_floods_its_stderr(run_chain):
+    editor = run_chain(probe(), log="info")
+    editor.open()
+    base = peak(editor.pid)
+    assert editor.ask("shout 100000000") == "shouting"
+    wait_until_idle(*everyone(editor))
+
+    assert peak(editor.pid) - base < BUDGET / 4
+    assert sum(map(len, editor.log)) < 10_000_000
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_garbage_is_reported_at_a_rate_that_a_person_can_read(run_chain):
+    editor = run_chain(agent("--fault", "garbage", "--at", "_more"))
+    editor.open()
+    for _ in range(50):
+        editor.send({"method": "_more", "params": {}})
+
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+    reports = [line for line in editor.log if "malformed message" in line]
+    assert 0 < len(reports) < 1000
+
+
+def test_nobody_has_to_read_our_stderr(run_chain):
+    """An editor may start us with a pipe that it never looks at."""
+    reading, writing = os.pipe()
+    editor = run_chain_with_stderr(run_chain, writing)
+    os.close(writing)
+    editor.open()
+
+    assert editor.ask("shout 10000000") == "shouting"
+    for number in range(300):
+        assert editor.ask(f"errors line{number}\\n").endswith("ok")
+
+    assert editor.leave() == 0
+    os.close(reading)
+
+
+def run_chain_with_stderr(run_chain, stderr):
+    return run_chain(probe(), log="debug", stderr=stderr)
+
+
+# -- limits: going over one is an error for whoever did it -----------------------------------------
+
+
+def test_a_message_of_the_client_that_is_too_long(run_chain):
+    editor = run_chain(agent(), limits={"max_message_bytes": "1MB"})
+    editor.open()
+
+    answer = editor.answer(editor.prompt("echo " + "x" * 2_000_000))
+
+    assert answer["error"]["code"] == -32600
+    assert "max_message_bytes" in answer["error"]["message"]
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_a_message_of_the_agent_that_is_too_long(run_chain):
+    editor = run_chain(agent(), limits={"max_message_bytes": "1MB"})
+    editor.open()
+
+    assert editor.ask("stream 1 2000000") == ""  # a notification cannot be answered
+
+    editor.wait_log("max_message_bytes")
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_an_answer_of_the_agent_that_is_too_long(run_chain):
+    """It settles the request all the same, with an error that says why."""
+    editor = run_chain(agent(), limits={"max_message_bytes": "100kB"})
+    editor.open()
+
+    answer = editor.answer(editor.request("_" + "x" * 60_000))  # comes back twice in the refusal
+
+    assert "error" in answer
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_too_many_open_requests(run_chain):
+    editor = run_chain(agent(), limits={"max_open_requests": 3})
+    editor.open()
+    waiting = [editor.prompt("wait") for _ in range(3)]
+    for _ in waiting:
+        editor.next(chunk)
+
+    answer = editor.answer(editor.prompt("echo x"))
+
+    assert answer["error"]["code"] == -32600
+    assert answer["error"]["message"].startswith("more than 3 open requests")
+    editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
+    for prompt in waiting:
+        assert editor.answer(prompt)["result"] == {"stopReason": "cancelled"}
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_as_many_open_requests_as_may_be_by_default(run_chain, tmp_path):
+    """They fit the budget, even where each has a handler that waits; one more is refused."""
+    (tmp_path / "waiting.py").write_text(
+        "from conductor.proxy import Proxy, on\n"
+        "class Waiting(Proxy):\n"
+        "    @on('_hang')\n"
+        "    async def wait(self, params: dict, forward):\n"
+        "        return await forward()\n"
+    )
+    waiting = {"use": f"{tmp_path}/waiting.py:Waiting"}
+    editor = run_chain(agent("--hang-on", "_hang"), proxy("p1"), waiting, proxy("p2"))
+    editor.open()
+    base, limit = peak(editor.pid), Limits().max_open_requests
+    hang = [{"id": f"h{number}", "method": "_hang", "params": {}} for number in range(limit)]
+
+    editor.write(b"".join(map(encoded, hang)))
+
+    refused = editor.answer(editor.request("_hang"))
+    assert refused["error"]["message"] == f"more than {limit} open requests"
+    wait_until_idle(*everyone(editor))
+    assert peak(editor.pid) - base < BUDGET
+    editor.close_stdin()
+    assert len([m for m in editor.rest() if str(m.get("id")).startswith("h")]) == limit
+    assert editor.wait() == 0
+
+
+def test_a_batch_that_is_too_long(run_chain):
+    editor = run_chain(agent(), limits={"max_batch": 3})
+    editor.open()
+    member = b'{"jsonrpc":"2.0","id":"b","method":"_x"}'
+
+    editor.write(b"[" + b",".join([member] * 4) + b"]\n")
+
+    answer = editor.next(lambda message: True)
+    assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+    assert "over the limit of 3" in answer["error"]["message"]
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_large_set_ups_are_not_kept_for_good(run_chain):
+    editor = run_chain(agent(), proxy("p"))
+    editor.open()
+    base = psutil.Process(editor.pid).memory_info().rss
+    meta = {"x": "y" * 20_000_000}
+
+    for _ in range(5):
+        new = editor.request("session/new", cwd="/", mcpServers=[], _meta=meta)
+        assert "result" in editor.answer(new)
+
+    assert psutil.Process(editor.pid).memory_info().rss - base < BUDGET
+    assert editor.leave() == 0
+
+
+def test_a_session_more_than_the_limit_is_refused(run_chain):
+    editor = run_chain(agent(), limits={"max_sessions": 2})
+    editor.open()  # the first session
+    assert "result" in editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    refused = editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+
+    assert refused["error"]["data"] == "more than 2 sessions (max_sessions); close some"
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0

@@ -1,0 +1,191 @@
+"""A Python proxy that is started again is told so, and can get back what it lost (issue 5)."""
+
+import os
+from signal import SIGKILL
+
+import pytest
+from support.editor import CONDUCTOR, agent, chunk, proxy
+from support.waiting import told
+
+from conductor.proxy import Agent, DeclarationError, Proxy, on
+
+COUNTER = '''
+import json
+import pathlib
+
+import attrs
+
+from conductor.proxy import Proxy, RequestError, on, run
+
+
+@attrs.define
+class Counter(Proxy):
+    """Counts prompts, and forgets none."""
+
+    path: pathlib.Path
+    count: int = attrs.field(default=0, init=False)
+    heard: list[str] = attrs.field(factory=list, init=False)
+
+    async def on_restart(self, sessions):
+        self.count = int(self.path.read_text())
+        try:
+            await self.agent.request("_which", {})
+        except RequestError as exc:
+            self.heard = ["restart", *sessions, exc.data]
+
+    @on("session/new")
+    async def see(self, params: dict, forward):
+        self.heard = [*self.heard, "new"]
+        return await forward()
+
+    @on("session/prompt")
+    async def number(self, params: dict, forward):
+        self.count += 1
+        self.path.write_text(str(self.count))
+        await self.client.say(params["sessionId"], f"{self.count} {' '.join(self.heard)}")
+        return await forward()
+
+
+if __name__ == "__main__":
+    run(Counter)
+'''
+
+FRAGILE = """
+from contextlib import asynccontextmanager
+
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Fragile(Proxy):
+    @asynccontextmanager
+    async def lifespan(self):
+        self.broken = trio.Event()
+
+        async def watch():
+            await self.broken.wait()
+            raise RuntimeError("worn out")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def on_restart(self, sessions):
+        await self.client.say(sessions[0], f"back in {sessions[0]}")
+
+    @on("_break", source="client")
+    async def break_(self, params: dict):
+        self.broken.set()
+"""
+
+
+@pytest.fixture
+def counter(tmp_path):
+    """Specs of the counting proxy: in a process of its own, as a program, in a nested chain."""
+    path = tmp_path / "counter.py"
+    path.write_text(COUNTER)
+    count = str(tmp_path / "count")
+    use = {"use": f"{path}:Counter", "with": {"path": count}}
+    (tmp_path / "nested.yaml").write_text(
+        f"version: 1\nproxies:\n- use: {path}:Counter\n  with: {{path: {count}}}\n"
+    )
+    python = CONDUCTOR[0]
+    return {
+        "isolated": {**use, "isolate": True, "name": "c"},
+        "program": {"run": [python, str(path), "--path", count], "name": "c"},
+        "nested": {"run": [*CONDUCTOR, "proxy", str(tmp_path / "nested.yaml")], "name": "c"},
+    }
+
+
+def said(editor, prompt="echo x"):
+    editor.others.clear()
+    assert "result" in editor.answer(editor.prompt(prompt))
+    return next(filter(None, map(chunk, editor.others)))
+
+
+def kill(editor):
+    """The proxy, with whatever else it is made of."""
+    (child,) = (p for p in editor.components if "echo_agent" not in " ".join(p.cmdline()))
+    os.kill(child.pid, SIGKILL)
+
+
+@pytest.mark.parametrize("how", ["isolated", "program", "nested"])
+def test_it_is_told_of_the_open_sessions_before_anything_else(run_chain, counter, how):
+    editor = run_chain(agent(), counter[how])
+    editor.open()
+    assert said(editor) == "1 new"
+    kill(editor)
+    told(editor, "was restarted")
+
+    assert said(editor) == "2 restart s1 _which new"
+    kill(editor)
+    told(editor, "was restarted")
+    assert said(editor) == "3 restart s1 _which new"
+    assert editor.leave() == 0
+
+
+def test_its_successor_sees_nothing_of_that(run_chain, counter):
+    """Neither is it initialized again, nor is a mark of ours passed on to it."""
+    editor = run_chain(agent(), proxy("a"), counter["isolated"])
+    editor.open()
+    said(editor)
+    (child,) = (p for p in editor.components if "standalone" in " ".join(p.cmdline()))
+    os.kill(child.pid, SIGKILL)
+    told(editor, "was restarted")
+
+    assert said(editor, "seen initialize")
+    assert editor.others[-1]["params"]["update"]["content"]["text"].endswith("1")
+    assert editor.leave() == 0
+
+
+def test_a_new_instance_in_our_process_is_told_too(run_chain, tmp_path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    use = {"use": f"{tmp_path}/fragile.py:Fragile", "name": "f", "on_failure": "restart"}
+    editor = run_chain(agent(), use)
+    editor.open()
+
+    editor.send({"method": "_break", "params": {}})
+
+    told(editor, "f failed, was restarted")
+    assert [chunk(message) for message in editor.others] == ["back in s1"]
+    assert editor.leave() == 0
+
+
+def test_a_restart_that_it_cannot_cope_with_has_failed(run_chain, counter, tmp_path):
+    """Better a proxy that is started once more, or left out, than one that forgot what it knew."""
+    editor = run_chain(agent(), {**counter["isolated"], "restarts": "2 in 1h"})
+    editor.open()
+    said(editor)
+    (tmp_path / "count").unlink()
+
+    kill(editor)
+
+    message = told(editor, "goes on without it")
+    assert "could not be initialized again" in chunk(message)
+    assert editor.ask("echo x") == "x"
+    assert editor.leave() == 0
+
+
+def test_the_author_is_told_of_a_hook_that_would_never_be_called():
+    with pytest.raises(DeclarationError, match="it is for proxies"):
+
+        class Forgetful(Agent):
+            async def on_restart(self, sessions): ...
+
+    with pytest.raises(DeclarationError, match="async def on_restart"):
+
+        class Hasty(Proxy):
+            def on_restart(self, sessions): ...
+
+
+def test_an_author_who_handles_initialize_gets_both():
+    class Both(Proxy):
+        @on("initialize")
+        async def see(self, params: dict, forward):
+            return await forward()
+
+        async def on_restart(self, sessions): ...
+
+    assert [handler.function for handler in Both._acp_handlers] == [Both.see]

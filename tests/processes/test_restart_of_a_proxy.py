@@ -1,0 +1,435 @@
+"""A proxy that fails is started again without its successor noticing, or is left out (issue 5)."""
+
+import os
+from signal import SIGKILL, SIGSTOP
+
+import pytest
+from support.editor import COMPONENTS, agent, chunk, is_running, proxy
+from support.waiting import told
+
+DIALECTS = ["proxy", "_proxy"]
+
+
+def texts(messages):
+    return [text for text in map(chunk, messages) if text]
+
+
+def one_of(editor, word):
+    """The process of the component whose command contains a word."""
+    (found,) = (p for p in editor.components if word in " ".join(p.cmdline()))
+    return found
+
+
+def seen(editor, method):
+    return texts_of(editor, f"seen {method}")[-1].split("]")[-1]
+
+
+def texts_of(editor, prompt):
+    editor.others.clear()
+    assert "result" in editor.answer(editor.prompt(prompt))
+    return texts(editor.others)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_its_successor_sees_nothing_of_a_restart(run_chain, once, dialect):
+    editor = run_chain(agent(), proxy("a"), proxy("b", "--dialect", dialect), proxy("c"))
+    editor.open()
+    os.kill(one_of(editor, "--name b").pid, SIGKILL)
+
+    message = told(editor, "was restarted")
+
+    assert chunk(message) == "[acp-conductor] pass_proxy-2 failed, was restarted\n"
+    assert texts_of(editor, "echo x") == ["a>b>c>[c][b][a]x"]
+    assert [seen(editor, method) for method in ("initialize", "session/new")] == ["1", "1"]
+    assert editor.leave() == 0
+
+
+def test_a_proxy_that_was_asked_in_the_other_dialect_first_is_restarted_in_its_own(run_chain):
+    """It took a fresh process to find out how it is to be talked to; it is not asked again."""
+    flags = ("--dialect", "_proxy", "--wrong", "close")
+    editor = run_chain(agent(), proxy("b", *flags))
+    editor.open()
+    os.kill(one_of(editor, "--name b").pid, SIGKILL)
+
+    told(editor, "was restarted")
+
+    assert texts_of(editor, "echo x") == ["b>[b]x"]
+    assert editor.leave() == 0
+
+
+def test_a_proxy_that_ends_before_it_answers_its_initialization_is_named(run_chain, once):
+    """It had understood: trying the other dialect would only hide why it failed."""
+    run = agent("--proxy", *once("exit1", "answer"))
+    editor = run_chain(agent(), {"run": run, "name": "p"})
+
+    error = editor.initialize()["error"]
+
+    assert error["message"] == "component 'p' did not start: it exited with status 1"
+    assert error["data"]["stderr"] == ["about to exit"]
+    assert editor.leave() == 3
+
+
+def test_every_session_is_announced_to_the_new_process_with_its_own_answer(run_chain):
+    """Each is answered from the record, though the agent gives every session its own id."""
+    editor = run_chain(agent("--back", "resume"), proxy("a"))
+    editor.open()
+    for _ in range(2):
+        editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+    for _ in range(3):
+        told(editor, "was restarted")
+
+    assert seen(editor, "session/new") == "3"
+    for session in ("s1", "s2", "s3"):
+        assert "result" in editor.answer(editor.prompt("how", session))
+    assert editor.leave() == 0
+
+
+def test_a_prompt_that_it_held_is_answered_and_the_agents_turn_is_cancelled(run_chain):
+    """Nobody waits for that turn any more; it must not go on acting unseen."""
+    editor = run_chain(agent(), proxy("a"), proxy("b"))
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    os.kill(one_of(editor, "--name b").pid, SIGKILL)
+
+    error = editor.answer(prompt)["error"]
+    assert error["code"] == -32603
+    assert error["data"]["component"] == "pass_proxy-2"
+    assert error["data"]["exitStatus"] == "was ended by SIGKILL"
+    assert error["data"]["next"] == "it is restarted (1 of 3)"
+    assert seen(editor, "session/cancel") == "1"
+    assert seen(editor, "$/cancel_request") == "1"
+    assert editor.leave() == 0
+
+
+def test_a_question_that_it_held_is_answered_for_the_client(run_chain):
+    """The agent waits for a permission that was on its way through the proxy that died."""
+    editor = run_chain(agent(), proxy("a"))
+    editor.open()
+    prompt = editor.prompt("perm")
+    question = editor.next(lambda message: message.get("method") == "session/request_permission")
+
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+
+    assert "was ended by SIGKILL" in editor.answer(prompt)["error"]["message"]
+    told(editor, "was restarted")
+    withdrawn = [m["params"]["requestId"] for m in editor.others if m["method"][0] == "$"]
+    assert withdrawn == [question["id"]]
+    assert texts_of(editor, "echo x")[-1].endswith("x")
+    assert editor.leave() == 0
+
+
+def test_what_comes_while_it_is_restarted_waits_and_keeps_its_order(run_chain, tmp_path):
+    flags = ["--fault", "exit1", "--at", "_die"]
+    editor = run_chain(agent(), {"run": agent("--proxy", "--tag", *flags), "name": "p"})
+    editor.open()
+    editor.send({"method": "_die", "params": {}})
+
+    prompts = [editor.prompt(f"stream 3 {size}") for size in range(20, 40)]
+
+    answers = [editor.next(lambda message: "id" in message) for _ in prompts]
+    assert [answer["id"] for answer in answers] == prompts
+    done = [answer["id"] for answer in answers if "result" in answer]
+    said = [text for text in texts(editor.others) if "conductor" not in text]
+    assert len(said) == 3 * len(done)
+    assert editor.leave() == 0
+
+
+def test_an_answer_that_was_on_its_way_to_it_is_dropped_and_nobody_gets_two(run_chain):
+    editor = run_chain(agent(), proxy("a"))
+    editor.open()
+    asked = [editor.prompt("stream 200 1000") for _ in range(5)]
+    editor.next(chunk)
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+
+    answers = [editor.next(lambda message: "id" in message) for _ in asked]
+
+    assert [answer["id"] for answer in answers] == asked
+    last = editor.prompt("echo end")
+    assert "result" in editor.answer(last)
+    assert [m["id"] for m in editor.others if "id" in m] == []
+    editor.close_stdin()
+    assert [m for m in editor.rest() if "id" in m] == []
+    assert editor.wait() == 0
+
+
+def test_a_stuck_proxy_that_is_killed_lets_the_client_be_read_again(run_chain):
+    """What waited for it, and kept the client from being read, is gone with it."""
+    editor = run_chain(agent(), proxy("a"))
+    editor.open()
+    stuck = one_of(editor, "--name a")
+    os.kill(stuck.pid, SIGSTOP)
+    line = b'{"jsonrpc":"2.0","method":"_blob","params":{"x":"' + b"y" * 1_000_000 + b'"}}\n'
+    os.set_blocking(editor.process.stdin.fileno(), False)
+    while editor.process.stdin.write(line[:65536]) is not None:  # until nothing more is taken
+        pass
+    os.set_blocking(editor.process.stdin.fileno(), True)
+
+    os.kill(stuck.pid, SIGKILL)
+
+    told(editor, "was restarted")
+    editor.write(b"\n")
+    assert texts_of(editor, "echo x")[-1].endswith("x")
+    assert editor.leave() == 0
+
+
+# -- bypass ----------------------------------------------------------------------------------------
+
+
+def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
+    editor = run_chain(
+        agent(), proxy("a"), {"run": proxy("b"), "name": "b", "on_failure": "bypass"}, proxy("c")
+    )
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    os.kill(one_of(editor, "--name b").pid, SIGKILL)
+
+    editor.others.clear()
+    assert editor.answer(prompt)["error"]["data"]["next"] == "the chain goes on without it"
+    assert texts(editor.others) == [
+        "[acp-conductor] component 'b' was ended by SIGKILL; the chain goes on without it\n"
+    ]
+    assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
+    assert texts_of(editor, "echo y") == ["a>c>[c][a]y"]
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_every_place_can_be_left_out(run_chain, place):
+    names = ["a", "b", "c"]
+    proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in names]
+    editor = run_chain(agent(), *proxies)
+    editor.open()
+    os.kill(one_of(editor, f"--name {names.pop(place)}").pid, SIGKILL)
+    told(editor, "goes on without it")
+
+    first, second = names
+    assert texts_of(editor, "echo x") == [f"{first}>{second}>[{second}][{first}]x"]
+    assert editor.leave() == 0
+
+
+def test_all_of_them_can_be_left_out_one_after_the_other(run_chain):
+    proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in "abc"]
+    editor = run_chain(agent(), *proxies)
+    editor.open()
+    for name in "bac":
+        os.kill(one_of(editor, f"--name {name}").pid, SIGKILL)
+        told(editor, "goes on without it")
+
+    assert texts_of(editor, "echo x") == ["x"]
+    assert editor.leave() == 0
+
+
+def test_what_waits_for_a_proxy_that_is_given_up_goes_past_it_in_order(run_chain, tmp_path):
+    """Its program is gone, so no restart succeeds. What never reached it harms nobody."""
+    program = tmp_path / "proxy.py"
+    program.symlink_to(COMPONENTS / "pass_proxy.py")
+    run = [*proxy("p")]
+    run[run.index(str(COMPONENTS / "pass_proxy.py"))] = str(program)
+    editor = run_chain(agent(), {"run": run, "name": "p"})
+    editor.open()
+    streaming = editor.prompt("stream 20000 100")
+    editor.next(chunk)
+    program.unlink()
+
+    os.kill(one_of(editor, "--name p").pid, SIGKILL)
+    editor.wait_log("component failed")
+    for _ in range(5):
+        editor.send({"method": "_note", "params": {}})
+    prompts = [editor.prompt(f"echo {number}") for number in range(20)]
+
+    assert "error" in editor.answer(streaming)
+    answers = [editor.next(lambda message: "id" in message) for _ in prompts]
+    assert [(answer["id"], answer["result"]) for answer in answers] == [
+        (prompt, {"stopReason": "end_turn"}) for prompt in prompts
+    ]
+    said = [text for text in texts(editor.others) if "conductor" not in text]
+    streamed = [text.removeprefix("p>").removeprefix("[p]") for text in said[:-20]]
+    assert streamed == sorted(streamed)
+    assert len(streamed) == len(set(streamed))
+    assert said[-20:] == [str(number) for number in range(20)]
+    assert seen(editor, "_note") == "5"
+    assert editor.leave() == 0
+
+
+def test_a_required_proxy_is_never_left_out(run_chain):
+    component = {"run": proxy("a"), "name": "a", "required": True, "restarts": "1 in 1h"}
+    editor = run_chain(agent(), component)
+    editor.open()
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+    told(editor, "was restarted")
+    prompt = editor.prompt("wait")
+    editor.next(lambda message: "waiting" in chunk(message))
+
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+
+    assert editor.answer(prompt)["error"]["data"]["next"] == "the chain ends"
+    assert editor.rest() == []
+    assert editor.wait() == 1
+
+
+def test_what_a_proxy_alone_could_do_is_refused_after_it_was_left_out(run_chain, tmp_path):
+    """Its answers, its capabilities, its MCP servers: the next one on the way says no."""
+    editor = run_chain(agent(), {"run": proxy("a"), "name": "a", "on_failure": "bypass"})
+    editor.open()
+    os.kill(one_of(editor, "--name a").pid, SIGKILL)
+    told(editor, "goes on without it")
+
+    answer = editor.answer(editor.request("_of_the_proxy"))
+
+    assert answer["error"] == {
+        "code": -32601,
+        "message": "Method not found",
+        "data": "_of_the_proxy",
+    }
+    assert editor.leave() == 0
+
+
+# -- plugins ---------------------------------------------------------------------------------------
+
+PLUGINS = """
+import attrs
+import trio
+from contextlib import asynccontextmanager
+
+from conductor.proxy import Proxy, on
+
+
+@attrs.define
+class Fragile(Proxy):
+    broken = None
+
+    @asynccontextmanager
+    async def lifespan(self):
+        Fragile.broken = trio.Event()
+
+        async def watch():
+            await Fragile.broken.wait()
+            raise RuntimeError("worn out")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            yield
+            nursery.cancel_scope.cancel()
+
+    @on("_break", source="client")
+    async def break_(self, params: dict):
+        Fragile.broken.set()
+
+    @on("session/prompt")
+    async def tag(self, params: dict, forward):
+        params["prompt"][0]["text"] = "[f]" + params["prompt"][0]["text"]
+        return await forward(params)
+
+
+@attrs.define
+class Redacts(Fragile):
+    required = True
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path):
+    path = tmp_path / "plugins_that_fail.py"
+    path.write_text(PLUGINS)
+    return path
+
+
+def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
+    peer_closed_read = agent("--hang-on", "$/cancel_request")
+    editor = run_chain(
+        peer_closed_read, proxy("a"), {"use": f"{plugins}:Fragile", "name": "f"}, proxy("c")
+    )
+    editor.open()
+    assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.send({"method": "_break", "params": {}})
+
+    error = editor.answer(prompt)["error"]
+    assert "chain.yaml:1:" in error["data"].pop("place")
+    assert error == {
+        "code": -32603,
+        "message": (
+            "component 'f' failed: RuntimeError: worn out. The prompt was cut off and is not "
+            "repeated; part of it may have been done. What happens now: the chain goes on without "
+            "it. What to do: look at what was done, then send it again."
+        ),
+        "data": {
+            "component": "f",
+            "exitStatus": "failed: RuntimeError: worn out",
+            "next": "the chain goes on without it",
+        },
+    }
+    message = told(editor, "goes on without it")
+    assert "worn out" in chunk(message)
+    assert seen(editor, "session/cancel") == "1"
+    assert texts_of(editor, "echo x")[-1] == "a>c>[c][a]x"
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
+def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins, how):
+    """A new instance; the agent, and requests that only passed by, notice nothing."""
+    spec = {"use": f"{plugins}:Fragile", "name": "f", **how}
+    editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))
+    editor.open()
+    for number in range(3):
+        prompt = editor.prompt("wait")
+        editor.next(lambda message: "waiting" in chunk(message))
+
+        editor.send({"method": "_break", "params": {}})
+
+        error = editor.answer(prompt)["error"]
+        assert error["message"].startswith("component 'f' failed: RuntimeError: worn out. ")
+        assert "What to do: look at what was done, then send it again." in error["message"]
+        assert error["data"]["next"] == f"it is restarted ({number + 1} of 3)"
+        told(editor, "f failed, was restarted")
+        assert texts_of(editor, "echo x") == ["a>c>[c][f][a]x"]
+    assert [seen(editor, method) for method in ("initialize", "session/new")] == ["1", "1"]
+    assert seen(editor, "session/cancel") == "3"
+    editor.send({"method": "_break", "params": {}})
+    told(editor, "goes on without it")
+    assert texts_of(editor, "echo x") == ["a>c>[c][a]x"]
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("how", ["class", "file", "on_failure"])
+def test_a_plugin_that_must_not_be_left_out_ends_the_chain(run_chain, plugins, how):
+    spec = {
+        "class": {"use": f"{plugins}:Redacts"},
+        "file": {"use": f"{plugins}:Fragile", "required": True},
+        "on_failure": {"use": f"{plugins}:Fragile", "on_failure": "end_chain"},
+    }[how]
+    editor = run_chain(agent(), spec)
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.send({"method": "_break", "params": {}})
+
+    assert [message["id"] for message in editor.rest() if "id" in message] == [prompt]
+    assert editor.wait() == 1
+
+
+def test_a_required_plugin_in_a_process_of_its_own_is_restarted_and_never_left_out(
+    run_chain, plugins
+):
+    spec = {"use": f"{plugins}:Redacts", "isolate": True, "restarts": "1 in 1h", "name": "r"}
+    editor = run_chain(agent(), spec)
+    editor.open()
+    process = one_of(editor, "standalone")
+    os.kill(process.pid, SIGKILL)
+    told(editor, "was restarted")
+    assert not is_running(process)
+    assert texts_of(editor, "echo x") == ["[f]x"]
+
+    os.kill(one_of(editor, "standalone").pid, SIGKILL)
+
+    assert editor.rest() == []
+    assert editor.wait() == 1

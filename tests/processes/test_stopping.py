@@ -1,0 +1,60 @@
+"""The end takes no longer than somebody needs: nobody is waited for in vain (issue 5).
+
+A minute of `stop_timeout` is more than these tests have patience for.
+"""
+
+import pytest
+from support.editor import agent, chunk, is_running, proxy
+
+LONG = {"stop_timeout": "1m"}
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    """A plugin whose handler waits for the agent's answer."""
+    (tmp_path / "waiting.py").write_text(
+        "from conductor.proxy import Proxy, on\n"
+        "class Waiting(Proxy):\n"
+        "    @on('session/prompt')\n"
+        "    async def wait(self, params: dict, forward):\n"
+        "        return await forward()\n"
+    )
+    return {"use": f"{tmp_path}/waiting.py:Waiting", **LONG}
+
+
+def test_a_client_that_is_gone_is_given_no_time_for_its_answers(run_chain, waiting):
+    editor = run_chain({"run": agent(), **LONG}, {"run": proxy("p"), **LONG}, waiting)
+    editor.open()
+    editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.process.stdin.close()
+    editor.process.stdout.close()
+
+    assert editor.wait() == 0
+
+
+def test_a_handler_that_waits_for_an_answer_does_not_hold_up_the_end(run_chain, waiting):
+    editor = run_chain({"run": agent(), **LONG}, waiting)
+    editor.open()
+    prompt = editor.prompt("wait")
+    editor.next(chunk)
+
+    editor.process.terminate()
+
+    (answer,) = (message for message in editor.rest() if message.get("id") == prompt)
+    assert answer["error"]["code"] == -32603
+    assert editor.wait() == 143
+
+
+def test_each_component_has_its_own_time(run_chain):
+    """What ignores both its end of input and SIGTERM is killed; its neighbour had a minute."""
+    stubborn = {"run": agent("--ignore-eof", "--ignore-term"), "stop_timeout": "200ms"}
+    editor = run_chain(stubborn, {"run": proxy("p"), **LONG})
+    editor.open()
+    (process,) = (p for p in editor.components if "--ignore-term" in p.cmdline())
+
+    editor.close_stdin()
+
+    assert editor.wait() == 0
+    assert not is_running(process)

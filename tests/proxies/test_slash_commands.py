@@ -1,0 +1,331 @@
+"""Slash commands of proxies, whatever the order of the chain and whoever else has the name."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import pytest
+import trio
+
+from conductor.chain.build import build_components
+from conductor.chainfile.model import ComponentSpec
+from conductor.routing.proxy_meta import without_proxy_meta
+from conductor.testing import FakeAgent
+from proxies._slash_commands import HANDLED_KEY, AnnouncedCommands, SlashCommand, SlashCommands
+from proxies.budget import Budget, Limits
+from proxies.context import Context
+from proxies.hooks import Hook, Hooks
+from proxies.normalize import Normalize
+from proxies.permissions import Permissions
+from proxies.rate_limit import RateLimit
+from proxies.system_prompt import SystemPrompt
+from proxies.usage import Usage
+
+MARK = {HANDLED_KEY: True}
+ENDED = {"stopReason": "end_turn"}
+RUNNING = {"sessionUpdate": "state_update", "state": "running"}
+IDLE = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+
+
+def commands(*names):
+    listed = [{"name": name, "description": "the agent's"} for name in names]
+    return {"sessionUpdate": "available_commands_update", "availableCommands": listed}
+
+
+def prompts_of(agent):
+    """The texts of every prompt that the agent got."""
+    return [
+        [block["text"] for block in heard.params["prompt"]]
+        for heard in agent.transcript.of("session/prompt", "request")
+    ]
+
+
+def turn_2(agent, **members):
+    """A turn of version 2, which ends by an update."""
+
+    async def turn(session):
+        for update in (RUNNING, {**IDLE, **members}):
+            agent.update(session, update)
+
+    return [turn]
+
+
+async def open_session(client, version):
+    await client.initialize(version=version)
+    return await client.new_session("/work")
+
+
+def blocking_hook():
+    return Hooks([Hook(["turn_end"], run=["sh", "-c", "echo go on >&2; exit 2"])])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_fires_no_hooks_of_a_proxy_nearer_the_client(chain, version, tmp_path):
+    fired = tmp_path / "fired"
+    hooks = Hooks([Hook(["turn_end"], run=["sh", "-c", f"echo >> {fired}; exit 2"])])
+    agent = FakeAgent()
+    async with chain(hooks, Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        answer = await client.prompt(session, "/context")
+        assert answer["_meta"] == MARK
+
+    assert not fired.exists()
+    assert prompts_of(agent) == []
+
+
+async def test_a_refusal_fires_no_hooks_either(chain):
+    agent = FakeAgent()
+    async with chain(blocking_hook(), Budget(Limits(turns=0)), agent) as client:
+        session = await open_session(client, 1)
+        assert (await client.prompt(session, "hi"))["stopReason"] == "refusal"
+        assert client.transcript.text().count("Refused") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chain, version):
+    agent = FakeAgent()
+    agent.turns.append(turn_2(agent) if version == 2 else ["one"])
+    async with chain(Budget(Limits(turns=1)), Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("/context", "hi", "/context", "hi"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_takes_nothing_of_a_rate(chain, virtual_clock, version):
+    limit = RateLimit(prompts=1, per=timedelta(hours=1), when_full="refuse")
+    agent = FakeAgent()
+    async with chain(limit, Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("/context", "hi", "/context", "hi"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+async def test_the_end_of_a_command_gives_no_running_turn_back(chain):
+    """Version 2: a command is answered while the only turn that may run is running."""
+    limit = RateLimit(at_once=1, when_full="refuse")
+    agent = FakeAgent(turns=[[RUNNING]])
+    async with chain(limit, Context(text="x"), agent) as client:
+        session = await open_session(client, 2)
+        for prompt in ("hi", "/context", "again"):
+            await client.prompt(session, prompt)
+        assert client.transcript.updates()[-1]["stopReason"] == "refusal"
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["hi"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_is_not_the_first_prompt(chain, version):
+    proxies = [SystemPrompt(text="Be brief."), Context(text="outer"), Context(text="inner")]
+    agent = FakeAgent()
+    async with chain(*proxies, Usage(), agent) as client:
+        session = await open_session(client, version)
+        await client.prompt(session, "/usage")
+        await client.prompt(session, "hi")
+
+    assert prompts_of(agent) == [
+        [
+            '<context source="text">\ninner\n</context>',
+            '<context source="text">\nouter\n</context>',
+            "Be brief.",
+            "hi",
+        ]
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_command_is_no_turn_in_usage(chain, version):
+    agent, usage = FakeAgent(), {"totalTokens": 5}
+    agent.turns.append(turn_2(agent, usage=usage) if version == 2 else [{**ENDED, "usage": usage}])
+    async with chain(Usage(), Context(text="x"), agent) as client:
+        session = await open_session(client, version)
+        for prompt in ("hi", "/context", "/usage"):
+            await client.prompt(session, prompt)
+        updates = [update for update in client.transcript.updates() if "content" in update]
+        content = updates[-1]["content"]
+        text = (content[0] if version == 2 else content)["text"]
+
+    assert text == "Tokens: 5 in 1 turn ()"
+
+
+async def test_a_command_does_not_wait_for_the_end_of_a_turn(chain, virtual_clock, monkeypatch):
+    # Beside a thread the virtual clock jumps to the timeout below.
+    monkeypatch.delattr(trio.to_thread, "run_sync")
+
+    async def ask(session):
+        with trio.fail_after(10):
+            assert (await client.prompt(session, "/context"))["_meta"] == MARK
+
+    agent = FakeAgent(turns=[[ask]])
+    async with chain(Normalize(add=["one_turn_at_a_time"]), Context(text="x"), agent) as client:
+        session = await open_session(client, 1)
+        assert await client.prompt(session, "hi") == ENDED
+
+
+@pytest.mark.parametrize(
+    ("proxy", "name"),
+    [
+        (lambda: Context(text="x"), "context"),
+        (Usage, "usage"),
+        (lambda: Permissions(rules=[]), "permissions"),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_name_of_the_agent_is_not_taken(chain, proxy, name, version):
+    agent = FakeAgent()
+    agent.handlers["session/new"] = lambda params: {"sessionId": "s", **commands(name)}
+    async with chain(blocking_hook(), proxy(), agent) as client:
+        session = await open_session(client, version)
+        if version == 1:
+            agent.update(session, commands(name))
+            await client.transcript.wait("session/update available_commands_update")
+            listed = client.transcript.updates()[-1]["availableCommands"]
+        else:
+            (opened,) = client.transcript.of("session/new", "answer")
+            listed = opened.result["availableCommands"]
+        assert [each["name"] for each in listed] == [name, f"acp:{name}"]
+        await client.prompt(session, f"/acp:{name}")
+        assert prompts_of(agent) == []
+        await client.prompt(session, f"/{name}")
+
+    assert prompts_of(agent)[0][-1] == f"/{name}"
+
+
+async def test_a_name_becomes_free_again(chain):
+    agent = FakeAgent(turns=[[commands("context")], [commands()]])
+    async with chain(Context(text="x"), agent) as client:
+        session = await open_session(client, 1)
+        for prompt in ("one", "two", "/context"):
+            await client.prompt(session, prompt)
+
+    assert [texts[-1] for texts in prompts_of(agent)] == ["one", "two"]
+
+
+async def test_two_proxies_of_one_kind_have_two_names(chain):
+    agent = FakeAgent(turns=[[commands("context")]])
+    async with chain(Context(text="outer"), Context(text="inner"), agent) as client:
+        session = await open_session(client, 1)
+        await client.prompt(session, "hi")
+        await client.prompt(session, "/acp:context")
+        await client.prompt(session, "/acp:context-2")
+        names = [each["name"] for each in client.transcript.updates()[0]["availableCommands"]]
+        assert names == ["context", "acp:context", "acp:context-2"]
+        assert client.transcript.text() == (
+            '<context source="text">\ninner\n</context><context source="text">\nouter\n</context>'
+        )
+
+
+@pytest.mark.parametrize("odd", [True, "context", 3, [3, None], {"context": 1}])
+async def test_a_mark_that_is_none_is_ignored(chain, odd):
+    def initialize(params):
+        return {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {HANDLED_KEY: odd}}
+
+    agent = FakeAgent(handlers={"initialize": initialize})
+    async with chain(Budget(Limits(turns=1)), Usage(), agent) as client:
+        assert (await client.initialize())["_meta"] == {HANDLED_KEY: ["usage"]}
+
+
+def test_a_command_is_the_first_word_of_the_last_text():
+    commands = SlashCommands(SlashCommand("context", "x"))
+    own = [
+        commands.calls_own({"prompt": [{"type": "text", "text": text} for text in texts]}, known)
+        for known in [AnnouncedCommands()]
+        for texts in [["/context"], ["x", "/context now"], ["/context", "x"], ["/contexts"], [""]]
+    ]
+
+    assert own == [True, True, False, False, False]
+    assert not commands.calls_own({"prompt": [{"type": "text"}]}, AnnouncedCommands())
+    assert not commands.calls_other({"prompt": []}, AnnouncedCommands())
+
+
+ESCAPED = "\\u0061cp-conductor\\/handled"
+"""The name of the mark, as JSON may write it, too."""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_that_marks_its_answers_is_counted_and_fires_hooks(chain, version):
+    marked = {**ENDED, "_meta": {**MARK, "own": 1}}
+    turns = [[marked] if version == 1 else turn_2(None, _meta=MARK) for _ in range(3)]
+    agent = FakeAgent(turns=turns)
+    if version == 2:
+        agent.turns[:] = [turn_2(agent, _meta=MARK) for _ in range(3)]
+    async with chain(blocking_hook(), Budget(Limits(turns=2)), agent) as client:
+        session = await open_session(client, version)
+        answer = await client.prompt(session, "go")
+        if version == 1:
+            assert answer == {"stopReason": "refusal", "_meta": MARK}
+        else:
+            with trio.fail_after(10):
+                await agent.transcript.wait("session/prompt?", count=2)
+
+    assert prompts_of(agent) == [["go"], ["go on"]]
+
+
+async def test_an_agent_that_lists_or_marks_its_commands_is_counted(chain):
+    about = {"protocolVersion": 1, "_meta": {HANDLED_KEY: ["work"]}}
+    update = commands("more")
+    update["availableCommands"][0]["_meta"] = MARK
+    agent = FakeAgent(handlers={"initialize": lambda params: about})
+    agent.turns += [[update], [], []]
+    async with chain(Budget(Limits(turns=2)), agent) as client:
+        session = await open_session(client, 1)
+        for prompt in ("/work", "/more"):
+            assert await client.prompt(session, prompt) == ENDED
+        assert (await client.prompt(session, "/more"))["stopReason"] == "refusal"
+
+    assert client.transcript.updates()[0] == commands("more") | {
+        "availableCommands": [{"name": "more", "description": "the agent's", "_meta": {}}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [
+        ('{"a": 1.50, "_meta": {"x": 2, "%s": true}}', '{"a":1.50,"_meta":{"x":2}}'),
+        ('{"update": {"_meta": {"%s": true}}}', '{"update":{"_meta":{}}}'),
+        (
+            '{"update": {"availableCommands": [{"name": "a"}, {"_meta": {"%s": 1}}]}}',
+            '{"update":{"availableCommands":[{"name": "a"},{"_meta":{}}]}}',
+        ),
+        ('{"_meta": {"%s": 1}, "_meta": {}}', '{"_meta": {"%s": 1}, "_meta": {}}'),
+        ('{"rawInput": {"_meta": {"%s": 1}}}', '{"rawInput": {"_meta": {"%s": 1}}}'),
+        ('{"_meta": "%s"}', '{"_meta": "%s"}'),
+        ('{"x": "\\ud83d", "_meta": {"%s": 1}}', '{"x":"\\ud83d","_meta":{}}'),
+        ("%s", "%s"),
+    ],
+)
+@pytest.mark.parametrize("name", [HANDLED_KEY, ESCAPED])
+def test_marks_are_removed_where_they_count(sent, left, name):
+    told = without_proxy_meta(sent.replace("%s", name).encode())
+    assert told == left.replace("%s", name).encode()
+
+
+async def test_marks_are_removed_from_updates_that_come_together(chain):
+    """They are sent on as a run if nothing is in them."""
+    update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}}
+    agent = FakeAgent(turns=[[update, {**update, "_meta": MARK}, {**update, "_meta": {"a": 1}}]])
+    async with chain(agent) as client:
+        await client.prompt(await open_session(client, 1), "go")
+
+    assert client.transcript.updates() == [
+        update,
+        {**update, "_meta": {}},
+        {**update, "_meta": {"a": 1}},
+    ]
+
+
+def test_marks_are_removed_from_agents_behind_proxies_only():
+    agent = ComponentSpec(name="agent", run=[sys.executable])
+    proxy = ComponentSpec(name="proxy", run=[sys.executable])
+    built = build_components([proxy, agent], mode="agent")
+
+    assert [each.link.strips_proxy_meta for each in built] == [False, True]
+    assert not build_components([agent], mode="agent")[0].link.strips_proxy_meta
+    assert not any(
+        each.link.strips_proxy_meta for each in build_components([proxy, proxy], mode="proxy")
+    )

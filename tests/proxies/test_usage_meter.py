@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from proxies._usage_meter import UsageDelta, UsageMeter
+
+
+def usage(**counts):
+    return {"usage": {"totalTokens": sum(counts.values()), **counts}}
+
+
+def cost(amount, currency="USD"):
+    cost = {"amount": amount, "currency": currency}
+    return {"sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": cost}
+
+
+def state(state, **members):
+    return {"sessionUpdate": "state_update", "state": state, **members}
+
+
+def test_the_tokens_of_turns_are_added_up():
+    meter = UsageMeter("turn")
+
+    assert meter.turn(usage(inputTokens=3, outputTokens=2)) == UsageDelta(turns=1, tokens=5)
+    assert meter.turn(usage(inputTokens=4, thoughtTokens=1)) == UsageDelta(turns=1, tokens=5)
+    expected = {"inputTokens": 7, "outputTokens": 2, "thoughtTokens": 1, "totalTokens": 10}
+    assert (meter.turns, meter.tokens) == (2, expected)
+
+
+def test_the_tokens_of_a_session_replace_each_other():
+    meter = UsageMeter("session")
+
+    assert meter.turn(usage(inputTokens=3)) == UsageDelta(turns=1, tokens=3)
+    assert meter.turn(usage(inputTokens=8)) == UsageDelta(turns=1, tokens=5)
+    assert meter.turn(usage(inputTokens=1)) == UsageDelta(turns=1)
+    assert meter.tokens == {"inputTokens": 1, "totalTokens": 1}
+
+
+def test_a_turn_that_reports_nothing_is_a_turn():
+    assert UsageMeter().turn({"usage": None}) == UsageDelta(turns=1)
+    assert UsageMeter().turn({}) == UsageDelta(turns=1)
+
+
+def test_cost_is_what_the_session_has_cost_so_far():
+    meter = UsageMeter()
+
+    assert meter.update(cost(1.5)) == UsageDelta(cost={"USD": 1.5})
+    assert meter.update(cost(2.0)) == UsageDelta(cost={"USD": 0.5})
+    assert meter.update(cost(1, "EUR")) == UsageDelta(cost={"EUR": 1.0})
+    assert meter.update({**cost(0), "cost": None}) == UsageDelta()
+    assert (meter.cost, meter.used, meter.size) == ({"USD": 2.0, "EUR": 1.0}, 10, 100)
+
+
+def test_what_a_loaded_session_cost_earlier_is_not_spent_now():
+    meter = UsageMeter(restored=True)
+
+    assert meter.update(cost(3.0)) == UsageDelta(cost={"USD": 0.0})
+    assert meter.update(cost(4.0)) == UsageDelta(cost={"USD": 1.0})
+    restored = UsageMeter("session", restored=True)
+    assert restored.turn(usage(inputTokens=9)) == UsageDelta(turns=1)
+    assert restored.turn(usage(inputTokens=10)) == UsageDelta(turns=1, tokens=1)
+
+
+def test_in_version_2_a_turn_ends_when_the_session_becomes_idle_and_only_once():
+    meter = UsageMeter()
+    idle = state("idle", stopReason="end_turn", **usage(inputTokens=2))
+
+    assert meter.update(idle) == UsageDelta()
+    assert meter.update(state("running")) == UsageDelta()
+    assert meter.update(idle) == UsageDelta(turns=1, tokens=2)
+    assert meter.update(idle) == UsageDelta()
+
+
+@pytest.mark.parametrize("odd", [{"amount": "1"}, "1", 3])
+def test_a_cost_that_is_none_is_ignored(odd):
+    assert UsageMeter().update({"sessionUpdate": "usage_update", "cost": odd}) == UsageDelta()

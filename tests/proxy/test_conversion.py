@@ -1,0 +1,108 @@
+"""What survives a handler that works with plain params."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.plugin_harness import End, hop
+
+from conductor.proxy import Proxy, on, text
+from conductor.proxy.conversion import decode_params, encode, message_reader
+from conductor.schema import v1
+
+ODD = (
+    b'{"z":1e400,"a":123456789012345678901234567890,"half":"\\ud83d","n":-0,"d":1.10,'
+    b'"e":1E5,"deep":{"y":[null,true,{"x":""}],"b":0.1}}'
+)
+
+
+class Raw(End):
+    """Keeps the bytes."""
+
+    def notify(self, method: str, params: Any) -> None:
+        self.hear(bytes(params))
+
+
+class Edits(Proxy):
+    @on("_edited")
+    async def edited(self, params, forward):
+        params["new"] = {"text": text("x")}
+        await forward(params)
+
+    @on("_untouched")
+    async def untouched(self, params, forward):
+        await forward(params)
+
+    @on("_original")
+    async def original(self, params, forward):
+        params.clear()
+        await forward()
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("_edited", ODD[:-1] + b',"new":{"text":{"type":"text","text":"x"}}}'),
+        ("_untouched", ODD),
+        ("_original", ODD),
+        ("_unhandled", ODD),
+    ],
+)
+async def test_an_edit_changes_what_it_names_and_nothing_else(method, expected):
+    async with hop(Edits(), Raw) as on_hop:
+        on_hop.component.client_port.notify(method, ODD)
+        await on_hop.settle()
+
+    assert on_hop.agent.heard == [(expected,)]
+
+
+@pytest.mark.parametrize(
+    "value", [b"1e400", b"1.10", b"1E5", b"-0", b"-0.0", b'"\\ud83d"', b"1" * 5000]
+)
+def test_every_oddity_survives_on_its_own(value):
+    raw = b'{"v":%b}' % value
+
+    assert encode(message_reader(dict)(raw)) == raw
+    assert encode(decode_params(raw, dict)) == raw
+
+
+async def test_the_original_is_forwarded_byte_for_byte():
+    raw = b'{ "a" : 1, "a":2,  "\\u0062": "\\/" }'
+    async with hop(Edits(), Raw) as on_hop:
+        on_hop.component.client_port.notify("_original", raw)
+        await on_hop.settle()
+
+    assert on_hop.agent.heard == [(raw,)]
+
+
+@pytest.mark.parametrize("value", [None, b"raw", {"a": [1]}, [text("x"), (1, "y")], "s", 5])
+def test_what_can_be_encoded(value):
+    raw = encode(value)
+    if value is None or isinstance(value, bytes):
+        assert raw == value
+    else:
+        assert encode(decode_params(raw, Any)) == raw
+
+
+def test_schema_objects_may_stand_anywhere():
+    update = v1.AgentMessageChunk(content=v1.TextContent(text="x"))
+    assert encode({"a": [{"update": update}]}) == (
+        b'{"a":[{"update":{"sessionUpdate":"agent_message_chunk",'
+        b'"content":{"type":"text","text":"x"}}}]}'
+    )
+
+
+def test_what_is_no_json():
+    with pytest.raises(TypeError):
+        encode({"a": object()})
+
+
+def test_nesting_beyond_all_measure_is_refused_and_not_a_crash():
+    with pytest.raises(ValueError, match="nested too deeply"):
+        message_reader(dict)(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+def test_absent_params():
+    assert decode_params(None, dict) == {}
+    assert decode_params(None, bytes) == b"{}"

@@ -1,0 +1,59 @@
+"""The mark by which a proxy learns that it is not the first
+(`conductor.routing.restart_marker`)."""
+
+import json
+
+import pytest
+
+from conductor.routing.restart_marker import (
+    RESTART_MARKER,
+    params_members,
+    restarted_sessions,
+    with_restart_marker,
+)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"protocolVersion":1}',
+        b'{"protocolVersion":1,"_meta":{"x":1e400,"y":"\\ud800"}}',
+        b'{"_meta":null}',
+        b"{}",
+        with_restart_marker(b"{}", ["of an earlier restart"]),
+    ],
+)
+def test_a_mark_tells_the_sessions_and_leaves_the_rest_as_it_was(params):
+    before, after = (
+        params_members(params),
+        params_members(with_restart_marker(params, ["s1", "s2"])),
+    )
+
+    assert restarted_sessions(with_restart_marker(params, ["s1", "s2"])) == ["s1", "s2"]
+    assert {name: bytes(value) for name, value in after.items() if name != "_meta"} == {
+        name: bytes(value) for name, value in before.items() if name != "_meta"
+    }
+    kept, meta = (params_members(bytes(each.get("_meta", b"{}"))) for each in (before, after))
+    del meta[RESTART_MARKER]
+    kept.pop(RESTART_MARKER, None)
+    assert {k: bytes(v) for k, v in meta.items()} == {k: bytes(v) for k, v in kept.items()}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        b"{}",
+        b'{"_meta":{}}',
+        b'{"_meta":null}',
+        json.dumps({"title": RESTART_MARKER}).encode(),
+        json.dumps({"_meta": {RESTART_MARKER: "once"}}).encode(),
+        json.dumps({"_meta": {RESTART_MARKER: {"sessions": [1]}}}).encode(),
+    ],
+)
+def test_what_is_no_mark_is_none(params):
+    assert restarted_sessions(params) is None
+
+
+def test_a_restart_without_sessions_is_one():
+    assert restarted_sessions(with_restart_marker(b"{}", [])) == []

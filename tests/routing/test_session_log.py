@@ -1,0 +1,223 @@
+"""What a restarted component is told again, and what is answered in its successor's place. Pure."""
+
+import pytest
+
+from conductor.acp import session_id_of
+from conductor.errors import RequestError
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.limits import Limits
+from conductor.routing.session_log import SessionLog
+
+
+class Nobody:
+    def respond(self, call, result, error):
+        raise AssertionError("nobody asked")
+
+
+def ask(session_log, method, params=b"{}"):
+    call = InFlightRequest(method, Nobody())
+    session_log.log_request(call, method, params)
+    return call
+
+
+def pass_on(session_log, method, result):
+    session_log.log_successor_response(InFlightRequest(method, Nobody()), result)
+
+
+def refusal(session_log, method, params=b"{}"):
+    with pytest.raises(RequestError) as raised:
+        ask(session_log, method, params)
+    return raised.value
+
+
+def summary(session_log):
+    return {
+        name: (each.method, each.params, each.result, each.successor_result)
+        for name, each in session_log.sessions.items()
+    }
+
+
+def test_the_handshake_is_kept_with_both_answers():
+    kept = SessionLog()
+    call = ask(kept, "initialize", b'{"protocolVersion":1}')
+    pass_on(kept, "initialize", b'{"inner":1}')
+
+    kept.log_response(call, b'{"outer":1}')
+
+    assert kept.initialize.params == b'{"protocolVersion":1}'
+    assert kept.initialize.result == b'{"outer":1}'
+    assert kept.initialize.successor_result == b'{"inner":1}'
+
+
+@pytest.mark.parametrize("method", ["session/new", "session/fork"])
+def test_a_session_is_kept_under_the_id_that_it_was_given(method):
+    kept = SessionLog()
+    call = ask(kept, method, b'{"sessionId":"parent"}')
+    pass_on(kept, method, b'{"sessionId":"inner"}')
+
+    kept.log_response(call, b'{"sessionId":"s"}')
+
+    assert summary(kept) == {
+        "s": (method, b'{"sessionId":"parent"}', b'{"sessionId":"s"}', b'{"sessionId":"inner"}')
+    }
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+def test_a_session_that_was_asked_for_by_name_is_kept_under_it(method):
+    kept = SessionLog()
+
+    kept.log_response(ask(kept, method, b'{"sessionId":"s"}'), b"{}")
+
+    assert list(kept.sessions) == ["s"]
+
+
+def test_sessions_that_are_set_up_at_the_same_time_keep_their_own_answers():
+    """The successor may answer the second first."""
+    kept = SessionLog()
+    first, second = ask(kept, "session/new", b'{"n":1}'), ask(kept, "session/new", b'{"n":2}')
+    pass_on(kept, "session/new", b'{"sessionId":"b"}')
+    pass_on(kept, "session/new", b'{"sessionId":"a"}')
+
+    kept.log_response(first, b'{"sessionId":"a"}')
+    kept.log_response(second, b'{"sessionId":"b"}')
+
+    assert [each.successor_result for each in kept.sessions.values()] == [
+        b'{"sessionId":"a"}',
+        b'{"sessionId":"b"}',
+    ]
+    assert [each.params for each in kept.sessions.values()] == [b'{"n":1}', b'{"n":2}']
+
+
+def test_a_proxy_may_rename_sessions():
+    kept = SessionLog()
+    call = ask(kept, "session/new")
+    pass_on(kept, "session/new", b'{"sessionId":"of-the-agent"}')
+
+    kept.log_response(call, b'{"sessionId":"of-the-proxy"}')
+
+    assert kept.sessions["of-the-proxy"].successor_result == b'{"sessionId":"of-the-agent"}'
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_a_session_that_ended_is_forgotten(method):
+    kept = SessionLog()
+    kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
+
+    kept.log_response(ask(kept, method, b'{"sessionId":"s"}'), b"{}")
+
+    assert kept.sessions == {}
+
+
+def test_what_was_refused_is_not_kept():
+    kept = SessionLog()
+    kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
+
+    kept.log_response(ask(kept, "session/new"), None)
+    kept.log_response(ask(kept, "session/close", b'{"sessionId":"s"}'), None)
+
+    assert list(kept.sessions) == ["s"]
+
+
+def test_an_answer_of_the_successor_is_not_left_for_the_next_session():
+    kept = SessionLog()
+    refused = ask(kept, "session/new")
+    pass_on(kept, "session/new", b'{"sessionId":"never"}')
+    kept.log_response(refused, None)
+
+    kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
+
+    assert kept.sessions["s"].successor_result == b""
+
+
+def test_answers_that_nobody_asked_for_are_no_business_of_ours():
+    kept = SessionLog()
+    pass_on(kept, "session/new", b'{"sessionId":"of-its-own"}')
+
+    kept.log_response(InFlightRequest("session/new", Nobody()), b'{"sessionId":"x"}')
+
+    assert (kept.sessions, kept._successor_results) == ({}, [])
+
+
+def test_the_process_that_was_asked_is_gone_but_its_initialization_goes_on():
+    """It may be asked again in the other dialect, in a fresh process."""
+    kept = SessionLog()
+    initialize, session = ask(kept, "initialize"), ask(kept, "session/new")
+
+    kept.drop_unanswered()
+    kept.log_response(session, b'{"sessionId":"s"}')
+    kept.log_response(initialize, b"{}")
+
+    assert kept.sessions == {}
+    assert kept.initialize is not None
+
+
+def test_the_set_ups_of_the_oldest_sessions_are_dropped_beyond_the_limit():
+    kept = SessionLog(Limits(max_session_log_bytes=1000))
+    for name in ("a", "b", "c"):
+        params = b'{"cwd":"%b"}' % (b"/" * 400)
+        kept.log_response(ask(kept, "session/new", params), b'{"sessionId":"%b"}' % name.encode())
+
+    assert {name: each.has_payloads for name, each in kept.sessions.items()} == {
+        "a": False,
+        "b": True,
+        "c": True,
+    }
+    assert kept.size == sum(each.size for each in kept.sessions.values()) <= 1000
+
+
+def test_a_set_up_over_the_limit_passes_and_is_not_kept():
+    kept = SessionLog(Limits(max_session_log_bytes=1000))
+    kept.log_response(ask(kept, "session/new"), b'{"sessionId":"small"}')
+
+    large = ask(kept, "session/new", b'{"_meta":"%b"}' % (b"x" * 1000))
+    kept.log_response(large, b'{"sessionId":"large"}')
+
+    assert not kept.sessions["large"].has_payloads
+    assert kept.size == kept.sessions["small"].size
+
+
+@pytest.mark.parametrize("end", ["session/close", "session/delete"])
+def test_what_is_over_counts_no_more(end):
+    kept = SessionLog()
+    for _ in range(3):
+        kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
+        ask(kept, "session/new")
+    refused = ask(kept, "session/new")
+    kept.log_response(refused, None)
+    kept.drop_unanswered()
+
+    kept.log_response(ask(kept, end, b'{"sessionId":"s"}'), b"{}")
+
+    assert (kept.size, kept.sessions, kept._counted, kept._unanswered) == (0, {}, {}, {})
+
+
+def test_one_session_more_than_the_limit_is_refused():
+    kept = SessionLog(Limits(max_sessions=2))
+    kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
+    ask(kept, "session/load", b'{"sessionId":"t"}')
+
+    assert "more than 2 sessions (max_sessions)" in refusal(kept, "session/new").data
+    ask(kept, "session/close", b'{"sessionId":"s"}')
+
+
+def test_an_initialize_over_the_limit_is_refused():
+    kept = SessionLog(Limits(max_session_log_bytes=10))
+
+    assert "max_session_log_bytes" in refusal(kept, "initialize", b'{"_meta":"xxxxxxxx"}').data
+
+
+def test_a_proxy_that_asks_more_than_it_is_asked_fills_no_memory():
+    kept = SessionLog()
+    ask(kept, "session/new")
+
+    for number in range(100):
+        pass_on(kept, "session/new", b'{"sessionId":"%d"}' % number)
+
+    assert kept._successor_results == [("session/new", b'{"sessionId":"99"}')]
+
+
+@pytest.mark.parametrize(
+    "payload", [None, b"{}", b"[]", b'{"sessionId":1}', b'"\\ud800"', b'{"a":' * 5000]
+)
+def test_params_without_a_session_have_none(payload):
+    assert session_id_of(payload) is None

@@ -1,0 +1,82 @@
+"""The table of methods against the official schemas."""
+
+from __future__ import annotations
+
+import pytest
+from support.schema_strategies import definitions
+
+from conductor.schema import (
+    METHODS,
+    METHODS_BY_VERSION,
+    Method,
+    notification_type,
+    params_type,
+    result_type,
+    similar_methods,
+    v1,
+    v2,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "source"),
+    [
+        ("session/prompt", "request", "client"),
+        ("session/update", "notification", "agent"),
+        ("session/request_permission", "request", "agent"),
+        ("session/cancel", "notification", "client"),
+        ("$/cancel_request", "notification", "both"),
+        ("proxy/successor", "both", "proxy"),
+        ("mcp/message", "both", "both"),
+        ("mcp/connect", "request", "agent"),
+        ("nes/start", "request", "client"),
+    ],
+)
+def test_method_says_who_sends_it_and_whether_it_is_answered(
+    name: str, kind: str, source: str
+) -> None:
+    assert (METHODS[name].kind, METHODS[name].source) == (kind, source)
+
+
+def test_methods_of_both_versions_agree_on_kind_and_direction() -> None:
+    first, second = METHODS_BY_VERSION[1], METHODS_BY_VERSION[2]
+    for name in first.keys() & second.keys():
+        assert (first[name].kind, first[name].source) == (second[name].kind, second[name].source)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_method_of_the_schemas_is_in_the_table_with_types_that_exist(version: int) -> None:
+    named = {
+        schema["x-method"]
+        for state in ("newest", "2026-08")
+        for schema in definitions(state, version).values()
+        if "x-method" in schema
+    }
+    assert METHODS_BY_VERSION[version].keys() == named
+    for name, method in METHODS_BY_VERSION[version].items():
+        assert params_type(name, version) is not None
+        assert notification_type(name, version) is not None
+        assert (result_type(name, version) is None) == (method.kind == "notification")
+
+
+def test_types_are_those_of_the_version() -> None:
+    assert params_type("session/update", 1) is v1.SessionNotification
+    assert params_type("session/update", 2) is v2.UpdateSessionNotification
+    assert result_type("session/prompt", 1) is v1.PromptResponse
+    assert notification_type("mcp/message", 1) is v1.MessageMcpNotification
+    assert params_type("mcp/message", 1) is v1.MessageMcpRequest
+
+
+def test_unstable_and_earlier_methods_are_marked() -> None:
+    assert METHODS["mcp/connect"] == Method(
+        name="mcp/connect", kind="request", source="agent", params="ConnectMcpRequest",
+        result="ConnectMcpResponse", unstable=True, earlier=True,
+    )  # fmt: skip
+    assert METHODS["session/fork"].unstable
+    assert not METHODS["session/fork"].earlier
+    assert not METHODS["session/prompt"].unstable
+
+
+def test_misspelt_method_has_suggestions() -> None:
+    assert similar_methods("session/promt")[0] == "session/prompt"
+    assert similar_methods("zzzzzz") == []

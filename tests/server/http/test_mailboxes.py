@@ -1,0 +1,163 @@
+"""What waits for streams, on a virtual clock."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.network.sequence_numbers import SequenceError
+from conductor.server.http.mailboxes import Mailbox, Mailboxes
+
+
+async def test_what_was_put_is_taken_in_order_all_at_once():
+    mailboxes = Mailboxes(bound=10_000, most=2)
+    mailboxes.of("s").put(b"1")
+    mailboxes.of("s").put(b"2")
+
+    assert await mailboxes.of("s").take() == [b"1", b"2"]
+
+
+async def test_what_could_not_be_sent_is_taken_again_first():
+    mailboxes = Mailboxes(bound=10_000, most=2)
+    mailbox = mailboxes.connection
+    mailbox.put(b"1")
+    mailbox.put(b"2")
+    has_reader = await mailbox.take()
+    mailbox.put(b"3")
+    mailbox.put_back(has_reader)
+
+    assert await mailbox.take() == [b"1", b"2", b"3"]
+
+
+async def test_too_much_for_all_streams_together_is_waited_for(autojump_clock):
+    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes.of("a").put(b"x" * 500)
+    mailboxes.of("b").put(b"x" * 500)
+    with trio.move_on_after(1) as waiting:
+        await mailboxes.room()
+    await mailboxes.of("b").take()
+    await mailboxes.room()
+
+    assert waiting.cancelled_caught
+
+
+async def test_after_the_end_what_waits_is_still_taken():
+    mailboxes = Mailboxes(bound=1, most=2)
+    mailboxes.connection.put(b"last")
+    mailboxes.end()
+    await mailboxes.room()
+
+    assert await mailboxes.connection.take() == [b"last"]
+    assert await mailboxes.connection.take() == []
+
+
+async def test_a_reader_learns_of_the_end():
+    mailboxes = Mailboxes(bound=1, most=2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mailboxes.of("s").take)
+        await wait_all_tasks_blocked()
+        mailboxes.end()
+
+
+def read(mailboxes: Mailboxes, session: str) -> Mailbox:
+    """A stream of the session is opened."""
+    mailbox = mailboxes.for_stream(session)
+    assert mailbox is not None
+    mailboxes.add_reader(mailbox)
+    return mailbox
+
+
+def test_only_streams_that_are_open_are_limited():
+    mailboxes = Mailboxes(bound=1000, most=2)
+    for number in range(10):
+        mailboxes.remove_reader(read(mailboxes, f"s{number}"))
+    read(mailboxes, "a")
+    first = read(mailboxes, "b")
+    assert mailboxes.for_stream("c") is None
+    assert mailboxes.for_stream("b") is first
+
+    mailboxes.remove_reader(first)
+    assert mailboxes.for_stream("c") is not None
+
+
+async def test_a_mailbox_is_dropped_when_it_is_read_and_nothing_waits():
+    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes.of("s").put(b"1")
+    mailbox = read(mailboxes, "s")
+    await mailbox.take()
+    assert mailboxes.sessions == {"s": mailbox}
+
+    mailboxes.remove_reader(mailbox)
+    assert mailboxes.sessions == {}
+
+
+async def test_numbers_are_kept_until_the_session_is_closed_and_all_is_acknowledged():
+    open_sessions = {"s"}
+    mailboxes = Mailboxes(bound=1000, most=2, is_open=open_sessions.__contains__)
+    mailboxes.of("s").put(b"1")
+    mailbox = read(mailboxes, "s")
+    await mailbox.take_numbered()
+    mailboxes.remove_reader(mailbox)
+    mailbox.acknowledge(1)
+    assert mailboxes.sessions == {"s": mailbox}
+
+    mailbox.put(b"2")
+    mailboxes.add_reader(mailbox)
+    await mailbox.take_numbered()
+    mailboxes.remove_reader(mailbox)
+    open_sessions.clear()
+    mailboxes.closed("s")
+    assert mailboxes.sessions == {"s": mailbox}
+
+    mailbox.acknowledge(2)
+    assert mailboxes.sessions == {}
+
+
+async def test_a_new_mailbox_goes_on_with_the_numbers_that_the_client_has():
+    mailboxes = Mailboxes(bound=1000, most=2)
+    mailbox = read(mailboxes, "s")
+    mailbox.resume_after(7)
+    mailbox.put(b"8")
+
+    assert [each.number for each in await mailbox.take_numbered()] == [8]
+    with pytest.raises(SequenceError):
+        mailbox.resume_after(9)
+    with pytest.raises(SequenceError):
+        mailboxes.connection.resume_after(1)
+
+
+def test_what_is_said_of_a_session_after_its_end_is_told_on_the_connections_stream():
+    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes.closed("s")
+    assert mailboxes.of("s") is mailboxes.connection
+
+    mailboxes.opened("s")
+    assert mailboxes.of("s") is not mailboxes.connection
+
+
+def test_an_agent_that_invents_sessions_gets_no_more_mailboxes_than_streams():
+    mailboxes = Mailboxes(bound=1000, most=2, is_open=lambda session: session == "real")
+    for session in ("x", "y"):
+        assert mailboxes.of(session) is not mailboxes.connection
+    assert mailboxes.of("z") is mailboxes.connection
+    assert mailboxes.of("real") is not mailboxes.connection
+
+    mailboxes.add_reader(mailboxes.of("x"))
+    assert mailboxes.of("z") is not mailboxes.connection
+
+
+async def test_what_waits_for_a_session_without_a_stream_is_told_on_the_connections_once():
+    mailboxes = Mailboxes(bound=1000, most=2)
+    mailbox = read(mailboxes, "s")
+    for line in (b"1", b"2"):
+        mailbox.put(line)
+    await mailbox.take_numbered()
+    mailbox.acknowledge(1)
+    mailbox.put(b"3")
+    mailboxes.remove_reader(mailbox)
+    mailboxes.move_to_connection("s")
+
+    assert mailboxes.sessions == {}
+    assert await mailboxes.connection.take() == [b"2", b"3"]
+    assert mailboxes.waiting == 0

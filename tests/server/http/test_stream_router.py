@@ -1,0 +1,116 @@
+"""Which stream a message goes to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.server_clients import request
+
+from conductor.server.access import Refusal
+from conductor.server.http.parse_request import PostedMessage, parse_post
+from conductor.server.http.stream_router import Route, StreamRouter
+
+
+def post(message: dict[str, Any], session: str | None = None) -> PostedMessage:
+    headers = {} if session is None else {"acp-session-id": session}
+    posted = parse_post(headers, json.dumps(message).encode())
+    assert not isinstance(posted, Refusal)
+    return posted
+
+
+def route(router: StreamRouter, **message: Any) -> str | None:
+    return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode()).session
+
+
+def test_what_names_a_session_goes_to_its_stream():
+    router = StreamRouter()
+
+    assert route(router, method="session/update", params={"sessionId": "s"}) == "s"
+    assert (
+        route(router, method="session/request_permission", id=1, params={"sessionId": "s"}) == "s"
+    )
+    assert route(router, method="$/cancel_request", params={"requestId": 1}) is None
+    assert route(router, method="_note") is None
+    assert router.route(b"no message") == Route()
+
+
+@pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_mine/of_a_session"])
+def test_an_answer_goes_to_the_stream_of_its_request(method):
+    router = StreamRouter()
+    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+
+    assert route(router, id=1, result={}) == "s"
+    assert route(router, id=1, result={}) is None
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
+def test_an_answer_that_sets_up_a_session_goes_to_the_connections_stream(method):
+    router = StreamRouter()
+    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+
+    assert route(router, id=1, result={"sessionId": "s"}) is None
+
+
+def test_ids_that_repeat_are_answered_in_order():
+    router = StreamRouter()
+    for session in ("a", "b"):
+        router.asked(post(request(1, "session/prompt", sessionId=session), session), streaming=True)
+    router.asked(post(request("1", "session/prompt", sessionId="c"), "c"), streaming=True)
+
+    assert [route(router, id=1, result={}) for _ in range(3)] == ["a", "b", None]
+    assert route(router, id="1", result={}) == "c"
+
+
+@pytest.mark.parametrize(
+    ("streaming", "header", "stream"), [(False, None, None), (True, None, "s")]
+)
+def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streaming, header, stream):
+    router = StreamRouter()
+    router.asked(post(request(1, "session/load", sessionId="s"), header), streaming=streaming)
+    router.asked(post(request(2, "session/prompt", sessionId="s"), "s"), streaming=streaming)
+
+    assert route(router, method="session/update", params={"sessionId": "s"}) == stream
+    assert route(router, id=2, result={}) == stream
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_the_answer_that_ends_a_session_says_so(method):
+    router = StreamRouter()
+    for id in (1, 2):
+        router.asked(post(request(id, method, sessionId="s"), "s"), streaming=True)
+    refused = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
+    done = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {}})
+
+    assert [router.route(line.encode()).closed for line in (refused, done)] == [None, "s"]
+
+
+@pytest.mark.parametrize("answers", [[{"error": {"code": 1, "message": ""}}], [{"result": {}}] * 2])
+def test_a_session_that_is_not_open_is_not_remembered_as_one_without_a_stream(answers):
+    router = StreamRouter()
+    for id, method in enumerate(["session/load", "session/close"]):
+        router.asked(post(request(id, method, sessionId="s"), "s" if id else None), streaming=False)
+    for id, answer in enumerate(answers):
+        route(router, id=id, **answer)
+
+    assert router.streamless == set()
+
+
+def test_a_message_without_a_session_needs_none():
+    assert post(request(1, "session/list")).session is None
+    assert post({"jsonrpc": "2.0", "id": 1, "result": {}}).session is None
+    assert post({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}})
+
+
+def test_a_malformed_answer_is_passed_on_for_the_chain_to_settle():
+    posted = post({"jsonrpc": "2.0", "id": 1, "error": "no object"})
+
+    assert posted.message is None
+    assert not posted.is_request
+
+
+@pytest.mark.parametrize("method", ["initialize", "proxy/initialize", "_proxy/initialize"])
+def test_a_connection_begins_with_an_initialization(method):
+    assert post(request(1, method)).is_initialize
+    assert not post({"jsonrpc": "2.0", "method": method}).is_initialize

@@ -1,0 +1,67 @@
+"""What `--listen` takes."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from conductor.server.listen.address import TcpAddress, UnixAddress, accept, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8765", TcpAddress("127.0.0.1", 8765)),
+        ("localhost:0", TcpAddress("localhost", 0)),
+        ("[::1]:80", TcpAddress("::1", 80)),
+        ("unix:/run/acp.sock", UnixAddress("/run/acp.sock")),
+    ],
+)
+def test_addresses_are_read(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "8765", ":8765", "a:b", "a:99999", "::1:80", "unix:", "a:-1"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("example.org", False),
+    ],
+)
+def test_only_loopback_addresses_are_out_of_reach(host, loopback):
+    assert TcpAddress(host, 1).is_loopback is loopback
+
+
+async def test_a_lack_of_descriptors_is_waited_out(autojump_clock):
+    class Listener:
+        tries = 0
+
+        async def accept(self):
+            self.tries += 1
+            if self.tries < 3:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return "stream"
+
+    assert await accept(Listener()) == "stream"
+
+
+async def test_a_listener_that_is_broken_is_told():
+    class Listener:
+        async def accept(self):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    with pytest.raises(OSError, match="Invalid"):
+        await accept(Listener())

@@ -1,0 +1,162 @@
+"""TLS: HTTP/2 by ALPN, secure cookies, certificates of clients."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio_websocket
+import trustme
+from support.server_clients import PATIENCE, ask, connect, initialize, new_session, serving
+
+from conductor import log
+from conductor.server.access import AccessPolicy
+from conductor.server.listen.tcp import server_context
+from conductor.server.run import RunningServer
+
+httpx2 = pytest.importorskip("httpx2")
+
+
+@attrs.frozen
+class Certificates:
+    """An authority, what it gave the server, and what it gives clients."""
+
+    ca: trustme.CA
+    directory: Path
+
+    @classmethod
+    def make(cls, directory: Path) -> Certificates:
+        ca = trustme.CA()
+        issued = ca.issue_cert("localhost", "127.0.0.1")
+        issued.private_key_pem.write_to_path(str(directory / "key.pem"))
+        issued.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
+        ca.cert_pem.write_to_path(str(directory / "ca.pem"))
+        return cls(ca, directory)
+
+    def server(self, *, clients: bool = False) -> ssl.SSLContext:
+        cert, key, ca = (str(self.directory / f"{name}.pem") for name in ("cert", "key", "ca"))
+        return server_context(cert, key, ca if clients else None)
+
+    def client(self, name: str | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        self.ca.configure_trust(context)
+        if name is not None:
+            self.ca.issue_cert(f"{name}@example.org", common_name=name).configure_cert(context)
+        return context
+
+
+def http(server: RunningServer, context: ssl.SSLContext, **options: Any) -> Any:
+    url = server.addresses[0].removesuffix("/acp")
+    return httpx2.AsyncClient(base_url=url, verify=context, timeout=PATIENCE, **options)
+
+
+@pytest.mark.parametrize(("http2", "version"), [(True, "HTTP/2"), (False, "HTTP/1.1")])
+async def test_the_version_of_http_is_agreed_on_by_alpn(tmp_path, http2, version):
+    certificates = Certificates.make(tmp_path)
+    async with (
+        serving(tmp_path, tls=certificates.server()) as server,
+        http(server, certificates.client(), http2=http2) as client,
+    ):
+        response = await client.post("/acp", json=initialize())
+
+    assert server.addresses[0].startswith("https://")
+    assert response.http_version == version
+    assert response.headers["set-cookie"].endswith("; Secure")
+
+
+async def test_a_websocket_comes_over_tls(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    async with serving(tmp_path, tls=certificates.server()) as server:
+        url = server.addresses[0].replace("http", "ws", 1)
+        async with trio_websocket.open_websocket_url(url, certificates.client()) as socket:
+            assert (await ask(socket, initialize()))["id"] == 0
+
+
+async def test_a_certificate_says_who_a_client_is(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    access = AccessPolicy(certificates=True)
+    async with serving(tmp_path, tls=certificates.server(clients=True), access=access) as server:
+        async with http(server, certificates.client("laptop")) as client:
+            known = await client.post("/acp", json=initialize())
+            (ours,) = server.clients.by_id.values()
+            owner = ours.owner.principal
+        async with http(server, certificates.client()) as client:
+            unknown = await client.post("/acp", json=initialize())
+            health = await client.get("/health")
+
+    assert known.status_code == 200
+    assert owner.startswith("certificate CN=laptop,OU=Testing cert")
+    assert owner.endswith(f",O=trustme v{trustme.__version__}")
+    assert (unknown.status_code, unknown.text) == (401, "a client certificate is required")
+    assert health.status_code == 200
+
+
+async def test_a_name_in_common_is_not_enough_to_be_the_same_client(tmp_path):
+    """A subject may have several common names, and other parts."""
+    certificates = Certificates.make(tmp_path)
+    access = AccessPolicy(certificates=True)
+    contexts = []
+    for organization in ("Ours", "Theirs"):
+        context = certificates.client()
+        issued = certificates.ca.issue_cert(
+            "laptop@example.org", common_name="laptop", organization_name=organization
+        )
+        issued.configure_cert(context)
+        contexts.append(context)
+    async with serving(tmp_path, tls=certificates.server(clients=True), access=access) as server:
+        async with http(server, contexts[0]) as client:
+            opened = await client.post("/acp", json=initialize())
+        named = {"acp-connection-id": opened.headers["acp-connection-id"]}
+        async with http(server, contexts[1]) as client:
+            stolen = await client.post("/acp", json=new_session(1), headers=named)
+
+    assert (opened.status_code, stolen.status_code) == (200, 404)
+
+
+async def test_an_alternative_name_may_say_who_a_client_is(tmp_path, capsys):
+    log.configure("info")
+    certificates = Certificates.make(tmp_path)
+    access = AccessPolicy(certificates=True, client_name="email")
+    nameless = certificates.client()
+    certificates.ca.issue_cert("laptop.example.org").configure_cert(nameless)
+    async with serving(tmp_path, tls=certificates.server(clients=True), access=access) as server:
+        async with http(server, certificates.client("laptop")) as client:
+            await client.post("/acp", json=initialize())
+            (ours,) = server.clients.by_id.values()
+            owner = ours.owner.principal
+        async with http(server, nameless) as client:
+            refused = await client.post("/acp", json=initialize())
+
+    assert owner == "certificate email:laptop@example.org"
+    assert refused.status_code == 401
+    assert "it has 0 alternative names of the type email instead of one" in capsys.readouterr().err
+
+
+async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path, capsys):
+    log.configure("info")
+    certificates = Certificates.make(tmp_path)
+    access = AccessPolicy(certificates=True)
+    context = certificates.client()
+    trustme.CA().issue_cert("laptop@example.org", common_name="laptop").configure_cert(context)
+    async with (
+        serving(tmp_path, tls=certificates.server(clients=True), access=access) as server,
+        http(server, context) as client,
+    ):
+        with pytest.raises(httpx2.TransportError):
+            await client.post("/acp", json=initialize())
+    said = capsys.readouterr().err
+    assert "a client certificate was refused" in said
+    assert "unable to get local issuer certificate" in said
+
+
+async def test_what_speaks_no_tls_is_let_go(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    async with serving(tmp_path, tls=certificates.server()) as server:
+        async with await connect(server) as stream:
+            await stream.send_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await stream.receive_some() in (b"", await stream.receive_some())
+        async with http(server, certificates.client()) as client:
+            assert (await client.get("/health")).status_code == 200

@@ -1,0 +1,89 @@
+"""Clients on a Unix socket. (Its mode, and what becomes of the file: test_serve_process.py.)"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
+
+from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.listen.address import TcpAddress, UnixAddress
+
+
+async def line(stream: trio.SocketStream, message: object) -> None:
+    await stream.send_all(json.dumps(message).encode() + b"\n")
+
+
+async def test_one_that_goes_while_it_is_told_much_hurts_nobody(tmp_path):
+    path = str(tmp_path / "acp.sock")
+    async with serving(tmp_path, listen=(UnixAddress(path),)) as server:
+        for _ in range(3):
+            async with await trio.open_unix_socket(path) as stream:
+                await line(stream, initialize())
+                await line(stream, new_session(1))
+                await line(stream, prompt(2, "session-1", "stream 3000 10000"))
+                assert await stream.receive_some()
+        async with await trio.open_unix_socket(path) as stream:
+            await line(stream, initialize(7))
+            assert json.loads(await stream.receive_some())["id"] == 7
+        server.clients.kill()
+
+
+async def test_one_that_ends_its_stream_still_gets_its_answers(tmp_path):
+    path = str(tmp_path / "acp.sock")
+    async with (
+        serving(tmp_path, listen=(UnixAddress(path),)),
+        await trio.open_unix_socket(path) as stream,
+    ):
+        await line(stream, initialize())
+        await line(stream, new_session(1))
+        await stream.send_eof()
+        answers = [json.loads(each) for each in b"".join([c async for c in stream]).splitlines()]
+
+    assert [each["id"] for each in answers if "id" in each] == [0, 1]
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, size):
+    path = str(tmp_path / "acp.sock")
+    limits = {"message_bytes": 500}
+    async with (
+        serving(tmp_path, listen=(UnixAddress(path),), limits=limits),
+        await trio.open_unix_socket(path) as stream,
+    ):
+        await line(stream, "x" * size)
+        assert "error" in json.loads(await stream.receive_some())
+        await line(stream, initialize())
+        assert json.loads(await stream.receive_some())["id"] == 0
+
+
+async def test_sessions_of_the_socket_and_those_of_tenants_are_closed_to_each_other(tmp_path):
+    path, token = str(tmp_path / "acp.sock"), "a" * 32
+    agent = Path(__file__).with_name("keeping_agent.py")
+    (tmp_path / "kept").mkdir()
+    agent_spec = f"{{use: {agent}:KeepingAgent, with: {{directory: {tmp_path}/kept, node: a}}}}"
+    listen = (TcpAddress("127.0.0.1", 0), UnixAddress(path))
+    access = AccessPolicy(tokens=read_tokens([f"ann:{token}"]))
+    async with (
+        serving(
+            tmp_path, chain=f"version: 1\nagent: {agent_spec}\n", listen=listen, access=access
+        ) as server,
+        await trio.open_unix_socket(path) as local,
+        websocket(server, ("authorization", f"Bearer {token}")) as ann,
+    ):
+        await line(local, initialize())
+        assert json.loads(await local.receive_some())["id"] == 0
+        await line(local, new_session(1))
+        session = json.loads(await local.receive_some())["result"]["sessionId"]
+        await ask(ann, initialize())
+        params = {"cwd": "/", "mcpServers": []}
+        loaded = await ask(ann, request(2, "session/load", sessionId=session, **params))
+        own = (await ask(ann, new_session(3)))["result"]["sessionId"]
+        await line(local, request(4, "session/load", sessionId=own, **params))
+        local_answer = json.loads(await local.receive_some())
+
+    assert loaded["error"]["code"] == -32002
+    assert local_answer["error"]["code"] == -32002

@@ -1,0 +1,421 @@
+"""`acp-conductor serve`, as a process: what it says, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket as stdlib_socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import psutil
+import pytest
+import trio
+import trio_websocket
+from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session, prompt
+
+httpx2 = pytest.importorskip("httpx2")
+LISTENING = re.compile(r"^acp-conductor: listening on (\S+)$")
+
+
+@attrs.define(eq=False)
+class Process:
+    """A `serve` that listens."""
+
+    popen: subprocess.Popen[str]
+    addresses: list[str]
+
+    @property
+    def url(self) -> str:
+        return self.addresses[0]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.popen.send_signal(number)
+        return self.popen.wait(PATIENCE)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Start `serve` with these options; nothing of it is left after the test."""
+    started: list[subprocess.Popen[str]] = []
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+
+    def serve(*options: str, chain: str = CHAIN, **env: str) -> Process:
+        (tmp_path / "chain.yaml").write_text(chain)
+        listen = options if "--listen" in options else ("--listen", "127.0.0.1:0", *options)
+        process = run(tmp_path, *listen, env=env)
+        started.append(process)
+        count = listen.count("--listen")
+        assert process.stderr is not None
+        lines = [process.stderr.readline().rstrip() for _ in range(count)]
+        matches = [LISTENING.match(line) for line in lines]
+        assert all(matches), lines
+        return Process(process, [match[1] for match in matches if match])
+
+    yield serve
+    for process in started:
+        children = psutil.Process(process.pid).children() if process.poll() is None else []
+        process.kill()
+        process.communicate()
+        assert not [child for child in children if child.is_running() and not child.status()]
+
+
+def run(directory: Path, *options: str, env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "conductor", "serve", str(directory / "chain.yaml"), *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ACP_CONDUCTOR_LOG": "error", **env},
+    )
+
+
+@contextmanager
+def client(process: Process) -> Iterator[Any]:
+    url = process.url.removesuffix("/acp")
+    with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+        yield client
+
+
+def test_it_serves_although_its_stderr_is_on_a_full_disk(tmp_path):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    address = tmp_path / "acp.sock"
+    argv = [sys.executable, "-m", "conductor", "serve", str(tmp_path / "chain.yaml")]
+    with (
+        open("/dev/full", "w") as full,
+        subprocess.Popen([*argv, "--listen", f"unix:{address}"], stderr=full) as process,
+        stdlib_socket.socket(stdlib_socket.AF_UNIX) as client,
+    ):
+        try:
+            client.settimeout(PATIENCE)
+            while not _connects(client, str(address)):
+                assert process.poll() is None
+            client.sendall(json.dumps(initialize()).encode() + b"\n")
+            answer = json.loads(client.makefile().readline())
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+    assert "result" in answer
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def _connects(client: stdlib_socket.socket, address: str) -> bool:
+    try:
+        client.connect(address)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
+def test_it_says_where_it_listens_and_is_healthy_and_ready(serve):
+    process = serve("--listen", "127.0.0.1:0", "--listen", "[::1]:0")
+
+    with client(process) as http:
+        assert http.get("/health").text == "ok"
+        assert http.get("/ready").text == "ready"
+    assert process.url.startswith("http://127.0.0.1:")
+    assert process.addresses[1].startswith("http://[::1]:")
+    assert process.end() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("options", [("--max-message-bytes", "1000"), ()])
+def test_a_message_over_the_lower_of_two_limits_is_refused(serve, options):
+    process = serve(
+        *options, chain=CHAIN if options else f"{CHAIN}limits: {{max_message_bytes: 1000}}\n"
+    )
+    padded = {**initialize(), "_meta": "x" * 1000}
+
+    with client(process) as http:
+        statuses = [http.post("/acp", json=each).status_code for each in (padded, initialize())]
+
+    assert statuses == [413, 200]
+
+
+def test_a_unix_socket_speaks_lines_and_is_its_owners_alone(serve, tmp_path):
+    path = tmp_path / "acp.sock"
+    process = serve("--listen", f"unix:{path}")
+
+    mode = path.stat().st_mode
+    with stdlib_socket.socket(stdlib_socket.AF_UNIX) as peer, peer.makefile("rw") as lines:
+        peer.settimeout(PATIENCE)
+        peer.connect(str(path))
+        print(json.dumps(initialize()), file=lines, flush=True)
+        answer = json.loads(lines.readline())
+
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+    assert process.addresses == [f"unix:{path}"]
+    assert answer["result"]["agentInfo"]["name"] == "test-agent"
+    process.end()
+    assert not path.exists()
+
+
+def test_a_unix_socket_that_was_left_behind_is_no_obstacle(serve, tmp_path):
+    path = tmp_path / "acp.sock"
+    serve("--listen", f"unix:{path}").end(signal.SIGKILL)
+    assert path.exists()
+
+    serve("--listen", f"unix:{path}").end()
+    assert not path.exists()
+
+
+def test_a_socket_that_is_in_use_is_left_alone(serve, tmp_path):
+    path = tmp_path / "acp.sock"
+    first = serve("--listen", f"unix:{path}")
+    second = run(tmp_path, "--listen", f"unix:{path}", env={})
+    error = second.communicate(timeout=PATIENCE)[1]
+
+    assert second.returncode == 3
+    assert error == f"acp-conductor serve: {path}: another server listens here\n"
+    assert path.exists()
+    first.end()
+
+
+def test_a_port_that_is_in_use_is_told(serve, tmp_path):
+    port = serve().url.rpartition(":")[2].removesuffix("/acp")
+    second = run(tmp_path, "--listen", f"127.0.0.1:{port}", env={})
+    error = second.communicate(timeout=PATIENCE)[1]
+
+    assert second.returncode == 3
+    assert error.startswith(f"acp-conductor serve: 127.0.0.1:{port}: ")
+    assert "in use" in error
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_what_others_can_reach_is_refused_without_protection(tmp_path, listen):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    process = run(tmp_path, "--listen", listen, env={})
+    error = process.communicate(timeout=PATIENCE)[1]
+
+    assert process.returncode == 2
+    assert "needs TLS (--tls-cert and --tls-key) and authentication (--token-file or" in error
+    assert "--insecure" in error
+
+
+def test_what_is_forced_is_done(serve):
+    process = serve("--listen", "0.0.0.0:0", "--insecure")
+
+    assert process.url.startswith("http://0.0.0.0:")
+    process.end()
+
+
+def test_tokens_come_from_the_environment_and_go_no_further(serve):
+    token = "t0ken-of-ann-0123456789"
+    process = serve(ACP_CONDUCTOR_TOKENS=f"ann:{token}")
+    shown = {"authorization": f"Bearer {token}"}
+
+    with client(process) as http:
+        refused = http.post("/acp", json=initialize())
+        answer = http.post("/acp", json=initialize(), headers=shown)
+        id = {**shown, "acp-connection-id": answer.headers["acp-connection-id"]}
+        http.post("/acp", json=new_session(1), headers=id)
+        named = {**id, "acp-session-id": "session-1"}
+        http.post("/acp", json=prompt(2, "session-1", "env ACP_CONDUCTOR_TOKENS"), headers=named)
+        events = {**named, "accept": "text/event-stream"}
+        with http.stream("GET", "/acp", headers=events) as stream:
+            said = ""
+            for line in stream.iter_lines():
+                said += line
+                if '"id":2' in line:
+                    break
+
+    assert refused.status_code == 401
+    assert answer.status_code == 200
+    assert token not in said
+    process.end()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs /proc")
+def test_what_the_server_was_started_with_shows_no_secrets(serve):
+    """Any process of the same user, such as an agent, may read it."""
+    process = serve(ACP_CONDUCTOR_TOKENS="ann:t0ken-of-ann-0123456789", HARMLESS="seen")
+    environ = Path(f"/proc/{process.popen.pid}/environ").read_bytes()
+    process.end()
+
+    assert b"HARMLESS=seen" in environ
+    assert b"t0ken-of-ann" not in environ
+
+
+def test_a_token_file_may_hold_digests_alone(serve, tmp_path):
+    token = "t0ken-of-ann-0123456789"
+    file = tmp_path / "tokens"
+    file.write_text(f"ann:sha256:{hashlib.sha256(token.encode()).hexdigest()}\n")
+    file.chmod(0o600)
+    process = serve("--token-file", str(file))
+    digest = file.read_text().strip().removeprefix("ann:")
+    with client(process) as http:
+        statuses = [
+            http.post(
+                "/acp", json=initialize(), headers={"authorization": f"Bearer {shown}"}
+            ).status_code
+            for shown in (token, digest, digest.removeprefix("sha256:"))
+        ]
+    process.end()
+
+    assert statuses == [200, 401, 401]
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("t0ken-of-ann-0123456789\n")
+    tokens.chmod(0o640)
+    process = run(tmp_path, "--token-file", str(tokens), env={})
+    error = process.communicate(timeout=PATIENCE)[1]
+
+    assert process.returncode == 2
+    assert f"{tokens} can be read by others; `chmod 600 {tokens}`" in error
+    assert "t0ken" not in error
+
+
+async def until_closed(socket: trio_websocket.WebSocketConnection) -> list[Any]:
+    """What still comes before the server closes the socket."""
+    got: list[Any] = []
+    with suppress(trio_websocket.ConnectionClosed):
+        while True:
+            got.append(json.loads(await socket.get_message()))
+    return got
+
+
+async def connect(process: Process) -> Any:
+    return trio_websocket.open_websocket_url(process.url.replace("http", "ws", 1))
+
+
+async def test_a_turn_may_end_before_the_server_does(serve):
+    """SIGTERM: no new clients, and who has nothing to do is sent away, but turns go on."""
+    process = serve("--drain-timeout", "20")
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as busy, await connect(process) as idle:
+            await ask(busy, initialize())
+            await ask(idle, initialize())
+            session = (await ask(busy, new_session(1)))["result"]["sessionId"]
+            await busy.get_message()
+            await busy.send_message(json.dumps(prompt(2, session, "say begun\nask")))
+            asked: dict[str, Any] = {}
+            while asked.get("method") != "session/request_permission":
+                asked = json.loads(await busy.get_message())
+            process.popen.send_signal(signal.SIGTERM)
+            with pytest.raises(trio_websocket.ConnectionClosed) as closed:
+                await idle.get_message()
+            with client(process) as http:
+                ready = http.get("/ready")
+                refused = http.post("/acp", json=initialize())
+            option = asked["params"]["options"][0]["optionId"]
+            result = {"outcome": {"outcome": "selected", "optionId": option}}
+            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+            await busy.send_message(json.dumps(answer))
+            last: dict[str, Any] = {}
+            while last.get("id") != 2:
+                last = json.loads(await busy.get_message())
+            await until_closed(busy)
+            await idle._stream.aclose()
+            await busy._stream.aclose()
+
+    assert closed.value.reason.code == 1001
+    assert ready.status_code == 503
+    assert (refused.status_code, refused.text) == (503, "the server is about to end")
+    assert last["result"] == {"stopReason": "end_turn"}
+    assert process.popen.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+async def test_a_turn_that_does_not_end_is_not_waited_for_longer_than_told(serve):
+    chain = "version: 1\nagent: {use: test-agent, stop_timeout: 200ms}\n"
+    process = serve("--drain-timeout", "0.3", chain=chain)
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as socket:
+            await ask(socket, initialize())
+            session = (await ask(socket, new_session(1)))["result"]["sessionId"]
+            await socket.send_message(json.dumps(prompt(2, session, "wait")))
+            await ask(socket, {"jsonrpc": "2.0", "id": 3, "method": "session/list"})
+            process.popen.send_signal(signal.SIGTERM)
+            got = await until_closed(socket)
+            await socket._stream.aclose()
+
+    (answer,) = [message for message in got if message.get("id") == 2]
+    assert "error" in answer or "result" in answer
+    assert process.popen.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+async def test_a_second_signal_ends_it_now(serve):
+    process = serve("--drain-timeout", "600")
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as socket:
+            await ask(socket, initialize())
+            session = (await ask(socket, new_session(1)))["result"]["sessionId"]
+            await socket.send_message(json.dumps(prompt(2, session, "wait")))
+            await ask(socket, {"jsonrpc": "2.0", "id": 3, "method": "session/list"})
+            process.popen.send_signal(signal.SIGTERM)
+            with client(process) as http:
+                while http.get("/ready").status_code != 503:
+                    pass
+            assert process.end() == 128 + signal.SIGTERM
+            await socket._stream.aclose()
+
+
+async def test_every_client_has_an_agent_of_its_own_and_none_is_left(serve):
+    agent = f"[{sys.executable}, -m, conductor.testing.agent]"
+    process = serve(chain=f"version: 1\nagent: {{run: {agent}}}\n")
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as one, await connect(process) as two:
+            await ask(one, initialize())
+            await ask(two, initialize())
+            agents = components(process)
+
+    assert len(agents) == 2
+    assert process.end() == 128 + signal.SIGTERM
+    psutil.wait_procs(agents, PATIENCE)
+    assert not [agent for agent in agents if agent.is_running()]
+
+
+def components(process: Process) -> list[psutil.Process]:
+    children = psutil.Process(process.popen.pid).children()
+    return [each for each in children if "guard_process.py" not in " ".join(each.cmdline())]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110  (of other processes, which no event tells)
+        await trio.sleep(0.01)
+
+
+def zombies(process: Process) -> list[psutil.Process]:
+    return below(process, lambda each: each.status() == psutil.STATUS_ZOMBIE)
+
+
+def sleeps(process: Process) -> list[psutil.Process]:
+    return below(process, lambda each: each.name() == "sleep")
+
+
+def below(process: Process, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    found = []
+    for each in psutil.Process(process.popen.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it may end while we look
+            if wanted(each):
+                found.append(each)
+    return found
+
+
+async def test_what_an_agent_left_behind_ends_with_its_client_and_leaves_no_zombie(serve):
+    leave = "for n in 1 2 3 4 5; do (setsid sleep 3600 &); (sleep 3600 &); done;"
+    agent = f"{leave} exec {sys.executable} -m conductor.testing.agent"
+    process = serve(chain=f"version: 1\nagent: {{run: [sh, -c, {json.dumps(agent)}]}}\n")
+    with trio.fail_after(PATIENCE):
+        async with await connect(process) as first, await connect(process) as second:
+            for socket in (first, second):
+                await ask(socket, initialize())
+            await until(lambda: len(sleeps(process)) == 20)
+            await first.aclose()
+            await until(lambda: len(sleeps(process)) == 10 and not zombies(process))
+            kept = sleeps(process)
+            await ask(second, new_session(1))
+            assert sleeps(process) == kept
+        await until(lambda: not sleeps(process) and not zombies(process))

@@ -1,0 +1,187 @@
+"""Sessions of one principal, which agents keep beside everybody else's."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio_websocket
+from support.server_clients import ask, initialize, new_session, request, serving, websocket
+
+from conductor.errors import RequestError
+from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.session_access import SessionAccess
+
+AGENT = Path(__file__).parents[1] / "support" / "components" / "durable_agent.py"
+ANN, BOB = "a" * 32, "b" * 32
+ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+
+
+@pytest.fixture
+async def connect(tmp_path: Path) -> AsyncIterator[Any]:
+    """Connects a principal to a server whose agents keep their sessions in one place."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    agent = f"{{use: {AGENT}:KeepingAgent, with: {{directory: {kept}, node: a}}}}"
+    chain, limits = f"version: 1\nagent: {agent}\n", {"sessions_each": 5}
+    async with serving(tmp_path, chain=chain, access=ACCESS, limits=limits) as server:
+
+        @asynccontextmanager
+        async def connect(token: str) -> AsyncIterator[trio_websocket.WebSocketConnection]:
+            async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
+                await ask(socket, initialize())
+                yield socket
+
+        yield connect
+
+
+def naming(method: str, session: str) -> dict[str, Any]:
+    return request(2, method, sessionId=session, cwd="/", mcpServers=[])
+
+
+@pytest.mark.parametrize("method", ["load", "resume", "fork", "delete"])
+async def test_a_session_of_another_principal_is_not_found(connect, method):
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    async with connect(BOB) as bob:
+        answer = await ask(bob, naming(f"session/{method}", session))
+
+    assert answer["error"] == {
+        "code": -32002,
+        "message": "Resource not found",
+        "data": {"sessionId": session},
+    }
+
+
+async def test_a_session_is_taken_up_by_its_principal_on_another_connection(connect):
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    async with connect(ANN) as ann:
+        answer = await ask(ann, naming("session/load", session))
+
+    assert "result" in answer
+
+
+async def test_sessions_of_others_are_not_listed(connect):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        own = await ask(ann, request(2, "session/list"))
+        others = await ask(bob, request(2, "session/list"))
+
+    assert own["result"] == {"sessions": [{"sessionId": session, "cwd": "/"}]}
+    assert others["result"] == {"sessions": []}
+
+
+async def test_half_an_emoji_in_the_params_opens_no_session_of_another_principal(connect):
+    """msgspec refuses what it cannot decode; agents in JavaScript and Python do not."""
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    async with connect(BOB) as bob:
+        answers = [
+            await ask(bob, {**naming(method, session), "params": {**params, "_meta": "\ud83d"}})
+            for method in ("session/load", "session/resume", "session/fork", "session/delete")
+            for params in [naming(method, session)["params"]]
+        ]
+    async with connect(ANN) as ann:
+        own = await ask(ann, request(2, "session/list"))
+
+    assert [answer["error"]["code"] for answer in answers] == [-32002] * 4
+    assert own["result"]["sessions"] == [{"sessionId": session, "cwd": "/"}]
+
+
+@pytest.mark.parametrize(
+    "params",
+    ['{"sessionId":"mine","sessionId":"%s"}', '{"sessionId":["%s"]}', '["%s"]', '{"sessionId":7}'],
+)
+async def test_a_session_that_cannot_be_read_for_sure_is_refused(connect, params):
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    async with connect(BOB) as bob:
+        text = params.replace("%s", session)
+        line = '{"jsonrpc":"2.0","id":2,"method":"session/load","params":' + text + "}"
+        await bob.send_message(line)
+        answer = json.loads(await bob.get_message())
+
+    assert answer["error"]["code"] == -32602
+    assert "it cannot be told which session is meant" in answer["error"]["message"]
+
+
+def test_one_id_may_be_of_several():
+    owners = SessionAccess()
+    for principal in ("ann", "bob"):
+        owners.claim("1", principal)
+    assert [owners.allow("1", who) for who in ("ann", "bob", "eve")] == [True, True, False]
+
+    owners.release("1", "bob")
+    owners.release("1", "eve")
+    assert [owners.allow("1", who) for who in ("ann", "bob")] == [True, False]
+
+    owners.release("1", "ann")
+    assert owners.allow("1", "eve")
+
+
+def test_a_principal_at_its_quota_gets_no_more_sessions_and_displaces_none():
+    owners = SessionAccess(most_each=2)
+    for session in ("1", "2"):
+        assert owners.claim(session, "ann")
+    assert not owners.claim("1", "ann")
+    with pytest.raises(RequestError, match="Too many sessions"):
+        owners.claim("3", "ann")
+    with pytest.raises(RequestError, match="Too many sessions"), owners.reserve("ann"):
+        raise AssertionError
+    assert [owners.allow(session, "eve") for session in ("1", "2")] == [False, False]
+    assert owners.claim("3", "bob")
+
+    owners.release("1", "ann")
+    with owners.reserve("ann"), pytest.raises(RequestError):
+        owners.claim("4", "ann")
+    assert owners.claim("4", "ann")
+
+
+def test_a_long_session_id_takes_no_more_room_than_a_short_one():
+    owners = SessionAccess()
+    tracemalloc.start()
+    for number in range(100):
+        owners.claim("x" * 100_000 + str(number), "ann")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert size < 100_000
+
+
+async def test_a_client_at_its_quota_is_refused_before_the_agent_is_asked(connect, tmp_path):
+    async with connect(ANN) as ann, connect(BOB) as bob:
+        kept = [(await ask(ann, new_session(id)))["result"]["sessionId"] for id in range(1, 6)]
+        refused = await ask(ann, new_session(6))
+        not_forgotten = [await ask(bob, naming("session/load", session)) for session in kept]
+        others = await ask(bob, new_session(9))
+        await ask(ann, naming("session/load", kept[0]))
+
+    assert refused["error"] == {
+        "code": -32600,
+        "message": "Too many sessions of one client; delete some (session/delete)",
+        "data": {"limit": 5, "option": "--max-sessions-each"},
+    }
+    assert {answer["error"]["code"] for answer in not_forgotten} == {-32002}
+    assert "result" in others
+    assert len(list((tmp_path / "kept").iterdir())) == 6
+
+
+async def test_a_session_that_could_not_be_loaded_is_not_the_clients(connect, tmp_path):
+    (tmp_path / "kept" / "old").touch()
+    async with connect(BOB) as bob, connect(ANN) as ann:
+        missing = await ask(bob, naming("session/load", "no such"))
+        first = await ask(ann, naming("session/load", "old"))
+        second = await ask(bob, naming("session/load", "old"))
+        (tmp_path / "kept" / "no such").touch()
+        found = await ask(ann, naming("session/load", "no such"))
+
+    assert "error" in missing
+    assert "result" in first
+    assert second["error"]["code"] == -32002
+    assert "result" in found

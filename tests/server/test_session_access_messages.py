@@ -1,0 +1,203 @@
+"""Every message of the protocol that names a session, sent about a session of another principal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+import pytest
+import trio
+import trio_websocket
+from support.server_clients import PATIENCE, Remote, ask, http, new_session, request, websocket
+
+from conductor.chain.chain import Chain
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import Agent, on
+from conductor.routing.component import Component
+from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.listen.address import TcpAddress
+from conductor.server.run import RunningServer, ServerSettings, open_server
+from conductor.transport.base import Transport
+
+SCHEMAS = Path(__file__).parents[2] / "conductor" / "schema" / "data"
+ANN, BOB = "a" * 32, "b" * 32
+ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
+EXTENSIONS = ("_vendor/ask", "_vendor/told", "session/of_a_later_version")
+
+
+def methods(version: int) -> list[str]:
+    """What a client may send that names a session, in any state of the schema."""
+    found = set()
+    for path in SCHEMAS.glob(f"*/v{version}.json"):
+        definitions = json.loads(path.read_text())["$defs"]
+        for each in definitions.values():
+            is_params = not each.get("title", "").endswith("Response")
+            from_client = each.get("x-side") in ("agent", "both")
+            if from_client and is_params and "sessionId" in each.get("properties", {}):
+                found.add(each["x-method"])
+    return sorted(found)
+
+
+CASES = [(version, method) for version in (1, 2) for method in [*methods(version), *EXTENSIONS]]
+
+
+@attrs.define(eq=False)
+class Recorder(Agent):
+    """Tells what reached any instance of it."""
+
+    reached: list[str]
+    version: int = attrs.field(default=1, init=False)
+
+    @on("*")
+    async def observe(self, message: Any) -> None:
+        if message.method is not None:
+            self.reached.append(message.method)
+
+    @on("initialize")
+    async def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        version = params["protocolVersion"]
+        capabilities = {1: {"agentCapabilities": {"loadSession": True}}, 2: {"capabilities": {}}}
+        return {"protocolVersion": version, "info": {"name": "recorder"}, **capabilities[version]}
+
+    @on("session/new")
+    async def new(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"sessionId": f"of {params['cwd']}"}
+
+    @on("session/list")
+    async def list(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"sessions": []}
+
+
+Try: TypeAlias = Callable[[RunningServer, int, Any], Awaitable[None]]
+
+
+async def by_websocket(server: RunningServer, version: int, message: Any) -> None:
+    async with _socket(server, version) as socket:
+        await socket.send_message(json.dumps(message))
+        await ask(socket, request(99, "session/list"))
+
+
+async def by_batch(server: RunningServer, version: int, message: Any) -> None:
+    async with _socket(server, version) as socket:
+        await socket.send_message(json.dumps([message, request(99, "session/list")]))
+        answers = json.loads(await socket.get_message())
+        assert 99 in [answer["id"] for answer in answers]
+
+
+async def by_http(server: RunningServer, version: int, message: Any) -> None:
+    authorized = {"authorization": f"Bearer {BOB}"}
+    async with http(server, headers=authorized) as client:
+        hello = request(0, "initialize", protocolVersion=version, clientCapabilities={})
+        response = await client.post("/acp", json=hello)
+        remote = Remote(client, response.headers["acp-connection-id"], lambda: _http(server))
+        async with remote.stream() as messages:
+            await remote.post(message)
+            named = {**remote.headers(message["params"]["sessionId"])}
+            await client.post("/acp", json=message, headers=named)
+            await remote.post(request(99, "session/list"))
+            while (await messages.receive()).get("id") != 99:
+                pass
+
+
+def _http(server: RunningServer) -> Any:
+    return http(server, headers={"authorization": f"Bearer {BOB}"})
+
+
+@asynccontextmanager
+async def _socket(
+    server: RunningServer, version: int, token: str = BOB
+) -> AsyncIterator[trio_websocket.WebSocketConnection]:
+    async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
+        hello = request(0, "initialize", protocolVersion=version, clientCapabilities={})
+        await ask(socket, hello)
+        yield socket
+
+
+@asynccontextmanager
+async def recording() -> AsyncIterator[tuple[RunningServer, list[str]]]:
+    reached: list[str] = []
+
+    def make_chain(transport: Transport) -> Chain:
+        def make() -> list[Component]:
+            return [PluginComponent("agent", Recorder(reached), "agent")]
+
+        return Chain(transport, make, bridged=False)
+
+    settings = ServerSettings((TcpAddress("127.0.0.1", 0),), ACCESS)
+    with trio.fail_after(3 * PATIENCE):
+        async with open_server(make_chain, settings) as server:
+            yield server, reached
+
+
+def test_the_table_has_every_method_that_the_schema_has():
+    assert {"session/prompt", "session/cancel", "session/set_mode", "nes/suggest"} <= {*methods(1)}
+    assert {"session/prompt", "terminal/cancel", "tool_call/cancel"} <= {*methods(2)}
+    assert len(CASES) > 30
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["request", "notification"])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("way", [by_websocket, by_batch, by_http])
+async def test_no_message_about_a_session_of_another_principal_reaches_the_agent(
+    way, version, form
+):
+    methods_of_version = [method for each, method in CASES if each == version]
+    assert methods_of_version
+    async with recording() as (server, reached), _socket(server, 1, ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        for method in methods_of_version:
+            del reached[:]
+            message = (request(2, method), {"jsonrpc": "2.0", "method": method})[form]
+            params = {"sessionId": session, "cwd": "/", "mcpServers": []}
+            await way(server, version, {**message, "params": params})
+
+            assert method not in reached, method
+
+
+@pytest.mark.parametrize("spelling", ["session_id", "SessionID", "sessionid"])
+@pytest.mark.parametrize("method", ["session/load", "session/prompt", "_vendor/ask"])
+async def test_other_spellings_that_agents_read_name_a_session_too(spelling, method):
+    """The Python SDK takes `session_id`; Go ignores the case."""
+    async with (
+        recording() as (server, reached),
+        _socket(server, 1, ANN) as ann,
+        _socket(server, 1, BOB) as bob,
+    ):
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        params = {spelling: session, "cwd": "/", "mcpServers": []}
+        answer = await ask(bob, request(2, method, **params))
+
+    assert answer["error"]["message"] == "Resource not found"
+    assert method not in reached
+
+
+@pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_vendor/ask"])
+async def test_such_a_request_is_answered_as_if_there_were_no_such_session(method):
+    async with (
+        recording() as (server, _),
+        _socket(server, 1, ANN) as ann,
+        _socket(server, 1, BOB) as bob,
+    ):
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+        answers = [await ask(peer, request(2, method, sessionId=session)) for peer in (bob, ann)]
+
+    assert answers[0]["error"] == {
+        "code": -32002,
+        "message": "Resource not found",
+        "data": {"sessionId": session},
+    }
+    assert answers[1]["error"]["code"] == -32601  # of the agent
+
+
+async def test_the_methods_of_the_table_reach_the_agent_for_ones_own_session():
+    """So that what is not reached above is not reached because it is refused."""
+    async with recording() as (server, reached):
+        for version, method in CASES:
+            async with _socket(server, version) as bob:
+                session = (await ask(bob, new_session(1)))["result"]["sessionId"]
+                await ask(bob, request(2, method, sessionId=session))
+                assert method in reached, (version, method)

@@ -1,0 +1,233 @@
+"""Clients that are not ours, and come back: over a WebSocket, on real sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+import trio_websocket
+from support.server_clients import (
+    PATIENCE,
+    ask,
+    http,
+    initialize,
+    new_session,
+    prompt,
+    refusal,
+    request,
+    serving,
+    texts,
+    websocket,
+)
+
+from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.clients import RemoteClient
+
+Socket = trio_websocket.WebSocketConnection
+
+
+async def open_session(socket: Socket) -> str:
+    await ask(socket, initialize())
+    session: str = (await ask(socket, new_session(1)))["result"]["sessionId"]
+    await socket.get_message()  # the commands that there are
+    return session
+
+
+async def next_messages(socket: Socket, count: int) -> list[Any]:
+    return [json.loads(await socket.get_message()) for _ in range(count)]
+
+
+async def lose(socket: Socket, client: RemoteClient) -> None:
+    await socket._stream.aclose()
+    await client.detached.wait()
+
+
+def resume(session: str) -> dict[str, Any]:
+    return request(1, "session/resume", sessionId=session, cwd="/", mcpServers=[])
+
+
+BY = pytest.mark.parametrize("name", ["acp-connection-id", "cookie"])
+
+
+def identity(name: str, client: RemoteClient) -> tuple[str, str]:
+    return name, f"acp_connection={client.id}" if name == "cookie" else client.id
+
+
+@BY
+async def test_a_client_finds_its_turn_where_it_has_gone_on(tmp_path, name):
+    async with serving(tmp_path) as server:
+        async with websocket(server) as first:
+            session = await open_session(first)
+            (client,) = server.clients.by_id.values()
+            await first.send_message(json.dumps(prompt(2, session, "say one\nask\nsay two")))
+            said, _tool, question = await next_messages(first, 3)
+            await lose(first, client)
+        async with websocket(server, identity(name, client)) as second:
+            told = dict(second.handshake_headers)[b"acp-connection-id"].decode()
+            initialized = await ask(second, initialize())
+            resumed = await ask(second, resume(session))
+            (again,) = await next_messages(second, 1)
+            chosen = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+            await second.send_message(
+                json.dumps({"jsonrpc": "2.0", "id": again["id"], "result": chosen})
+            )
+            more = await next_messages(second, 3)
+
+        assert told == client.id
+        assert initialized["result"]["agentInfo"]["name"] == "test-agent"
+        assert list(texts([said])) == ["one"]
+        assert again["params"] == question["params"]
+        assert "modes" in resumed["result"]
+        assert list(texts(more))[-1] == "two"
+
+
+async def test_a_session_is_loaded_anew_in_the_chain_that_has_it(tmp_path):
+    async with serving(tmp_path) as server:
+        async with websocket(server) as first:
+            session = await open_session(first)
+            (client,) = server.clients.by_id.values()
+            await ask(first, prompt(2, session, "say one"))
+            await lose(first, client)
+        async with websocket(server, ("acp-connection-id", client.id)) as second:
+            await ask(second, initialize())
+            load = request(1, "session/load", sessionId=session, cwd="/", mcpServers=[])
+            await second.send_message(json.dumps(load))
+            told = await next_messages(second, 3)
+
+        assert list(texts(told)) == ["one"]
+        assert told[2]["id"] == 1
+        assert len(server.clients.by_id) == 1
+
+
+async def test_the_connection_id_takes_over_from_a_socket_that_is_not_found_dead_yet(tmp_path):
+    async with serving(tmp_path) as server, websocket(server) as first:
+        session = await open_session(first)
+        (client,) = server.clients.by_id.values()
+        async with websocket(server, ("acp-connection-id", client.id)) as second:
+            await ask(second, initialize())
+            resumed = await ask(second, resume(session))
+
+            assert "result" in resumed
+            assert list(server.clients.by_id) == [client.id]
+            with pytest.raises(trio_websocket.ConnectionClosed):
+                await first.get_message()
+
+
+async def test_a_cookie_alone_takes_nothing_away_from_a_socket_that_lives(tmp_path):
+    """A browser sends it with every WebSocket that it opens."""
+    async with serving(tmp_path) as server, websocket(server) as first:
+        await ask(first, initialize())
+        (client,) = server.clients.by_id.values()
+        async with websocket(server, identity("cookie", client)) as second:
+            await ask(second, initialize())
+
+            assert len(server.clients.by_id) == 2
+            assert (await ask(first, request(1, "session/list")))["id"] == 1
+
+
+@BY
+async def test_nobody_elses_connection_is_taken_over(tmp_path, name):
+    access = AccessPolicy(
+        tokens=read_tokens(["one:token-of-one-012345", "two:token-of-two-012345"])
+    )
+    one = ("authorization", "Bearer token-of-one-012345")
+    two = ("authorization", "Bearer token-of-two-012345")
+    async with serving(tmp_path, access=access) as server:
+        async with websocket(server, one) as first:
+            await ask(first, initialize())
+            (client,) = server.clients.by_id.values()
+            await lose(first, client)
+        async with websocket(server, two, identity(name, client)) as second:
+            await ask(second, initialize())
+
+            assert len(server.clients.by_id) == 2
+            assert client.runs_detached
+
+
+async def test_after_its_time_a_client_gets_a_new_chain(tmp_path):
+    async with serving(tmp_path, timeouts={"keep": 0.2}) as server:
+        async with websocket(server) as first:
+            session = await open_session(first)
+            (client,) = server.clients.by_id.values()
+            await lose(first, client)
+        await client.ended.wait()
+        async with websocket(server, ("acp-connection-id", client.id)) as second:
+            await ask(second, initialize())
+            resumed = await ask(second, resume(session))
+
+        assert resumed["error"]["message"] == "Resource not found"
+
+
+async def test_a_client_that_was_never_initialized_is_not_kept(tmp_path):
+    async with serving(tmp_path) as server:
+        async with websocket(server) as first:
+            (client,) = server.clients.by_id.values()
+            await lose(first, client)
+        await client.ended.wait()
+
+        assert server.clients.by_id == {}
+
+
+async def test_a_server_that_drains_sends_no_one_back_to_what_is_about_to_end(tmp_path):
+    async with serving(tmp_path) as server:
+        async with websocket(server) as first:
+            session = await open_session(first)
+            (client,) = server.clients.by_id.values()
+            await first.send_message(json.dumps(prompt(2, session, "say x\nwait")))
+            await next_messages(first, 1)
+            await lose(first, client)
+        server.clients.draining = True
+        refused = await refusal(server, **{"acp-connection-id": client.id})
+        server.clients.kill()
+
+        assert refused == (503, "the server is about to end")
+
+
+async def test_over_http_nothing_is_cut_and_a_stream_goes_on_where_it_is_opened_again(tmp_path):
+    from support.server_clients import Remote
+
+    async with serving(tmp_path) as server, http(server) as client:
+        remote = await Remote.open(server, client)
+        session = await remote.new_session()
+        async with remote.stream(session) as stream:
+            await anext(stream)
+            await remote.post(prompt(2, session, "say one\nask\nsay two"), session)
+            said, _tool, question = [await anext(stream) for _ in range(3)]
+        chosen = {"outcome": {"outcome": "selected", "optionId": "allow"}}
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": chosen}
+        await remote.post(answer, session)
+        async with remote.stream(session) as stream:
+            more = [await anext(stream) for _ in range(4)]
+
+        assert list(texts([said])) == ["one"]
+        assert list(texts(more))[-1] == "two"
+        assert more[-1]["result"] == {"stopReason": "end_turn"}
+
+
+async def test_many_come_back_at_once(tmp_path):
+    async with serving(tmp_path) as server:
+        left: list[tuple[RemoteClient, str]] = []
+
+        async def come_and_go() -> None:
+            async with websocket(server) as socket:
+                id = dict(socket.handshake_headers)[b"acp-connection-id"].decode()
+                client = server.clients.by_id[id]
+                left.append((client, await open_session(socket)))
+                await lose(socket, client)
+
+        async def reattach(client: RemoteClient, session: str) -> None:
+            async with websocket(server, ("acp-connection-id", client.id)) as socket:
+                await ask(socket, initialize())
+                assert "result" in await ask(socket, resume(session))
+
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(come_and_go)
+            async with trio.open_nursery() as nursery:
+                for client, session in left:
+                    nursery.start_soon(reattach, client, session)
+
+        assert len(left) == 20

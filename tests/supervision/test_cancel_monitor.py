@@ -1,0 +1,106 @@
+"""What a wire shows the monitor of cancelled turns, on a virtual clock: one by one, and in runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from routing.test_link import Bench
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.cancel_timeouts import TurnOverdue
+
+CANCEL = b'{"sessionId":"s"}'
+
+
+class Watched:
+    """An agent's wire with a monitor that gives 10 s."""
+
+    def __init__(self, *, version):
+        self.overdue = []
+        self.bench = Bench("agent")
+        self.monitor = CancelMonitor(10.0, lambda: version == 2, self.overdue.append)
+        self.bench.link.turn_observer = self.monitor
+        self.call = InFlightRequest("session/prompt", self.bench.before)
+
+    def prompt(self):
+        params = b'{"sessionId":"s","prompt":[]}'
+        self.bench.link.plain.request(self.call, "session/prompt", params)
+
+    def update(self, *updates):
+        """In one piece and without spaces, so that several are a run."""
+        params = [
+            json.dumps({"sessionId": "s", "update": u}, separators=(",", ":")) for u in updates
+        ]
+        head = '{"jsonrpc":"2.0","method":"session/update","params":'
+        lines = "".join(f"{head}{each}}}\n" for each in params)
+        self.bench.link.connection.feed(lines.encode())
+
+
+@pytest.fixture
+async def watched(request, nursery):
+    watched = Watched(version=request.param)
+    nursery.start_soon(watched.monitor.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return watched
+
+
+def state(name):
+    return {"sessionUpdate": "state_update", "state": name}
+
+
+CHUNK = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}
+
+
+@pytest.mark.parametrize("watched", [1], indirect=True)
+@pytest.mark.parametrize("in_a_run", [False, True])
+async def test_a_cancellation_is_seen_alone_and_in_a_run(watched, in_a_run, autojump_clock):
+    watched.prompt()
+
+    if in_a_run:
+        watched.bench.link.plain.notify_batch(NotificationBatch("session/cancel", [CANCEL, CANCEL]))
+    else:
+        watched.bench.link.plain.notify("session/cancel", CANCEL)
+
+    sent = [message["method"] for message in watched.bench.written()]
+    assert sent == ["session/prompt", *["session/cancel"] * (2 if in_a_run else 1)]
+    await trio.sleep(9.9)
+    assert watched.overdue == []
+    await trio.sleep(0.2)
+    assert watched.overdue == [TurnOverdue("s", (watched.call,), running=False)]
+
+
+@pytest.mark.parametrize("watched", [1], indirect=True)
+async def test_a_turn_that_was_answered_for_the_agent_is_answered_once(watched, autojump_clock):
+    watched.prompt()
+    watched.bench.link.plain.notify("session/cancel", CANCEL)
+    await trio.sleep(11)
+
+    watched.bench.link.answer_in_place(watched.call, b'{"stopReason":"cancelled"}', None)
+    watched.bench.feed({"id": 1, "result": {"stopReason": "end_turn"}})
+
+    answers = [event for event in watched.bench.before.events if event[0] == "answer"]
+    assert len(answers) == 1
+    await trio.sleep(20)
+    assert len(watched.overdue) == 1
+
+
+@pytest.mark.parametrize("watched", [2], indirect=True)
+@pytest.mark.parametrize("in_a_run", [False, True])
+async def test_states_of_version_2_are_seen_alone_and_in_a_run(watched, in_a_run, autojump_clock):
+    watched.prompt()
+    watched.bench.feed({"id": 1, "result": {"messageId": "m"}})
+    around = [CHUNK] if in_a_run else []
+
+    watched.update(*around, state("running"), *around)
+    watched.bench.link.plain.notify("session/cancel", CANCEL)
+    await trio.sleep(11)
+    assert watched.overdue == [TurnOverdue("s", (), running=True)]
+
+    watched.update(*around, state("idle"), *around)
+    watched.bench.link.plain.notify("session/cancel", CANCEL)
+    await trio.sleep(30)
+    assert len(watched.overdue) == 1

@@ -1,0 +1,242 @@
+"""Hangs: request timeouts, and the escalation for a turn that is silent, on given times. Pure."""
+
+import json
+
+import pytest
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.supervision.stall_detector import ESCALATION, NEVER, StallDetector, Stalled, TimedOut
+
+
+class Nobody:
+    def respond(self, call, result, error):
+        raise AssertionError("nobody asked")
+
+
+def call(method="session/prompt"):
+    return InFlightRequest(method, Nobody())
+
+
+def params(session="s", **update):
+    if not update:
+        return json.dumps({"sessionId": session}).encode()
+    return json.dumps({"sessionId": session, "update": update}).encode()
+
+
+def prompting(detector, now=0.0, session="s"):
+    prompt = call()
+    detector.request_to(prompt, prompt.method, params(session), now)
+    return prompt
+
+
+def say(detector, now, session="s", **update):
+    update = update or {"sessionUpdate": "agent_message_chunk", "content": {"text": "x"}}
+    return detector.notification_from("session/update", params(session, **update), now)
+
+
+def rungs(detector, *times):
+    return [[overdue.action for overdue in detector.overdue(now)] for now in times]
+
+
+# -- request_timeout -------------------------------------------------------------------------------
+
+
+def test_a_request_that_takes_too_long_is_reported_once():
+    detector = StallDetector({"session/new": 5.0})
+    late = call("session/new")
+
+    assert detector.request_to(late, "session/new", None, 10.0) == 15.0
+    assert detector.next_deadline() == 15.0
+    assert detector.overdue(14.9) == []
+    assert detector.overdue(15.0) == [TimedOut(late, 5.0)]
+    assert (detector.overdue(99.0), detector.next_deadline()) == ([], NEVER)
+
+
+def test_a_prompt_that_takes_too_long_names_its_session():
+    detector = StallDetector({"session/prompt": 5.0})
+    late = call("session/prompt")
+
+    detector.request_to(late, "session/prompt", b'{"sessionId":"s1"}', 0.0)
+
+    assert detector.overdue(5.0) == [TimedOut(late, 5.0, "s1")]
+
+
+def test_methods_without_a_timeout_may_take_for_ever():
+    detector = StallDetector({"session/new": 5.0})
+
+    assert detector.request_to(call("session/load"), "session/load", None, 0.0) == NEVER
+    assert detector.overdue(1e9) == []
+
+
+def test_a_request_that_is_answered_in_time_is_forgotten():
+    detector = StallDetector({"session/new": 5.0})
+    response_from = call("session/new")
+    detector.request_to(response_from, "session/new", None, 0.0)
+
+    detector.response_from(response_from)
+
+    assert (detector.next_deadline(), detector.overdue(9.0)) == (NEVER, [])
+
+
+# -- the escalation
+# ------------------------------------------------------------------------------------
+
+
+def test_nothing_stalls_unless_it_is_asked_for():
+    detector = StallDetector()
+    prompting(detector)
+
+    assert (detector.next_deadline(), detector.overdue(1e9)) == (NEVER, [])
+
+
+@pytest.mark.parametrize("max_action", ESCALATION)
+def test_a_silent_turn_climbs_as_high_as_it_may(max_action):
+    detector = StallDetector({}, 10.0, max_action)
+    prompt = prompting(detector)
+    allowed = list(ESCALATION[: ESCALATION.index(max_action) + 1])
+
+    assert detector.overdue(9.9) == []
+    assert detector.overdue(10.0) == [Stalled("s", (prompt,), "report", 10.0)]
+    assert detector.overdue(10.0) == []
+    found = [action for each in rungs(detector, 20.0, 30.0, 40.0, 50.0, 60.0) for action in each]
+    assert ["report", *found] == allowed
+    assert detector.next_deadline() == NEVER
+
+
+def test_whatever_is_heard_of_the_session_begins_the_silence_anew():
+    detector = StallDetector({}, 10.0, "restart")
+    prompting(detector)
+    assert rungs(detector, 10.0, 20.0) == [["report"], ["cancel"]]
+
+    assert say(detector, 25.0) == 35.0
+
+    assert rungs(detector, 34.9, 35.0, 45.0) == [[], ["report"], ["cancel"]]
+
+
+def test_each_session_is_silent_for_itself():
+    detector = StallDetector({}, 10.0)
+    prompting(detector, session="a")
+    prompting(detector, session="b")
+    say(detector, 8.0, session="b")
+
+    assert [overdue.session for overdue in detector.overdue(10.0)] == ["a"]
+    assert detector.next_deadline() == 18.0
+
+
+def test_what_is_said_of_no_turn_is_no_sign_of_life():
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+
+    say(detector, 9.0, session="other")
+    detector.notification_from("_extension", b"{}", 9.5)
+
+    assert rungs(detector, 10.0) == [["report"]]
+
+
+def test_a_turn_that_ended_is_not_silent():
+    detector = StallDetector({}, 10.0)
+    prompt = prompting(detector)
+
+    detector.response_from(prompt)
+
+    assert (detector.next_deadline(), detector.overdue(99.0)) == (NEVER, [])
+
+
+@pytest.mark.parametrize("status", ["pending", "in_progress", None])
+def test_silence_while_a_tool_runs_is_no_hang(status):
+    """A tool call that says nothing of its status is pending (schema: its default)."""
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+    extra = {} if status is None else {"status": status}
+    say(detector, 1.0, sessionUpdate="tool_call", toolCallId="t", **extra)
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+    say(detector, 2e6, sessionUpdate="tool_call_update", toolCallId="t", title="still at it")
+    assert detector.overdue(3e6) == []
+
+    say(detector, 4e6, sessionUpdate="tool_call_update", toolCallId="t", status="completed")
+    assert rungs(detector, 4e6 + 9.0, 4e6 + 10.0) == [[], ["report"]]
+
+
+def test_a_tool_that_is_only_ever_updated_runs_too():
+    """Some agents send no `tool_call` for what needs a permission."""
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+    say(detector, 1.0, sessionUpdate="tool_call_update", toolCallId="t", status="in_progress")
+
+    assert detector.overdue(1e6) == []
+
+
+def test_two_tools_are_awaited():
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+    for tool in ("t", "u"):
+        say(detector, 1.0, sessionUpdate="tool_call", toolCallId=tool)
+    say(detector, 2.0, sessionUpdate="tool_call_update", toolCallId="t", status="failed")
+
+    assert detector.overdue(1e6) == []
+
+
+@pytest.mark.parametrize("request_to", [params(), b'{"connectionId":"c"}', None])
+def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
+    """A permission names its session; a message to an MCP server does not."""
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+    question = call("session/request_permission")
+    detector.request_from(question, request_to, 5.0)
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+    assert detector.response_to(question, 2e6) == 2e6 + 10.0
+
+    assert rungs(detector, 2e6 + 9.0, 2e6 + 10.0) == [[], ["report"]]
+
+
+def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():
+    detector = StallDetector({}, 10.0)
+    prompt = prompting(detector)
+    say(detector, 0.5, sessionUpdate="state_update", state="running")
+    detector.response_from(prompt)
+
+    assert detector.overdue(10.5) == [Stalled("s", (), "report", 10.0)]
+    say(detector, 11.0, sessionUpdate="state_update", state="idle", stopReason="end_turn")
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+
+def test_in_version_2_a_person_may_take_their_time():
+    detector = StallDetector({}, 10.0)
+    say(detector, 0.0, sessionUpdate="state_update", state="running")
+    say(detector, 1.0, sessionUpdate="state_update", state="requires_action")
+
+    assert detector.overdue(1e6) == []
+
+
+def test_a_component_that_is_gone_is_not_watched():
+    detector = StallDetector({"session/prompt": 5.0}, 10.0)
+    prompt = prompting(detector)
+
+    detector.forget()
+    detector.response_from(prompt)
+
+    assert (detector.overdue(1e6), detector.next_deadline()) == ([], NEVER)
+
+
+@pytest.mark.parametrize("junk", [None, b"[]", b'{"update":3}', b'"\\ud800"'])
+def test_updates_that_are_none_do_no_harm(junk):
+    detector = StallDetector({}, 10.0)
+    prompting(detector)
+
+    assert detector.notification_from("session/update", junk, 1.0) == NEVER
+
+
+@pytest.mark.parametrize(("max_action", "climbs"), [("cancel_request", False), ("restart", True)])
+def test_a_turn_whose_component_is_being_killed_is_not_given_back(max_action, climbs):
+    """The last rung has been reached: nothing else may end the turn before the process is gone."""
+    detector = StallDetector({}, 1.0, max_action)
+    detector.request_to(
+        InFlightRequest("session/prompt", Nobody()), "session/prompt", b'{"sessionId":"s"}', 0.0
+    )
+
+    for now in range(1, 10):
+        detector.overdue(float(now))
+
+    assert detector.is_escalating("s") is climbs

@@ -1,0 +1,110 @@
+"""A component's stderr: its end is kept, its lines are logged at a bounded rate."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor.supervision.stderr import StderrTail, TokenBucket
+
+
+def test_lines_are_given_to_the_log_as_they_are_completed():
+    tail = StderrTail()
+
+    assert tail.feed(b"first\nsec", 0.0) == ["first"]
+    assert tail.feed(b"ond\r\n\n  \nlast", 0.0) == ["second"]
+    assert tail.end() == ["last"]
+    assert tail.end() == []
+
+
+def test_terminal_escapes_and_bytes_that_are_no_text_are_made_readable():
+    tail = StderrTail()
+
+    lines = tail.feed(b"\x1b[31merror\x1b[0m: \x1b]0;title\x07\xff\n", 0.0)
+
+    assert lines == ["error: \\xff"]
+    assert tail.last_lines() == ("error: \\xff",)
+
+
+def test_only_the_last_lines_are_shown():
+    tail = StderrTail()
+    tail.feed(b"".join(b"line %d\n\n" % number for number in range(100)), 0.0)
+
+    assert tail.last_lines() == tuple(f"line {number}" for number in range(80, 100))
+
+
+def test_only_lines_since_the_last_success_are_shown():
+    tail = StderrTail()
+    tail.feed(b"before\n", 0.0)
+    tail.forget()
+    assert tail.last_lines() == ()
+
+    tail.feed(b"after\n", 0.0)
+
+    assert tail.last_lines() == ("after",)
+
+
+def test_what_was_written_before_the_success_and_is_read_after_it_is_not_shown():
+    tail = StderrTail()
+    tail.forget(len(b"before\nbefore, too\n"))
+
+    assert tail.feed(b"before\n", 0.0) == ["before"]
+    tail.feed(b"before, too\nafter\n", 0.0)
+
+    assert tail.last_lines() == ("after",)
+
+
+def test_a_very_long_line_is_cut():
+    tail = StderrTail()
+
+    (line,) = tail.feed(b"x" * 10_000, 0.0)
+
+    assert line == "x" * 4096 + "… [cut]"
+    assert tail.last_lines() == (line,)
+
+
+@pytest.mark.parametrize(("size", "total"), [(1, 500_000), (1000, 3_000_000), (65536, 3_000_000)])
+def test_a_flood_costs_no_memory_and_is_not_logged(size, total):
+    tail = StderrTail()
+    logged = 0
+    for _ in range(total // size):
+        logged += sum(map(len, tail.feed(b"x" * (size - 1) + b"\n", 1000.0)))
+
+    assert logged <= 2 * 65536
+    assert tail.take_skipped() > total - 4 * 65536
+    assert tail.take_skipped() == 0
+    assert sum(map(len, tail._chunks)) <= 2 * 65536
+    assert len(tail._partial) <= 4096
+
+
+def test_after_a_flood_the_log_goes_on():
+    tail = StderrTail()
+    for _ in range(10):
+        tail.feed(b"x" * 65536, 0.0)
+
+    assert tail.feed(b"quiet again\n", 10.0) == ["quiet again"]
+
+
+def test_half_a_line_before_a_flood_is_not_logged_with_what_comes_after_it():
+    tail = StderrTail()
+    tail.feed(b"x" * 65536 + b"\nhalf a li", 0.0)
+    tail.feed(b"ne\n", 0.0)
+
+    assert tail.feed(b"another\n", 10.0) == ["another"]
+
+
+@given(st.lists(st.sampled_from([b"ab", b"\n", b"\x1b[0m", b"\r\n", b"c" * 3000]), max_size=30))
+def test_any_split_of_the_bytes_shows_the_same_last_lines(pieces):
+    whole, parts = StderrTail(), StderrTail()
+    whole.feed(b"".join(pieces), 0.0)
+    for piece in pieces:
+        parts.feed(piece, 0.0)
+
+    assert parts.last_lines() == whole.last_lines()
+
+
+def test_a_report_tells_how_many_were_left_out_before_it():
+    allowance = TokenBucket(2)
+    reports = [allowance.report(now) for now in (10.0, 10.0, 10.0, 10.0, 11.0, 11.0)]
+    assert reports == [{}, {}, None, None, {"skipped": 2}, {}]

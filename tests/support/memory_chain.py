@@ -1,0 +1,120 @@
+"""A whole chain in memory: the test sits at the client's end, and plays or scripts the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from conductor.chain.chain import Chain, Ending
+from conductor.routing.component import Component
+from conductor.transport.base import CHUNK_SIZE
+from conductor.transport.memory import memory_pair
+from support.memory_component import MemoryComponent
+from support.scripted_peer import Peer
+
+ANSWER: dict[str, Any] = {"protocolVersion": 1, "agentCapabilities": {}, "authMethods": []}
+AMENDED: dict[str, Any] = ANSWER | {"agentCapabilities": {"mcpCapabilities": {"acp": True}}}
+
+
+@attrs.define(eq=False)
+class Table:
+    """Everybody who sits at the table."""
+
+    client: Peer
+    chain: Chain
+    components: list[Component]
+    ending: Ending | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    def peer(self, index: int) -> Peer:
+        """Who plays the component at this place of the chain."""
+        component = self.components[index]
+        assert isinstance(component, MemoryComponent)
+        return component.peer
+
+    @property
+    def agent(self) -> Peer:
+        return self.peer(-1)
+
+    async def send(self, *messages: dict[str, Any]) -> None:
+        """Send from the client, and let everybody react: components start, and have peers."""
+        self.client.send(*messages)
+        await wait_all_tasks_blocked()
+
+    async def wait_ended(self) -> Ending:
+        with trio.fail_after(60):
+            await self.ended.wait()
+        assert self.ending is not None
+        return self.ending
+
+
+@asynccontextmanager
+async def seated(
+    make: Callable[[], Sequence[Component]] | Sequence[Component],
+    *,
+    capacity: int = CHUNK_SIZE,
+    client: Callable[..., Peer] = Peer,
+    **options: Any,
+) -> AsyncIterator[Table]:
+    """A running chain of these components; at the end the client goes, and all must have ended."""
+    ours, theirs = memory_pair(capacity)
+    components: list[Component] = []
+
+    def remember() -> Sequence[Component]:
+        components[:] = make() if callable(make) else make
+        return components
+
+    chain = Chain(theirs, remember, **options)
+    table = Table(client(ours, "client"), chain, components)
+
+    async def run() -> None:
+        table.ending = await chain.run()
+        table.ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(table.client.run)
+        nursery.start_soon(run)
+        yield table
+        table.client.start_reading()
+        table.client.close()
+        await table.wait_ended()
+        nursery.cancel_scope.cancel()
+
+
+def proxies(count: int, **options: Any) -> list[MemoryComponent]:
+    return [MemoryComponent(f"p{index}", **options) for index in range(count)]
+
+
+def chain_of(count: int, **options: Any) -> Callable[[], list[MemoryComponent]]:
+    """`count` proxies and an agent, all played by the test."""
+    return lambda: [*proxies(count, **options), MemoryComponent("agent", "agent")]
+
+
+INITIALIZE: dict[str, Any] = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+
+
+async def shake_hands(table: Table) -> None:
+    """Play the whole handshake: proxies in the dialect in which they are asked."""
+    await table.send(INITIALIZE)
+    asked = []
+    for component in table.components:
+        if not isinstance(component, MemoryComponent):
+            continue
+        request = await component.peer.receive()
+        asked.append((component, request))
+        if component.role == "proxy":
+            envelope = request["method"].replace("initialize", "successor")
+            inner = {"method": "initialize", "params": request["params"]}
+            component.peer.send({"id": "init", "method": envelope, "params": inner})
+    for component, request in reversed(asked):
+        if component.role == "proxy":
+            answer = await component.peer.receive()
+            assert answer["id"] == "init"
+        component.peer.answer(request, ANSWER)
+    answer = await table.client.receive()
+    assert answer == {"id": 0, "result": AMENDED}

@@ -1,0 +1,108 @@
+"""Which session a message names, for those who route it and for those who check access."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from conductor.acp import AmbiguousSessionId, session_id_of, unambiguous_session_id
+
+DEEP = b'{"sessionId":"s","a":' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+
+@pytest.mark.parametrize(
+    ("payload", "session"),
+    [
+        (None, None),
+        (b"{}", None),
+        (b'{"sessionId":null}', None),
+        (b'{"sessionId":"s"}', "s"),
+        (b' { "cwd" : "/" , "sessionId" : "s" } ', "s"),
+        (rb'{"session\u0049d":"s"}', "s"),
+        (rb'{"sessionId":"\u0073"}', "s"),
+        (rb'{"sessionId":"s","_meta":{"x":"\ud83d"}}', "s"),
+        (rb'{"_meta":{"\udc00":1,"sessionId":"other"},"sessionId":"s"}', "s"),
+        (rb'{"_meta":{"x":"\ud83d"}}', None),
+        (b'{"_meta":{"sessionId":"other"},"sessionId":"s"}', "s"),
+        (b'{"big":1e999,"sessionId":"s"}', "s"),
+        ('{"sessionId":"ü"}'.encode(), "ü"),
+        (memoryview(b'{"sessionId":"s"}'), "s"),
+        (rb'{"sessionId":"\ud83d\ude00","_meta":"\ud83d"}', "😀"),
+        (rb'{"sessionId":"s","_meta":{"session_id":"t","sessionId":"u","x":"\u00e4"}}', "s"),
+        (b'{"sessionId":"s","prompt":"\\"session_id\\":1, \\"SESSIONID\\":2"}', "s"),
+    ],
+)
+def test_the_session_is_read_whatever_else_is_in_the_params(payload, session):
+    assert unambiguous_session_id(payload) == session
+    assert session_id_of(payload) == session
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"session_id",  # read by the Python SDK
+        b"sessionid",  # read by encoding/json of Go, which ignores the case
+        b"SESSIONID",
+        "\u017fe\u017f\u017fionId".encode(),
+        rb"\u017Fe\u017f\u0053ionId",
+        rb"session\u005Fid",
+        rb"sessi\u006F\u006eId",
+    ],
+)
+def test_each_spelling_that_an_agent_takes_for_the_name_is_read(name):
+    assert unambiguous_session_id(b'{"%b" : "s"}' % name) == "s"
+    assert unambiguous_session_id(rb'{"_meta":"\udc00","%b":"s"}' % name) == "s"
+    for both in (b'{"sessionId":"t","%b":"s"}', b'{"%b":"s","sessionId":null}'):
+        with pytest.raises(AmbiguousSessionId):
+            unambiguous_session_id(both % name)
+
+
+@pytest.mark.parametrize("escape", [b"\\u0041", b"\\ud800", b"\\ue000\\ud800"])
+def test_nothing_is_made_of_what_else_is_in_the_params(escape):
+    """Objects of the standard library took 56 times the memory, and held all clients up."""
+    payload = b'{"a":[%b1],"b":"%b","sessionId":"s"}' % (b"[]," * 300_000, escape)
+
+    tracemalloc.start()
+    try:
+        assert unambiguous_session_id(payload) == "s"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(payload)
+
+
+def test_names_without_end_are_refused():
+    with pytest.raises(AmbiguousSessionId):
+        unambiguous_session_id(b"{%b}" % b",".join([b'"sessionId":"s"'] * 100_000))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"sessionId":1}',
+        b'{"sessionId":["s"]}',
+        b'{"sessionId":"s","sessionId":"t"}',
+        b'{"sessionId":"t","sessionId":"s"}',
+        rb'{"sessionId":"s","session\u0049d":"t"}',
+        b'{"sessionId":"s","sessionId":null}',
+        rb'{"sessionId":"s\ud800"}',
+        rb'{"sessionId":"s","sessionId":"t","_meta":"\ud800"}',
+        b'["s"]',
+        b'"s"',
+        b"null",
+        b"{",
+        b'{"sessionId":"s"} x',
+        b'{"sessionId":"\xff"}',
+        DEEP,
+    ],
+)
+def test_what_two_readers_could_read_differently_is_not_read(payload):
+    with pytest.raises(AmbiguousSessionId):
+        unambiguous_session_id(payload)
+
+
+@pytest.mark.parametrize("payload", [None, b"{", b'["s"]', rb'{"sessionId":"\ud800"}', DEEP])
+def test_routing_takes_what_cannot_be_read_for_no_session(payload):
+    assert session_id_of(payload) is None

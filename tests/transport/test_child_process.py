@@ -1,0 +1,212 @@
+"""Real children: their pipes, their end, and the end of what they started."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from conductor.transport.child_process import SpawnError, spawn
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30
+ENV = {"PATH": os.environ["PATH"]}
+
+
+def shell(script, **options):
+    return spawn(["/bin/sh", "-c", script], **{"env": ENV, "cwd": None, **options})
+
+
+async def output(child):
+    with trio.fail_after(PATIENCE):
+        text = b""
+        while chunk := await child.transport.receive():
+            text += chunk
+        return text
+
+
+async def ended(child):
+    """How a child ended; its pipes are closed."""
+    with trio.fail_after(PATIENCE):
+        status = await child.wait()
+    child.close()
+    return status
+
+
+async def test_how_much_of_its_stderr_is_waiting_is_known():
+    child = shell("echo oops >&2")
+    await output(child)
+
+    assert child.stderr_waiting() == 5
+    await child.read_stderr()
+    assert child.stderr_waiting() == 0
+    await ended(child)
+    assert child.stderr_waiting() == 0
+
+
+async def test_a_child_has_three_pipes():
+    child = shell("read line; echo got $line; echo oops >&2")
+    assert child.status is None
+    child.transport.write_now([b"this\n"])
+
+    assert await output(child) == b"got this\n"
+    assert await child.read_stderr() == b"oops\n"
+    assert await child.read_stderr() == b""
+    assert await ended(child) == child.status == "exited with status 0"
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("exit 7", "exited with status 7"),
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("kill -34 $$", "was ended by SIGRTMIN"),
+        ("kill -40 $$", "was ended by signal 40"),
+    ],
+)
+async def test_its_end_is_told_in_words(script, status):
+    assert await ended(shell(script)) == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_signal_reaches_the_whole_group(number):
+    child = shell("sleep 3600 & echo $!; cat")
+    grandchild = psutil.Process(int(await child.transport.receive()))
+
+    child.signal(number)
+
+    assert await ended(child) == f"was ended by {number.name}"
+    psutil.wait_procs([grandchild], PATIENCE)
+    assert not grandchild.is_running()
+
+
+async def test_what_it_leaves_in_its_group_ends_with_it():
+    child = shell("sleep 3600 & echo $!")
+    grandchild = psutil.Process(int(await child.transport.receive()))
+
+    assert await ended(child) == "exited with status 0"
+    psutil.wait_procs([grandchild], PATIENCE)
+    assert not grandchild.is_running()
+
+
+async def test_a_signal_after_its_end_goes_nowhere():
+    child = shell("exit 0")
+    assert await ended(child) == "exited with status 0"
+
+    child.signal(signal.SIGKILL)
+
+
+async def test_waiting_can_be_given_up_and_begun_again():
+    child = shell("read line")
+    with trio.move_on_after(0):
+        await child.wait()
+    assert child.status is None
+
+    child.transport.close_writing()
+
+    assert await ended(child) == "exited with status 1"
+
+
+async def test_it_leads_a_group_of_its_own_in_our_session():
+    child = shell("read line")
+
+    assert os.getpgid(child.pid) == child.pid
+    assert os.getsid(child.pid) == os.getsid(0)
+    child.transport.close()
+    await ended(child)
+
+
+async def test_it_inherits_no_descriptor_but_its_pipes():
+    inheritable = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(inheritable, True)
+    other = shell("read line")
+    child = shell("ls -l /proc/self/fd")
+    os.close(inheritable)
+
+    numbers = [int(n) for n in re.findall(r"(\d+) -> ", (await output(child)).decode())]
+    assert numbers == [0, 1, 2, 3]  # 3 is the directory that `ls` reads
+    assert await ended(child) == "exited with status 0"
+    other.transport.close()
+    await ended(other)
+
+
+async def test_its_environment_is_what_it_is_given_and_nothing_else():
+    child = spawn(["/usr/bin/env"], env={"A": "1", "B": "x y"}, cwd=None)
+
+    *given, mark = sorted((await output(child)).splitlines(), key=lambda line: b"_TREE" in line)
+    assert sorted(given) == [b"A=1", b"B=x y"]
+    assert mark.startswith(b"ACP_CONDUCTOR_TREE=")  # by which its descendants are found
+    assert await ended(child) == "exited with status 0"
+
+
+async def test_it_runs_where_it_is_told_to(tmp_path):
+    child = shell("pwd", cwd=str(tmp_path))
+
+    assert await output(child) == f"{tmp_path}\n".encode()
+    assert await ended(child) == "exited with status 0"
+
+
+async def test_signals_that_we_ignore_are_not_ignored_by_it():
+    """Python ignores SIGPIPE; a component that does too would never end by it."""
+    child = shell("kill -PIPE $$; echo survived")
+
+    assert await output(child) == b""
+    assert await ended(child) == "was ended by SIGPIPE"
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "reason"),
+    [
+        (["no-such-program"], None, "command not found: no-such-program (PATH is /somewhere)"),
+        (["/no/such/program"], None, "no such file: /no/such/program"),
+        (["/etc"], None, "not executable: /etc"),
+        (
+            ["/bin/sh"],
+            "/no/such/directory",
+            "its working directory does not exist: /no/such/directory",
+        ),
+        (["/bin/sh", "a\0b"], None, "/bin/sh: embedded null byte"),
+    ],
+)
+async def test_what_cannot_be_started_is_explained_and_leaves_nothing(argv, cwd, reason):
+    with pytest.raises(SpawnError) as raised:
+        spawn(argv, env={"PATH": "/somewhere"}, cwd=cwd)
+
+    assert str(raised.value) == reason
+
+
+def run(script):
+    """Run a Python script that uses the package; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_descendants_that_left_their_group_are_found_and_killed():
+    printed = run("""
+import os, subprocess
+from conductor.transport.child_process import become_subreaper, kill_descendants
+become_subreaper()
+script = "setsid sleep 3600 & echo $!; setsid sh -c 'sleep 3600 & echo $!; wait' & wait"
+child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+pids = [int(child.stdout.readline()), int(child.stdout.readline())]
+child.kill()
+child.wait()
+for pid in pids:
+    os.kill(pid, 0)  # they live on, without a parent of their own
+kill_descendants()
+print([os.path.exists(f"/proc/{pid}") for pid in pids])
+""")
+
+    assert printed == "[False, False]\n"

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import select
+import sys
 from collections import Counter
 
 import pytest
@@ -38,14 +39,16 @@ CALLS = {
 
 
 class Failing:
-    """Calls a function, but for the n-th time."""
+    """Calls a function, but for the n-th time. Calls of the standard library's `subprocess` do not
+    count: what it leaves when its own pipe cannot be read is not the conductor's."""
 
     def __init__(self, function, number, code):
         self.function, self.left, self.code = function, number, code
 
     def __call__(self, *args, **kwargs):
-        self.left -= 1
+        self.left -= sys._getframe(1).f_globals["__name__"] != "subprocess"
         if self.left == 0:
+            self.left = -1
             raise OSError(self.code, os.strerror(self.code))
         return self.function(*args, **kwargs)
 

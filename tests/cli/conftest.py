@@ -103,6 +103,4 @@ def _nothing_is_left_behind():
     for child in left:
         child.kill()
     psutil.wait_procs(left, timeout=PATIENCE)
-    if libc:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     assert not left

@@ -207,6 +207,4 @@ def nothing_is_left_behind() -> Iterator[None]:
     for child in alive:
         child.kill()
     psutil.wait_procs(left, timeout=PATIENCE)
-    if libc:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     assert not commands

@@ -62,7 +62,7 @@ PURE = [
     "conductor.routing.port",
     "conductor.routing.control",
     "conductor.routing.link",
-    "conductor.routing.link_port",
+    "conductor.routing.observers",
     "conductor.supervision.stderr",
     "conductor.network.address",
     "conductor.network.cookies",

@@ -19,17 +19,17 @@ everything that waits is sent to it, once it is back.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from conductor.acp import session_id_of
-from conductor.chain.undelivered import ClientMessage, UnansweredRequests
+from conductor.chain.undelivered import UnansweredRequests
 from conductor.jsonrpc.codec import members
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link
+from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.port import Port, connect_ports
 from conductor.routing.session_log import SetupRecord
 
@@ -59,8 +59,6 @@ class DetachedClient:
         self.active = False
         self.is_detached = False
         """The client is cut off."""
-        self.size = 0
-        """Bytes that wait."""
         self._link = client
         self._client = client.plain
         self._open_requests = unanswered
@@ -69,7 +67,7 @@ class DetachedClient:
         self._client_port = _DetachedClientPort(self)
         self.chain_port: Port = _DetachedChainPort(self)
         """The port that the first component faces."""
-        self._queue: deque[ClientMessage] = deque()
+        self._queue = MessageQueue()
         self._awaits_first_message = False
         """The client has not said a word since it is back."""
         self._not_resumed: set[str] = set()
@@ -77,7 +75,7 @@ class DetachedClient:
         self._resuming: dict[InFlightRequest, tuple[str, bool]] = {}
         """Requests that take up a session, and whether they replay its history."""
 
-    def detach(self, undelivered: Sequence[ClientMessage] = ()) -> None:
+    def detach(self, undelivered: Sequence[QueuedMessage] = ()) -> None:
         """The client is cut off. What it never got waits for it, too."""
         if not self.active:
             connect_ports(self.chain_port, self._client.neighbour)
@@ -93,8 +91,7 @@ class DetachedClient:
             elif call not in known:
                 resend.append(message)
         resend += [each for each in undelivered if each.call is None or not each.call.answered]
-        self._queue.extendleft(reversed(resend))
-        self.size += sum(each.size for each in resend)
+        self._queue.prepend(resend)
 
     def reattach(self) -> None:
         """The client is there again, over another connection of its link."""
@@ -104,11 +101,18 @@ class DetachedClient:
 
     def end(self, error: bytes) -> None:
         """The client will not come back: what waits for its answer gets the error `error`."""
-        queue, self._queue, self.size = self._queue, deque(), 0
-        for each in queue:
-            if each.call is not None:
-                self._first.respond(each.call, None, error)
+
+        def answer(message: QueuedMessage) -> None:
+            if message.call is not None:
+                self._first.respond(message.call, None, error)
+
+        self._queue.release(answer)
         self._made_room()
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait for the client."""
+        return self._queue.size
 
     @property
     def _first(self) -> Port:
@@ -167,13 +171,12 @@ class DetachedClient:
 
     # -- toward the client -------------------------------------------------------------------------
 
-    def deliver(self, message: ClientMessage) -> None:
+    def deliver(self, message: QueuedMessage) -> None:
         """Something for the client."""
         if self._is_deliverable(message):
-            self._send(message)
+            message.send_to(self._client)
             return
         self._queue.append(message)
-        self.size += message.size
         if self.size > MAX_QUEUED_BYTES and not self.is_detached and not self._awaits_first_message:
             self._not_resumed.clear()
             self._release()
@@ -192,16 +195,10 @@ class DetachedClient:
             self._drop_updates(session)
         self._mark_resumed(session)
 
-    def _is_deliverable(self, message: ClientMessage) -> bool:
+    def _is_deliverable(self, message: QueuedMessage) -> bool:
         if self.is_detached or self._awaits_first_message:
             return False
         return not self._not_resumed or session_id_of(message.params) not in self._not_resumed
-
-    def _send(self, message: ClientMessage) -> None:
-        if message.call is None:
-            self._client.notify(message.method, message.params)
-        else:
-            self._client.request(message.call, message.method, message.params)
 
     def _on_first_message(self) -> None:
         """The client speaks: what belongs to no session, or to one that is awake, goes to it."""
@@ -216,29 +213,27 @@ class DetachedClient:
         self._release()
 
     def _release(self) -> None:
-        queue, self._queue, self.size = self._queue, deque(), 0
-        for each in queue:
-            if self._is_deliverable(each) and not self._is_loading(each):
-                self._send(each)
+        """Deliver each message that may be delivered by now; the others stay in the queue."""
+
+        def deliver_or_keep(message: QueuedMessage) -> None:
+            if self._is_deliverable(message) and not self._is_loading(message):
+                message.send_to(self._client)
             else:
-                self._queue.append(each)
-                self.size += each.size
+                self._queue.append(message)
+
+        self._queue.release(deliver_or_keep)
         self._made_room()
         self._deactivate_if_idle()
 
-    def _is_loading(self, message: ClientMessage) -> bool:
+    def _is_loading(self, message: QueuedMessage) -> bool:
         """Whether it waited when a request for its session's history came: that goes first."""
         loading = [session for session, replays in self._resuming.values() if replays]
         return bool(loading) and session_id_of(message.params) in loading
 
     def _drop_updates(self, session: str) -> None:
-        queue = self._queue
-        self._queue = deque(
-            each
-            for each in queue
-            if each.method != "session/update" or session_id_of(each.params) != session
+        self._queue.remove(
+            lambda each: each.method == "session/update" and session_id_of(each.params) == session
         )
-        self.size = sum(each.size for each in self._queue)
 
     def _deactivate_if_idle(self) -> None:
         """Nothing waits, and nothing will."""
@@ -309,14 +304,10 @@ class _DetachedChainPort(Port):
         self._detached = detached
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        self._detached.deliver(
-            ClientMessage(call, method, None if params is None else bytes(params))
-        )
+        self._detached.deliver(QueuedMessage.copy_of(call, method, params))
 
     def notify(self, method: str, params: Payload | None) -> None:
-        self._detached.deliver(
-            ClientMessage(None, method, None if params is None else bytes(params))
-        )
+        self._detached.deliver(QueuedMessage.copy_of(None, method, params))
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self._detached.on_response(call, result, error)

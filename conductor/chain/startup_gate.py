@@ -7,11 +7,8 @@ component's, and the gate is removed. A failed initialization may be tried again
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Literal
-
-import msgspec
 
 from conductor.acp import session_id_of
 from conductor.chain.start_failure_agent import (
@@ -32,6 +29,7 @@ from conductor.jsonrpc.messages import (
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
 from conductor.routing.capabilities import protocol_version
+from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port, connect_ports
 from conductor.routing.session_log import SESSION_SETUP_METHODS
@@ -72,8 +70,6 @@ class StartupGate:
         """The params of the client's last `initialize`."""
         self.answer = b""
         """What the client was answered to `initialize`."""
-        self.size = 0
-        """Bytes that wait at the startup gate."""
         self._client = client
         self._start = start
         self._patch_result = patch_result
@@ -86,12 +82,17 @@ class StartupGate:
         self._chain_port = _GateChainPort(self)
         self._originator: InFlightRequest | None = None
         """The client's request that the start, or the first session after it, is the answer to."""
-        self._pending_setup: _GatedMessage | None = None
+        self._pending_setup: QueuedMessage | None = None
         """That request, if it sets up a session."""
         self._own_request: InFlightRequest | None = None
         """Our own request to the chain for it."""
-        self._queue: deque[_GatedMessage] = deque()
+        self._queue = MessageQueue()
         connect_ports(client, self._client_port)
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait at the startup gate."""
+        return self._queue.size
 
     def fail(self, error: ConductorError) -> None:
         """The chain cannot be started: everyone who waits is told why; it may be tried again."""
@@ -116,11 +117,9 @@ class StartupGate:
                 self._refuse(call, "`initialize` is already under way")
             case "starting":
                 call.target = self
-                self._enqueue(_GatedMessage(call, method, params))
+                self._queue.append(QueuedMessage.copy_of(call, method, params))
             case "explaining" if method in SESSION_SETUP_METHODS:
-                self._pending_setup = _GatedMessage(
-                    call, method, None if params is None else bytes(params)
-                )
+                self._pending_setup = QueuedMessage.copy_of(call, method, params)
                 self._begin(call)
             case _ if self._is_for_failure_agent(method, params):
                 assert self._failure_agent is not None
@@ -130,7 +129,7 @@ class StartupGate:
 
     def notify(self, method: str, params: Payload | None) -> None:
         if self.state == "starting":
-            self._enqueue(_GatedMessage(None, method, params))
+            self._queue.append(QueuedMessage.copy_of(None, method, params))
         elif self.state == "open" and not self._is_for_failure_agent(method, params):
             self._chain_port.neighbour.notify(method, params)
 
@@ -162,12 +161,6 @@ class StartupGate:
         if method in SESSION_SETUP_METHODS and session in self._failure_agent.sessions:
             self._failure_agent.sessions.discard(session)  # loaded anew, from the chain
         return session in self._failure_agent.sessions
-
-    def _enqueue(self, message: _GatedMessage) -> None:
-        if message.params is not None:
-            message.params = bytes(message.params)
-            self.size += len(message.params)
-        self._queue.append(message)
 
     def _is_too_long(self, params: Payload | None) -> bool:
         return params is not None and len(params) > self._max_initialize
@@ -258,13 +251,15 @@ class StartupGate:
         notify: Callable[[str, Payload | None], None],
     ) -> None:
         """Deliver what waits at the startup gate."""
-        queue, self._queue, self.size = self._queue, deque(), 0
-        for message in queue:
+
+        def deliver(message: QueuedMessage) -> None:
             if message.call is None:
                 notify(message.method, message.params)
             else:
                 message.call.target = None
                 request(message.call, message.method, message.params)
+
+        self._queue.release(deliver)
 
     # -- a start that fails ------------------------------------------------------------------------
 
@@ -319,12 +314,6 @@ class StartupGate:
                 failure_agent.request(call, method, params)
 
         self._deliver(answer, lambda *_: None)
-
-
-class _GatedMessage(msgspec.Struct, eq=False):
-    call: InFlightRequest | None
-    method: str
-    params: Payload | None
 
 
 class _GateClientPort(Port):

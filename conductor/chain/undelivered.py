@@ -7,7 +7,6 @@ has not answered, while it is there; and once it is lost, what was written and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import attrs
 from msgspec import UNSET
@@ -17,24 +16,9 @@ from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Message, Payload
+from conductor.routing.message_queue import QueuedMessage
 
-__all__ = ["ClientMessage", "UnansweredRequests", "undelivered_messages"]
-
-_MESSAGE_OVERHEAD: Final = 300
-"""What keeping a message costs, besides its params."""
-
-
-@attrs.frozen(eq=False)
-class ClientMessage:
-    """A message toward the client, kept; with a call it is a request."""
-
-    call: InFlightRequest | None
-    method: str
-    params: bytes | None
-
-    @property
-    def size(self) -> int:
-        return _MESSAGE_OVERHEAD + (0 if self.params is None else len(self.params))
+__all__ = ["UnansweredRequests", "undelivered_messages"]
 
 
 @attrs.define(eq=False)
@@ -45,11 +29,11 @@ class UnansweredRequests:
     """
 
     max_bytes: int = 8 * 1024 * 1024
-    _requests: dict[InFlightRequest, ClientMessage | None] = attrs.field(factory=dict, init=False)
+    _requests: dict[InFlightRequest, QueuedMessage | None] = attrs.field(factory=dict, init=False)
     _size: int = attrs.field(default=0, init=False)
     _open_prompts: dict[InFlightRequest, str | None] = attrs.field(factory=dict, init=False)
 
-    def take_all(self) -> list[tuple[InFlightRequest, ClientMessage | None]]:
+    def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
         """What is not answered, in order, to be asked of somebody else."""
         message, self._requests, self._size = self._requests, {}, 0
         return list(message.items())
@@ -59,7 +43,7 @@ class UnansweredRequests:
         return session in self._open_prompts.values()
 
     def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        message = ClientMessage(call, method, None if params is None else bytes(params))
+        message = QueuedMessage.copy_of(call, method, params)
         fits = self._size + message.size <= self.max_bytes
         self._requests[call] = message if fits else None
         self._size += message.size if fits else 0
@@ -79,7 +63,7 @@ class UnansweredRequests:
         pass
 
 
-def undelivered_messages(connection: Connection, unread: bytes) -> list[ClientMessage]:
+def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMessage]:
     """What a client's connection was to write and the client never got; `unread` had been written.
 
     Of interest are notifications, and requests that are open; answers are for nobody, and
@@ -101,5 +85,5 @@ def undelivered_messages(connection: Connection, unread: bytes) -> list[ClientMe
         call = None if message.id is UNSET else connection.sent.get(message.id)
         if message.id is UNSET or call is not None:
             params = None if message.params is UNSET else bytes(message.params)
-            found.append(ClientMessage(call, message.method, params))
+            found.append(QueuedMessage(call, message.method, params))
     return found

@@ -16,7 +16,7 @@ from conductor.plugins.handler_call import HandlerCall
 from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_port import SESSION_UPDATE, PluginPort
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.routing.link_port import PROMPT, SESSION_CANCEL
+from conductor.routing.link import PROMPT, SESSION_CANCEL
 
 __all__ = ["end_turn", "holds_up_request", "holds_up_turn"]
 

@@ -9,21 +9,21 @@ inside envelopes, which would let a component speak in another's name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from conductor.acp import session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, unwrap
-
-if TYPE_CHECKING:
-    from conductor.routing.link import Link
-    from conductor.routing.link_port import LinkPort
+from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, Dialect, unwrap
+from conductor.routing.observers import InitializationHandler, LinkObserver, PromptTurnObserver
+from conductor.routing.port import Port
 
 __all__ = [
     "CONTROL_METHODS",
@@ -40,7 +40,41 @@ CONTROL_METHODS: Final = frozenset(
 )
 
 
-def control_request(link: Link, call: InFlightRequest, method: str, params: Payload | None) -> None:
+class ControlContext(Protocol):
+    """The state of a link that control messages read and change."""
+
+    role: Literal["client", "proxy", "agent", "parent"]
+    dialect: Dialect
+    initialized: bool
+    recorded_results: dict[str, bytes]
+    connection: Connection | None
+    initializer: InitializationHandler | None
+    observer: LinkObserver | None
+    client_turns: PromptTurnObserver | None
+
+    @property
+    def plain(self) -> Port:
+        """The port for traffic outside of envelopes."""
+
+    @property
+    def enveloped(self) -> Port | None:
+        """The port for traffic inside of envelopes, of a component that has a successor."""
+
+    @property
+    def report(self) -> Callable[[str, str], None]:
+        """Called with an event and its details when the peer violates the protocol."""
+
+    @property
+    def on_plugin_info(self) -> Callable[[Payload | None], None] | None:
+        """Called with the params of `PLUGIN_INFO`."""
+
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        """Handle one notification that cannot be passed on in a batch."""
+
+
+def control_request(
+    link: ControlContext, call: InFlightRequest, method: str, params: Payload | None
+) -> None:
     if method in ENVELOPE_METHODS:
         port = _successor_port(link, method)
         inner = unwrap(params)
@@ -83,7 +117,7 @@ def control_request(link: Link, call: InFlightRequest, method: str, params: Payl
         link.plain.neighbour.request(call, method, params)
 
 
-def control_notifications(link: Link, envelopes: NotificationBatch) -> None:
+def control_notifications(link: ControlContext, envelopes: NotificationBatch) -> None:
     """Take the envelopes off a run of notifications for the successor."""
     method = envelopes.method
     if method not in ENVELOPE_METHODS or link.enveloped is None:
@@ -109,7 +143,7 @@ def control_notifications(link: Link, envelopes: NotificationBatch) -> None:
     _flush_notifications(link, batch_method, batch)
 
 
-def control_notification(link: Link, method: str, params: Payload | None) -> None:
+def control_notification(link: ControlContext, method: str, params: Payload | None) -> None:
     if method in ENVELOPE_METHODS:
         port = _successor_port(link, method)
         inner = unwrap(params)
@@ -129,20 +163,20 @@ def control_notification(link: Link, method: str, params: Payload | None) -> Non
         link.plain.neighbour.notify(method, params)
 
 
-def _flush_notifications(link: Link, method: str, batch: list[Payload]) -> None:
+def _flush_notifications(link: ControlContext, method: str, batch: list[Payload]) -> None:
     if batch:
         assert link.enveloped is not None
         link.enveloped.neighbour.notify_batch(NotificationBatch(method, batch))
 
 
-def _successor_port(link: Link, method: str) -> LinkPort:
+def _successor_port(link: ControlContext, method: str) -> Port:
     if link.enveloped is None:
         who = "a client" if link.role == "client" else "an agent"
         raise _invalid_request(f"{method} is for proxies: {who} has no successor")
     return link.enveloped
 
 
-def _cancel(link: Link, params: Payload | None) -> None:
+def _cancel(link: ControlContext, params: Payload | None) -> None:
     """A cancellation names an id of this connection; it is re-issued on the next hop, never
     tunnelled. Ids that are unknown or done are no mistake: answers and cancellations cross."""
     if link.connection is None or params is None:

@@ -12,7 +12,7 @@ Here is what comes from the peer, and when it comes and goes; `link_port` has wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import attrs
 import msgspec
@@ -22,7 +22,17 @@ from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
+from conductor.jsonrpc.messages import (
+    CANCEL,
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    Payload,
+    encode_error,
+    encode_id,
+    exception_to_error,
+    notification_pieces,
+    request_pieces,
+)
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.routing.control import (
     CONTROL_METHODS,
@@ -30,91 +40,40 @@ from conductor.routing.control import (
     control_notifications,
     control_request,
 )
-from conductor.routing.envelope import DIALECTS, INIT_METHODS, Dialect
+from conductor.routing.envelope import (
+    DIALECTS,
+    INIT_METHODS,
+    Dialect,
+    notification_affixes,
+    wrap_notification,
+    wrap_request,
+)
 from conductor.routing.failure_errors import FailureErrors
-from conductor.routing.link_port import CLIENT_ROLES, PROMPT, SESSION_CANCEL, LinkPort
-from conductor.routing.message_queue import MessageQueue
+from conductor.routing.message_queue import MessageQueue, QueuedMessage
+from conductor.routing.observers import InitializationHandler, LinkObserver, PromptTurnObserver
+from conductor.routing.port import Port
 from conductor.routing.proxy_meta import (
     METHODS_WITH_PROXY_META,
     may_have_proxy_meta,
     without_proxy_meta,
 )
-from conductor.routing.session_log import LOGGED_METHODS, SessionLog
+from conductor.routing.session_log import LOGGED_METHODS, SESSION_SETUP_METHODS, SessionLog
 
-__all__ = ["InitializationHandler", "Link", "LinkObserver"]
+__all__ = ["CLIENT_ROLES", "PROMPT", "SESSION_CANCEL", "Link", "LinkPort"]
 
+CLIENT_ROLES: Final = frozenset({"client", "parent"})
+"""Roles of those who ask the chain for something."""
+SESSION_CANCEL: Final = "session/cancel"
+PROMPT: Final = "session/prompt"
+_MCP_SERVER_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
+"""What whoever offers an MCP server is asked. A client that offers none may not know how to refuse;
+it is asked when the proxy that did was left out."""
 _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
 )
 Report = Callable[[str, str], None]
 """Called with an event and its details when a peer did something odd."""
-
-
-class InitializationHandler(Protocol):
-    """Whoever initialises the component behind a link."""
-
-    def begin(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The predecessor asks for the component's initialization."""
-
-    def forwarded(self, call: InFlightRequest) -> None:
-        """The component asks for its successor's initialization."""
-
-    def echoed(self, method: str) -> None:
-        """The component sent a proxy init to its successor."""
-
-    def sent_back(self, method: str) -> None:
-        """The component sent an init to its predecessor."""
-
-    def successor_answered(self, call: InFlightRequest) -> None:
-        """The component gets the answer to a call that it forwarded to its successor."""
-
-
-class LinkObserver(Protocol):
-    """Wants to see what passes a component's plain port; costs nothing where there is none."""
-
-    def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component gets a request."""
-
-    def on_response_from(self, call: InFlightRequest) -> None:
-        """The component answered."""
-
-    def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component asks."""
-
-    def on_response_to(self, call: InFlightRequest) -> None:
-        """The component gets an answer."""
-
-    def on_notification_from(self, method: str, params: Payload | None) -> None:
-        """The component notifies."""
-
-
-class PromptTurnObserver(Protocol):
-    """Wants to see the turns of a component, and what cancels them; no updates in version 1.
-
-    For a client's link, the component is the chain behind it.
-    """
-
-    wants_updates: bool
-    """Version 2: whether updates are shown, for the states among them."""
-
-    def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The component gets a prompt."""
-
-    def on_cancel(self, params: Payload | None) -> None:
-        """The component gets `session/cancel`."""
-
-    def on_cancel_request(self, call: InFlightRequest) -> None:
-        """The component gets `$/cancel_request`."""
-
-    def on_response_from(self, call: InFlightRequest) -> None:
-        """The component answered, or was answered for."""
-
-    def on_notifications(self, notifications: NotificationBatch) -> None:
-        """The component sent several notifications of one method."""
-
-    def on_notification(self, method: str, params: Payload | None) -> None:
-        """The component sent a notification."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -182,13 +141,18 @@ class Link:
         """The component runs again, or never will: what waited goes to it, in order."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            queue.release()
+            queue.release(_send_to_own_port)
 
     def release_queue_past(self) -> None:
         """The component is left out of the chain: what waited for it goes past it, in order."""
         queue, self.queue = self.queue, None
         if queue is not None:
-            queue.release_past(self)
+            queue.release(self._send_past)
+
+    def _send_past(self, message: QueuedMessage) -> None:
+        assert self.enveloped is not None
+        beyond = self.plain if message.port is self.enveloped else self.enveloped
+        message.send_to(beyond.neighbour)
 
     def fail_request(self, call: InFlightRequest, reason: str) -> None:
         """Answer a call in the component's place with an error, and let the component know."""
@@ -336,3 +300,141 @@ class Link:
         if self.role in CLIENT_ROLES and details_are_withheld():
             excerpt = ""  # what a remote client says is not for the log
         self.report("malformed message", f"{frame.reason}: {excerpt}" if excerpt else frame.reason)
+
+
+class LinkPort(Port):
+    """One of the peers that a link carries."""
+
+    __slots__ = ("enveloped", "link")
+
+    def __init__(self, link: Link, *, enveloped: bool) -> None:
+        super().__init__()
+        self.link = link
+        self.enveloped = enveloped
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        link = self.link
+        connection = link.connection
+        if link.queue is not None:
+            link.queue.append(QueuedMessage.copy_of(call, method, params, self))
+            return
+        if connection is None or link.eof_error is not None:
+            error = link.eof_error or link.disconnect_error.answer(method, delivered=False)
+            self.neighbour.respond(call, None, error)
+            return
+        if link.lost_sessions and self._answer_lost_session(call, method, params):
+            return
+        if method in LOGGED_METHODS and not self.enveloped:
+            if link.interceptor is not None and link.interceptor(call, method, params):
+                return
+            try:
+                link.session_log.log_request(call, method, params)
+            except RequestError as exc:
+                self.neighbour.respond(call, None, exception_to_error(exc))
+                return
+            if method == "initialize" and link.initializer is not None:
+                link.initializer.begin(call, params)
+                return
+        if (
+            method in _MCP_SERVER_METHODS
+            and link.role == "client"
+            and not link.session_log.has_servers
+        ):
+            error = encode_error(METHOD_NOT_FOUND, "Nobody offers this MCP server", method)
+            self.neighbour.respond(call, None, error)
+            return
+        call.target = self
+        if link.turn_observer is not None and method == PROMPT:
+            link.turn_observer.on_prompt(call, params)
+        if link.observer is not None and not self.enveloped:
+            link.observer.on_request_to(call, method, params)
+        id = connection.open(call)
+        if self.enveloped:
+            connection.write(wrap_request(link.dialect, id, method, params))
+        else:
+            connection.write(request_pieces(id, method, params))
+        if call.cancelled:
+            self.cancel(call)
+
+    def backlog(self) -> int:
+        return self.link.backlog()
+
+    def _answer_lost_session(
+        self, call: InFlightRequest, method: str, params: Payload | None
+    ) -> bool:
+        """Answer, once, a request about a session that the component lost when it was restarted."""
+        session = session_id_of(params)
+        if session not in self.link.lost_sessions:
+            return False
+        self.link.lost_sessions.discard(session)
+        if method in SESSION_SETUP_METHODS or session in self.link.session_log.sessions:
+            return False  # it is set up, or a new one has got the same id
+        name = self.link.name
+        message = f"{name} was restarted and has lost this session; start a new one, or load it"
+        data = {"component": name, "sessionId": session}
+        self.neighbour.respond(call, None, encode_error(INTERNAL_ERROR, message, data))
+        return True
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        connection = self.link.connection
+        if self.link.queue is not None:
+            self.link.queue.append(QueuedMessage.copy_of(None, method, params, self))
+            return
+        if connection is None:
+            return
+        if self.link.turn_observer is not None and method == SESSION_CANCEL:
+            self.link.turn_observer.on_cancel(params)
+        if self.link.client_turns is not None and self.link.client_turns.wants_updates:
+            self.link.client_turns.on_notification(method, params)
+        if self.enveloped:
+            connection.write(wrap_notification(self.link.dialect, method, params))
+        else:
+            connection.write(notification_pieces(method, params))
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        connection = self.link.connection
+        if (
+            connection is None
+            or self.link.queue is not None
+            or notifications.method == SESSION_CANCEL
+        ):
+            super().notify_batch(notifications)
+            return
+        if self.link.client_turns is not None and self.link.client_turns.wants_updates:
+            self.link.client_turns.on_notifications(notifications)
+        head, tail = notification_affixes(
+            self.link.dialect if self.enveloped else None, notifications.method
+        )
+        connection.write((notifications.as_lines(head, tail),))
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if call.method in LOGGED_METHODS:
+            if self.link.role in CLIENT_ROLES:
+                self.link.session_log.log_response(call, result)
+            else:
+                self.link.session_log.log_successor_response(call, result)
+            if call.method == "initialize" and self.link.initializer is not None:
+                self.link.initializer.successor_answered(call)
+        if self.link.observer is not None:
+            self.link.observer.on_response_to(call)
+        if self.link.client_turns is not None:
+            self.link.client_turns.on_response_from(call)
+        call.source.respond(call, result, error)
+
+    def cancel(self, call: InFlightRequest) -> None:
+        """Re-issue the cancellation with this hop's id (interop §1.5: plain, but to a parent)."""
+        connection = self.link.connection
+        if connection is None or connection.sent.get(call.target_id) is not call:
+            return
+        if self.link.turn_observer is not None:
+            self.link.turn_observer.on_cancel_request(call)
+        params = b'{"requestId":%b}' % encode_id(call.target_id)
+        if self.enveloped and self.link.role == "parent":
+            connection.write(wrap_notification(self.link.dialect, CANCEL, params))
+        else:
+            connection.write(notification_pieces(CANCEL, params))
+
+
+def _send_to_own_port(message: QueuedMessage) -> None:
+    assert message.port is not None
+    message.send_to(message.port)

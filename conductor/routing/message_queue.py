@@ -1,74 +1,110 @@
-"""Messages that wait for a component while it is started again: kept in order, then let go."""
+"""Message queue, counted in bytes. Pure.
+
+Three places hold messages back: the startup gate (before initialization), a link (while its
+component restarts) and the detached client (while the client is away). Each of them appends
+messages in arrival order and releases them in that order. `size` counts towards back-pressure: the
+source of the messages is not read while too many bytes wait.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-import attrs
 import msgspec
 
 from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.routing.port import Port
 
-if TYPE_CHECKING:
-    from conductor.routing.link import Link
-    from conductor.routing.link_port import LinkPort
+__all__ = ["MESSAGE_OVERHEAD", "MessageQueue", "QueuedMessage"]
 
-__all__ = ["MessageQueue", "QueuedMessage"]
-
-_MESSAGE_OVERHEAD: Final = 300
-"""What keeping a message costs, besides its params."""
+MESSAGE_OVERHEAD: Final = 300
+"""Bytes that one queued message costs besides its params."""
 
 
 class QueuedMessage(msgspec.Struct, frozen=True, eq=False):
-    """A message that waits for its component."""
+    """A request or a notification that waits. Responses are never queued."""
 
-    port: LinkPort
     call: InFlightRequest | None
+    """`None` for a notification."""
     method: str
     params: bytes | None
+    """Raw JSON of the `params` member, or `None` if absent."""
+    port: Port | None = None
+    """The port that the message was sent to, where the queue serves more than one."""
+
+    @classmethod
+    def copy_of(
+        cls,
+        call: InFlightRequest | None,
+        method: str,
+        params: Payload | None,
+        port: Port | None = None,
+    ) -> QueuedMessage:
+        """A message with its own copy of `params`, which may be a view of a read buffer."""
+        return cls(call, method, None if params is None else bytes(params), port)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it costs to keep the message."""
+        return MESSAGE_OVERHEAD + (0 if self.params is None else len(self.params))
+
+    def send_to(self, port: Port) -> None:
+        """Pass the message on to a port."""
+        if self.call is None:
+            port.notify(self.method, self.params)
+        else:
+            port.request(self.call, self.method, self.params)
 
 
-@attrs.define(eq=False)
 class MessageQueue:
-    """All that waits for one component."""
+    """Messages in arrival order, and their total size in bytes."""
 
-    messages: deque[QueuedMessage] = attrs.field(factory=deque)
-    size: int = 0
+    __slots__ = ("_messages", "size")
+
+    def __init__(self) -> None:
+        self._messages: deque[QueuedMessage] = deque()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
 
     def append(self, message: QueuedMessage) -> None:
-        self.messages.append(message)
-        self.size += _MESSAGE_OVERHEAD + (0 if message.params is None else len(message.params))
+        self._messages.append(message)
+        self.size += message.size
+
+    def prepend(self, messages: Iterable[QueuedMessage]) -> None:
+        """Put messages, which keep their order, before those that wait."""
+        first = list(messages)
+        self._messages.extendleft(reversed(first))
+        self.size += sum(each.size for each in first)
 
     def has_prompt(self, session: str) -> bool:
         """Whether a prompt of this session waits."""
-        return any(_is_prompt(message, session) for message in self.messages)
+        return any(_is_prompt(message, session) for message in self._messages)
 
     def take_prompts(self, session: str) -> list[InFlightRequest]:
-        """Take out the prompts of this session: they are not sent."""
-        taken = [message for message in self.messages if _is_prompt(message, session)]
-        self.messages = deque(message for message in self.messages if message not in taken)
-        self.size -= sum(_MESSAGE_OVERHEAD + len(message.params or b"") for message in taken)
+        """Take out the prompts of this session; they are not sent."""
+        taken = self.remove(lambda message: _is_prompt(message, session))
         return [message.call for message in taken if message.call is not None]
 
-    def release(self) -> None:
-        """To the component, in order."""
-        for message in self.messages:
-            if message.call is None:
-                message.port.notify(message.method, message.params)
-            else:
-                message.port.request(message.call, message.method, message.params)
+    def remove(self, matches: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
+        """Take out the messages that `matches`, and return them in order."""
+        removed: list[QueuedMessage] = []
+        self.release(lambda each: removed.append(each) if matches(each) else self.append(each))
+        return removed
 
-    def release_past(self, link: Link) -> None:
-        """Past the component, which is left out of the chain, in order."""
-        assert link.enveloped is not None
-        for message in self.messages:
-            next_port = link.plain.neighbour if message.port.enveloped else link.enveloped.neighbour
-            if message.call is None:
-                next_port.notify(message.method, message.params)
-            else:
-                next_port.request(message.call, message.method, message.params)
+    def release(self, to: Callable[[QueuedMessage], None]) -> None:
+        """Empty the queue and call `to` with each message, in order.
+
+        `to` may append to the queue: that message waits for the next release.
+        """
+        messages, self._messages, self.size = self._messages, deque(), 0
+        for message in messages:
+            to(message)
 
 
 def _is_prompt(message: QueuedMessage, session: str) -> bool:

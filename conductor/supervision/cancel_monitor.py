@@ -17,7 +17,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
-from conductor.routing.link import PromptTurnObserver
+from conductor.routing.observers import PromptTurnObserver
 from conductor.supervision.cancel_timeouts import CancelOverdue, CancelTimeouts
 from conductor.supervision.deadline_timer import DeadlineTimer
 

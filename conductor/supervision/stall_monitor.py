@@ -9,7 +9,7 @@ import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
-from conductor.routing.link import LinkObserver
+from conductor.routing.observers import LinkObserver
 from conductor.supervision.deadline_timer import DeadlineTimer
 from conductor.supervision.stall_detector import Overdue, StallDetector
 

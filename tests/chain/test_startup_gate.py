@@ -13,6 +13,7 @@ from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.link import Link
+from conductor.routing.message_queue import MESSAGE_OVERHEAD
 from conductor.routing.port import UnconnectedPort, connect_ports
 
 
@@ -99,7 +100,7 @@ def test_what_the_client_sends_meanwhile_is_delivered_in_order_after_the_answer(
         {"id": 2, "method": "c"},
     )
     assert porch.first.events == [("request", "initialize", b'{"protocolVersion": 1}')]
-    assert porch.gate.size == len(b'{"x": 1}{"y": 1}')
+    assert porch.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x": 1}{"y": 1}')
 
     porch.answer(b'{"ok":1}')
 

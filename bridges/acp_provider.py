@@ -55,7 +55,7 @@ class DeclaredServer:
     declaration: dict[str, Any]
     session: str | None = None
     """The ACP session that it was declared for, once that has an id."""
-    way: Binding | None = None
+    binding: Binding | None = None
     connections: set[str] = attrs.field(factory=set)
     """Ids of a native agent's connections that the bridge carries."""
     connecting: set[McpConnection] = attrs.field(factory=set)
@@ -94,40 +94,40 @@ class AcpProvider:
     ) -> None:
         self.modern = False
         self._server = server
-        self._link = mcp_connection
+        self._mcp_connection = mcp_connection
         self._peer = peer
         self._routes = routes
         self._connection: str | None = None
         self._told_session = False
         self._closed = False
-        self._link_waiting = _QueuedBytes()
+        self._queued_bytes = _QueuedBytes()
 
     # -- opening -----------------------------------------------------------------------------------
 
     def open(self) -> None:
-        known = self._server.way
+        known = self._server.binding
         self._try([known] if known is not None else candidates(self._server.declaration), [])
 
-    def _try(self, ways: Sequence[Binding], errors: list[bytes]) -> None:
-        if self._link.closed:
+    def _try(self, bindings: Sequence[Binding], errors: list[bytes]) -> None:
+        if self._mcp_connection.closed:
             return
-        if not ways:
-            self._link.refuse(_most_specific(errors))
+        if not bindings:
+            self._mcp_connection.refuse(_most_specific(errors))
             return
-        way, rest = ways[0], ways[1:]
+        binding, rest = bindings[0], bindings[1:]
 
         def failed(error: bytes) -> None:
-            self._try(alternatives(way, error_code(error), rest), [*errors, error])
+            self._try(alternatives(binding, error_code(error), rest), [*errors, error])
 
-        if way.key is not None:
-            self._connect(way, failed)
-        elif self._server.way is not None:
-            self._ready(way)
+        if binding.key is not None:
+            self._connect(binding, failed)
+        elif self._server.binding is not None:
+            self._ready(binding)
         else:
-            self._probe(way, failed)
+            self._probe(binding, failed)
 
-    def _connect(self, way: Binding, failed: Callable[[bytes], None]) -> None:
-        assert way.key is not None
+    def _connect(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
+        assert binding.key is not None
         session = self._server.session
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -140,12 +140,12 @@ class AcpProvider:
                 return
             self._connection = connection
             self._told_session = session is not None
-            self._ready(way)
+            self._ready(binding)
 
-        params = connect_params(way.key, self._server.id, session)
-        self._link.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
+        params = connect_params(binding.key, self._server.id, session)
+        self._mcp_connection.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
 
-    def _probe(self, way: Binding, failed: Callable[[bytes], None]) -> None:
+    def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
         """Whether the provider takes stateless messages: it says so by answering this one."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
@@ -161,18 +161,18 @@ class AcpProvider:
 
         def answered(result: bytes | None, error: bytes | None) -> None:
             if result is not None and unwrap_outcome(result) is not None:
-                self._ready(way)
+                self._ready(binding)
             else:
                 failed(error or encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result"))
 
-        self._link.withdraw_connect = self._peer.ask("mcp/message", params, answered)
+        self._mcp_connection.withdraw_connect = self._peer.ask("mcp/message", params, answered)
 
-    def _ready(self, way: Binding) -> None:
-        self._server.way = way
-        self.modern = way.key is None
+    def _ready(self, binding: Binding) -> None:
+        self._server.binding = binding
+        self.modern = binding.key is None
         if self._connection is not None:
-            self._routes.connections[self._connection] = self._link
-        self._link.open(self)
+            self._routes.connections[self._connection] = self._mcp_connection
+        self._mcp_connection.open(self)
 
     # -- Provider ----------------------------------------------------------------------------------
 
@@ -182,10 +182,10 @@ class AcpProvider:
         if self._connection is None:
             request = _StatelessRequest(
                 self._server,
-                self._link,
+                self._mcp_connection,
                 self._peer,
                 self._routes,
-                self._link_waiting,
+                self._queued_bytes,
                 call,
                 method,
                 params,
@@ -214,7 +214,7 @@ class AcpProvider:
 
     @property
     def waiting_bytes(self) -> int:
-        return self._link_waiting.bytes
+        return self._queued_bytes.bytes
 
     def _session(self) -> str | None:
         """The session, where `mcp/connect` could not tell it yet."""
@@ -233,7 +233,7 @@ class _StatelessRequest:
     """One request in the stateless binding."""
 
     _server: DeclaredServer
-    _link: McpConnection
+    _mcp_connection: McpConnection
     _peer: Peer
     _routes: ConnectionTable
     _waiting: _QueuedBytes
@@ -261,16 +261,16 @@ class _StatelessRequest:
     def _send_waiting(self) -> None:
         self._waiting.bytes -= self._size
         self._send()
-        self._link.made_room()
+        self._mcp_connection.made_room()
 
     def _send(self) -> None:
         server, routes = self._server, self._routes
-        if self._cancelled or self._link.closed:
+        if self._cancelled or self._mcp_connection.closed:
             self._answered(None, encode_error(-32800, "Request cancelled"))
             return
         request_id = routes.new_request_id()
         key = server.id, request_id
-        routes.exchanges[key] = StatelessExchange(self._link, self._call)
+        routes.exchanges[key] = StatelessExchange(self._mcp_connection, self._call)
         server.active += 1
 
         def settled(result: bytes | None, error: bytes | None) -> None:
@@ -300,7 +300,7 @@ class _StatelessRequest:
         elif self._params is not None:
             self._waiting.bytes -= len(self._params)
             self._params = None
-            self._link.made_room()
+            self._mcp_connection.made_room()
 
 
 def _most_specific(errors: list[bytes]) -> bytes:

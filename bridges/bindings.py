@@ -55,29 +55,31 @@ class Binding:
 
 
 def candidates(declaration: dict[str, Any]) -> tuple[Binding, ...]:
-    """The ways that a declaration allows, in the order in which to try them.
+    """Return the bindings that a declaration allows, in the order in which to try them.
 
-    `serverId` is what two generations of the schema say; only trying tells them apart, and a
-    stateless provider refuses `mcp/connect` at once, while a connecting one may take a stateless
-    message for something else.
+    Two generations of the schema say `serverId`; only trying tells them apart. `mcp/connect` comes
+    first: a stateless provider refuses it at once, while a connecting provider may misread a
+    stateless message.
     """
-    ways: list[Binding] = []
+    bindings: list[Binding] = []
     if "serverId" in declaration:
-        ways.append(Binding("serverId"))
+        bindings.append(Binding("serverId"))
     if "id" in declaration:
-        ways.append(Binding("acpId"))
+        bindings.append(Binding("acpId"))
     if "serverId" in declaration:
-        ways.append(Binding(None))
-    return tuple(ways)
+        bindings.append(Binding(None))
+    return tuple(bindings)
 
 
-def alternatives(way: Binding, code: int | None, rest: Sequence[Binding]) -> tuple[Binding, ...]:
-    """Which of the remaining ways to try after the provider refused `way` with this error code.
+def alternatives(
+    binding: Binding, code: int | None, rest: Sequence[Binding]
+) -> tuple[Binding, ...]:
+    """Return the bindings of `rest` to try after the provider refused `binding` with error `code`.
 
     A provider without `mcp/connect` says "method not found". One that knows it with the other key
-    says "invalid params". Any other error is about this server, and every way would meet it.
+    says "invalid params". Any other error is about this server and does not depend on the binding.
     """
-    if way.key is None or code == METHOD_NOT_FOUND:
+    if binding.key is None or code == METHOD_NOT_FOUND:
         return tuple(rest)
     if code == INVALID_PARAMS:
         return tuple(other for other in rest if other.key is not None)

@@ -99,7 +99,7 @@ class McpBridge(Proxy):
     async def initialize(self, params: bytes, forward: Any) -> bytes:
         result: bytes = await forward() or b"null"
         self.set_initialize_result(result)
-        return result if self._rewriter.way() == "none" else with_mcp_over_acp(result)
+        return result if self._rewriter.delivery() == "none" else with_mcp_over_acp(result)
 
     def set_initialize_result(self, result: bytes) -> None:
         """What the agent answered to `initialize`, also for a bridge that was not there then."""
@@ -122,7 +122,7 @@ class McpBridge(Proxy):
     async def _set_up(self, params: bytes, forward: Any, loaded: str | None) -> bytes:
         if self._rewriter.agent.acp:
             return await self._set_up_native(params, forward)
-        if self._rewriter.way() == "http" and self._rewriter.http is None:
+        if self._rewriter.delivery() == "http" and self._rewriter.http is None:
             self._rewriter.http = http = McpHttpServer(self.wait_room, self.limits)
             self.start_soon(http.serve)
             await http.wait_open()
@@ -248,7 +248,7 @@ class McpBridge(Proxy):
                 known = self._native.servers.get(id)
                 server = DeclaredServer(id, str(entry.get("name")), entry, session_id_in(params))
                 if known is not None:
-                    server.way, server.connections = known.way, known.connections
+                    server.binding, server.connections = known.binding, known.connections
                     server.connecting = known.connecting
                 found.append(server)
 
@@ -296,7 +296,7 @@ class McpBridge(Proxy):
         mcp_connection = consumer.mcp_connection = McpConnection(
             consumer, lambda mcp_connection: McpHandshake(mcp_connection, self)
         )
-        self._open_link(declaration, mcp_connection)
+        self._open_connection(declaration, mcp_connection)
         self._shims.add(consumer)
         try:
             await consumer.serve(
@@ -334,10 +334,10 @@ class McpBridge(Proxy):
             session, lambda mcp_connection: McpHandshake(mcp_connection, self)
         )
         session.closed = lambda: declaration.mcp_connections.discard(mcp_connection)
-        self._open_link(declaration, mcp_connection)
+        self._open_connection(declaration, mcp_connection)
         AcpProvider(declaration.server, mcp_connection, self.client, self).open()
 
-    def _open_link(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
+    def _open_connection(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
         declaration.mcp_connections.add(mcp_connection)
         if self._tracks_turns:
             mcp_connection.session_filter = SessionFilter(
@@ -351,7 +351,9 @@ class McpBridge(Proxy):
         """A request or a notification of a server's."""
         carrier = _carrier_params(params)
         exchange = self._exchange(carrier)
-        mcp_connection = exchange.mcp_connection if exchange is not None else self._link(carrier)
+        mcp_connection = (
+            exchange.mcp_connection if exchange is not None else self._connection_of(carrier)
+        )
         if mcp_connection is None:
             return await self._not_ours(carrier, forward)
         method = carrier.method if isinstance(carrier.method, str) else ""
@@ -368,7 +370,7 @@ class McpBridge(Proxy):
             return None
         return self.exchanges.get((carrier.server, carrier.requestId))
 
-    def _link(self, carrier: CarrierParams) -> McpConnection | None:
+    def _connection_of(self, carrier: CarrierParams) -> McpConnection | None:
         if not isinstance(carrier.connectionId, str):
             return None
         return self.connections.get(carrier.connectionId)

@@ -63,7 +63,7 @@ class DeclarationRewriter:
     names: ServerNames = attrs.field(factory=ServerNames, init=False)
     _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
 
-    def way(self) -> Literal["native", "stdio", "http", "none"]:
+    def delivery(self) -> Literal["native", "stdio", "http", "none"]:
         """How the agent gets servers that are declared over ACP."""
         agent = self.agent
         if agent.acp:
@@ -85,8 +85,8 @@ class DeclarationRewriter:
             return self._over_stdio(server, taken - {entry["name"]}, into, remote=True)
         if entry.get("type") != "acp":
             return None
-        way = self.way()
-        if way == "none":
+        delivery = self.delivery()
+        if delivery == "none":
             why = (
                 "mcp_bridge is off, and the agent takes no MCP servers over ACP"
                 if self.mode == "off"
@@ -100,10 +100,10 @@ class DeclarationRewriter:
             )
         known = self._servers.get(id)
         server = DeclaredServer(
-            id, entry["name"], entry, way=known.way if known is not None else None
+            id, entry["name"], entry, binding=known.binding if known is not None else None
         )
         self._servers[id] = server
-        if way == "http":
+        if delivery == "http":
             return self._over_http(server, taken, into)
         return self._over_stdio(server, taken, into)
 

@@ -23,7 +23,7 @@ from conductor.bridging import (
     encode_error,
 )
 
-__all__ = ["MODERN_VERSION", "McpHandshake", "Runtime", "offers_modern"]
+__all__ = ["MODERN_VERSION", "BridgeRuntime", "McpHandshake", "offers_modern"]
 
 MODERN_VERSION: Final = "2026-07-28"
 """The SDK's `MODERN_PROTOCOL_VERSIONS`; its types are not imported for ends that agree."""
@@ -38,7 +38,7 @@ _NOT_MODERN: Final = encode_error(
 )
 
 
-class Runtime(Protocol):
+class BridgeRuntime(Protocol):
     """What a link needs of the world."""
 
     def prepare(self, then: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class Runtime(Protocol):
 class McpHandshake(ConnectionMode):
     """The mode of a link whose revisions are not known yet."""
 
-    def __init__(self, mcp_connection: McpConnection, runtime: Runtime) -> None:
+    def __init__(self, mcp_connection: McpConnection, runtime: BridgeRuntime) -> None:
         super().__init__(mcp_connection)
         self._runtime = runtime
 

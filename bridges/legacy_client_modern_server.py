@@ -32,7 +32,7 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from bridges.bindings import members_of
-from bridges.handshake import NO_SOURCE, Runtime
+from bridges.handshake import NO_SOURCE, BridgeRuntime
 from bridges.mcp_connection import (
     ACKNOWLEDGED,
     SUBSCRIPTION_ID,
@@ -70,7 +70,7 @@ class LegacyClientModernServer(ConnectionMode):
     def __init__(
         self,
         mcp_connection: McpConnection,
-        runtime: Runtime,
+        runtime: BridgeRuntime,
         hello: Mapping[str, Raw],
         discovered: dict[str, Any],
     ) -> None:

@@ -75,15 +75,15 @@ class NativeAgent:
         if server is None:
             return await forward()
         own = Binding(key)  # type: ignore[arg-type]
-        if server.way in (None, own) and own in candidates(server.declaration):
+        if server.binding in (None, own) and own in candidates(server.declaration):
             try:
                 result = await forward()
             except RequestError as exc:
-                others = [way for way in candidates(server.declaration) if way != own]
-                if server.way == own or not alternatives(own, exc.code, others):
+                others = [binding for binding in candidates(server.declaration) if binding != own]
+                if server.binding == own or not alternatives(own, exc.code, others):
                     raise
             else:
-                server.way = own
+                server.binding = own
                 return result
         most = self.owner.limits.max_mcp_connections
         if len(server.connections) + len(server.connecting) >= most:
@@ -124,16 +124,16 @@ class NativeAgent:
                 mcp_connection.notification(str(carrier.method), carrier.inner)
             return None
         server = self.servers.get(carrier.server or "")
-        if server is None or not self.owner.answering or server.way == Binding(None):
+        if server is None or not self.owner.answering or server.binding == Binding(None):
             return await forward()
-        if server.way is None:
+        if server.binding is None:
             try:
                 result = await forward()
             except RequestError as exc:
                 if exc.code == REQUEST_CANCELLED:
                     raise
             else:
-                server.way = Binding(None)
+                server.binding = Binding(None)
                 return result
         mcp_connection = self.mcp_connections.get(server.id)
         if mcp_connection is None:

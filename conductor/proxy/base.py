@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
@@ -17,9 +17,6 @@ from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, Respon
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.restart_hook import with_restart_hook
 from conductor.proxy.tool_handlers import with_tools
-
-if TYPE_CHECKING:
-    from conductor.proxy.tool_servers import ToolServers
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 
@@ -84,7 +81,7 @@ class Plugin:
 
     _acp_runtime: Runtime
     _acp_sessions: Any
-    _acp_toolbox: ToolServers
+    _acp_toolbox: Any
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"
     """What becomes of a message whose handler raised: a request is answered -32603 and a

@@ -17,17 +17,15 @@ ask the client and the agent while it runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import decode_result, encode
 from conductor.proxy.handlers import Handler, Sender
-from conductor.proxy.tool_methods import ToolCall, tool, tool_names
-
-if TYPE_CHECKING:
-    from conductor.proxy.base import Proxy
+from conductor.proxy.session_state import SESSION_END_METHODS, SESSION_SETUP_METHODS
+from conductor.proxy.tool_methods import ToolCall, ToolHost, tool, tool_names
 
 __all__ = ["ToolCall", "tool", "with_tools"]
 
@@ -44,14 +42,14 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
 
     by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
     steps: dict[tuple[Sender, str], Any] = {
-        **{("client", method): on_session_setup for method in _SETUP_METHODS},
-        **{("client", method): on_session_end for method in _END_METHODS},
+        **{("client", method): on_session_setup for method in SESSION_SETUP_METHODS},
+        **{("client", method): on_session_end for method in SESSION_END_METHODS},
         **{("agent", method): on_mcp_message for method in _MCP_METHODS},
     }
     added: list[Handler] = []
     for (sender, method), step in steps.items():
         author = by_key.pop((method, sender), None)
-        handle = _ToolStep.around(step, method, author)
+        handle = _tool_handler(step, method, author)
         added.append(Handler(method, handle, (sender,), bytes, bytes, takes_forward=True))
     kept = []
     for handler in handlers:
@@ -61,36 +59,32 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
     return (*kept, *added)
 
 
-_SETUP_METHODS: Final = ("session/new", "session/load", "session/resume", "session/fork")
-_END_METHODS: Final = ("session/close", "session/delete")
 _MCP_METHODS: Final = ("mcp/connect", "mcp/message", "mcp/disconnect")
 
 
-class _ToolStep:
-    @staticmethod
-    def around(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
-        """`step`, and behind it the author's own handler of the message."""
+def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
+    """Return a handler function that runs `step` around the author's own handler, if any."""
 
-        from conductor.proxy.tool_servers import tool_servers_of
+    from conductor.proxy.tool_servers import tool_servers_of
 
-        async def handle(self: Proxy, params: bytes, forward: Any) -> bytes | None:
-            async def call_next(raw: bytes) -> bytes | None:
-                if author is None:
-                    return await forward(raw)  # type: ignore[no-any-return]
+    async def handle(self: ToolHost, params: bytes, forward: Any) -> bytes | None:
+        async def call_next(raw: bytes) -> bytes | None:
+            if author is None:
+                return await forward(raw)  # type: ignore[no-any-return]
 
-                async def author_forward(message: Any = None) -> Any:
-                    result = await forward(raw if message is None else encode(message))
-                    return decode_result(result, author.result)
+            async def author_forward(message: Any = None) -> Any:
+                result = await forward(raw if message is None else encode(message))
+                return decode_result(result, author.result)
 
-                message = author.read(raw)
-                if author.takes_forward:
-                    return encode(await author.function(self, message, author_forward))
-                return encode(await author.function(self, message))
+            message = author.read(raw)
+            if author.takes_forward:
+                return encode(await author.function(self, message, author_forward))
+            return encode(await author.function(self, message))
 
-            result: bytes | None = await step(tool_servers_of(self), method, params, call_next)
-            return result
+        result: bytes | None = await step(tool_servers_of(self), method, params, call_next)
+        return result
 
-        return handle
+    return handle
 
 
 def _with_senders(handler: Handler, senders: tuple[Any, ...]) -> Handler:

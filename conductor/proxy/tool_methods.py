@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, overload
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 
 from conductor.errors import RequestError
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.peers import AgentPeer, ResponseCallback
 
-if TYPE_CHECKING:
-    from conductor.proxy.base import Proxy
-
-__all__ = ["ToolCall", "server_of_tools", "tool", "tool_names"]
+__all__ = ["ToolCall", "ToolHost", "server_of_tools", "tool", "tool_names"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK: Final = "__acp_tool__"
@@ -34,6 +32,31 @@ class ToolCall(msgspec.Struct, frozen=True):
 class _ToolMark(msgspec.Struct, frozen=True):
     name: str | None
     description: str | None
+
+
+class ToolHost(Protocol):
+    """The part of `conductor.proxy.Proxy` that its tools need.
+
+    A protocol, so that the modules of the tools do not import `conductor.proxy.base`, which imports
+    them.
+    """
+
+    _acp_toolbox: Any
+    """The `ToolServers` of the proxy; not set before they are first needed."""
+
+    @property
+    def agent(self) -> AgentPeer: ...
+
+    @property
+    def answering(self) -> bool: ...
+
+    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
+
+    def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
+
+    def mcp_servers(self) -> Sequence[Any]: ...
+
+    def has_tools_for(self, session: dict[str, Any]) -> bool: ...
 
 
 @overload
@@ -59,7 +82,7 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def server_of_tools(plugin: Proxy, call: Callable[[], ToolCall]) -> Any:
+def server_of_tools(plugin: ToolHost, call: Callable[[], ToolCall]) -> Any:
     """A server with the plugin's tools, for one connection; `call` says who calls."""
     from mcp.server.mcpserver import MCPServer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import msgspec
@@ -18,10 +18,7 @@ from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_
 from conductor.proxy.conversion import decode_params, decode_result
 from conductor.proxy.mcp_server_host import HostedMcpServer
 from conductor.proxy.peers import ResponseCallback
-from conductor.proxy.tool_methods import ToolCall, server_of_tools, tool_names
-
-if TYPE_CHECKING:
-    from conductor.proxy.base import Proxy
+from conductor.proxy.tool_methods import ToolCall, ToolHost, server_of_tools, tool_names
 
 __all__ = ["ToolServers", "on_mcp_message", "on_session_end", "on_session_setup", "tool_servers_of"]
 
@@ -43,7 +40,7 @@ class _DeclaredServer:
 class _ServerConnection:
     """One MCP connection, or all there is of one in the stateless binding."""
 
-    plugin: Proxy
+    plugin: ToolHost
     declared: _DeclaredServer
     id: str | None
     session: str | None = None
@@ -85,7 +82,7 @@ class _ServerConnection:
 class ToolServers:
     """What one plugin offers at the moment."""
 
-    plugin: Proxy
+    plugin: ToolHost
     servers: dict[str, _DeclaredServer] = attrs.field(factory=dict)
     connections: dict[str, _ServerConnection] = attrs.field(factory=dict)
 
@@ -124,12 +121,12 @@ class ToolServers:
         self.connections.pop(key, None)
 
 
-def tool_servers_of(plugin: Proxy) -> ToolServers:
+def tool_servers_of(plugin: ToolHost) -> ToolServers:
     try:
-        return plugin._acp_toolbox
+        servers: ToolServers = plugin._acp_toolbox
     except AttributeError:
-        plugin._acp_toolbox = ToolServers(plugin)
-        return plugin._acp_toolbox
+        servers = plugin._acp_toolbox = ToolServers(plugin)
+    return servers
 
 
 async def on_session_setup(
@@ -218,11 +215,11 @@ def _deliver(connection: _ServerConnection, params: dict[str, Any]) -> None:
     cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
 
 
-def _tools(plugin: Proxy, connection: _ServerConnection) -> Any:
+def _tools(plugin: ToolHost, connection: _ServerConnection) -> Any:
     return server_of_tools(plugin, connection.call)
 
 
-def _own_server(plugin: Proxy, index: int, connection: _ServerConnection) -> Any:
+def _own_server(plugin: ToolHost, index: int, connection: _ServerConnection) -> Any:
     return plugin.mcp_servers()[index]
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.component_secrets import component_secrets
+from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import ComponentSpec, McpBridge
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import Payload
@@ -115,7 +116,7 @@ def _component(
         spec = msgspec.structs.replace(spec, required=required)
     elif spec.use is not None:
         return _plugin_component(spec, role)
-    return SupervisedComponent(spec, role, patch_result)
+    return SupervisedComponent(spec, role, launcher_for(spec), patch_result)
 
 
 def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
@@ -139,7 +140,8 @@ def _isolated_plugin(
     """The same plugin in a process of its own."""
     from conductor.plugins.isolation import as_isolated_process, read_about
 
-    component = SupervisedComponent(as_isolated_process(spec, role), role, patch_result)
+    isolated = as_isolated_process(spec, role)
+    component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
 
     def set_required(params: Payload | None) -> None:
         news = read_about(params)

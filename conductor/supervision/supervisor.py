@@ -35,7 +35,7 @@ from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, 
 from conductor.supervision.cancel_monitor import CancelMonitor
 from conductor.supervision.cancel_timeouts import CancelOverdue, RequestOverdue, TurnOverdue
 from conductor.supervision.component_run import ComponentRun
-from conductor.supervision.endpoint import Launcher, SpawnError, launcher_for
+from conductor.supervision.endpoint import Launcher
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.replay import (
     ReplayFailed,
@@ -46,6 +46,7 @@ from conductor.supervision.replay import (
 )
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.stderr import TokenBucket
+from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
     from conductor.supervision.stall_detector import Overdue, StallAction
@@ -60,6 +61,7 @@ class SupervisedComponent(Component):
 
     spec: ComponentSpec
     role: Literal["proxy", "agent"]
+    launch: Launcher
     patch_result: Callable[[bytes], bytes] | None = None
     link: Link = attrs.field(init=False)
     initialization: Initialization = attrs.field(init=False)
@@ -68,7 +70,6 @@ class SupervisedComponent(Component):
     _cancel_monitor: CancelMonitor = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
-    _launch: Launcher = attrs.field(init=False)
     _current_run: ComponentRun | None = attrs.field(default=None, init=False)
     """The present one, or the last."""
     _next_start: float | None = attrs.field(default=None, init=False)
@@ -82,7 +83,6 @@ class SupervisedComponent(Component):
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.spec.name)
-        self._launch = launcher_for(self.spec)
         self.link = Link(self.spec.name, self.role, self._report)
         self.restart_policy = RestartPolicy.of(self.spec, self.role)
         self.initialization = self._new_initialization(self.spec.dialect)
@@ -205,7 +205,7 @@ class SupervisedComponent(Component):
         self._current_run = None
         limits = self.host.limits
         try:
-            endpoint = self._launch(limits.max_message_bytes)
+            endpoint = self.launch(limits.max_message_bytes)
         except SpawnError as exc:
             raise self._start_error(str(exc)) from exc
         connection = Connection(

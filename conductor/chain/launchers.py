@@ -1,0 +1,83 @@
+"""Launchers: open the endpoint of a component as its chain file entry says.
+
+`run` (with or without `ssh`) starts a process, `connect` and `unix` open a connection, `use` with
+`on_failure: restart` runs the plugin in this process. The modules for connections and plugins are
+imported when the first such endpoint is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.log import get_logger
+from conductor.supervision.endpoint import Endpoint, Launcher
+from conductor.transport.child_process import spawn
+
+if TYPE_CHECKING:
+    from http.cookiejar import CookieJar
+
+__all__ = ["launcher_for"]
+
+
+def launcher_for(spec: ComponentSpec) -> Launcher:
+    """The launcher of a component. One cookie jar serves all its connections (session affinity)."""
+    if spec.connect is not None:
+        from http.cookiejar import CookieJar
+
+        cookies = CookieJar()
+        return lambda limit: _launch_connection(spec, cookies, limit)
+    if spec.unix is not None:
+        return lambda limit: _launch_unix(spec, limit)
+    if spec.use is not None:
+        return lambda limit: _launch_plugin(spec, limit)
+    return lambda limit: _launch_process(spec)
+
+
+def _launch_process(spec: ComponentSpec) -> Endpoint:
+    assert spec.run is not None
+    if spec.ssh is None:
+        env = spec.environment(os.environ)
+        child = spawn(spec.run, env=env, cwd=spec.cwd)
+    else:
+        from conductor.remote.ssh import ssh_argv
+
+        seconds = spec.ping_timeout
+        argv = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
+        child = spawn(argv, env={**os.environ, **spec.env}, cwd=None)
+    log = get_logger(component=spec.name)
+    log.debug("component started", pid=child.pid, command=spec.run[0])
+    return child
+
+
+def _launch_connection(spec: ComponentSpec, cookies: CookieJar, limit: int) -> Endpoint:
+    from conductor.network.address import RemoteAddress
+    from conductor.remote.transport import RemoteTransport
+
+    assert spec.connect is not None
+    address = RemoteAddress.from_url(spec.connect, spec.headers, spec.tls)
+    seconds = spec.ping_timeout
+    if address.is_websocket:
+        from conductor.remote.websocket import run_transport
+    else:
+        from conductor.remote.streamable_http import run_transport
+    return RemoteTransport(
+        address.display_url,
+        limit,
+        lambda transport: run_transport(transport, address, cookies, seconds),
+    )
+
+
+def _launch_unix(spec: ComponentSpec, limit: int) -> Endpoint:
+    from conductor.remote import unix
+    from conductor.remote.transport import RemoteTransport
+
+    assert spec.unix is not None
+    return RemoteTransport(spec.unix, limit, unix.run_transport)
+
+
+def _launch_plugin(spec: ComponentSpec, limit: int) -> Endpoint:
+    from conductor.chain.plugin_endpoint import plugin_endpoint
+
+    return plugin_endpoint(spec, limit)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from conductor.chainfile.model import ComponentSpec
 from conductor.log import get_logger
 from conductor.supervision.endpoint import Endpoint, Launcher
-from conductor.transport.child_process import spawn
+from conductor.transport.child_process import start_child
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
@@ -39,13 +39,13 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
     assert spec.run is not None
     if spec.ssh is None:
         env = spec.environment(os.environ)
-        child = spawn(spec.run, env=env, cwd=spec.cwd)
+        child = start_child(spec.run, env=env, cwd=spec.cwd)
     else:
         from conductor.remote.ssh import ssh_argv
 
         seconds = spec.ping_timeout
         argv = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
-        child = spawn(argv, env={**os.environ, **spec.env}, cwd=None)
+        child = start_child(argv, env={**os.environ, **spec.env}, cwd=None)
     log = get_logger(component=spec.name)
     log.debug("component started", pid=child.pid, command=spec.run[0])
     return child

@@ -19,11 +19,11 @@ from conductor.chain.chain import Chain, Ending, FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.limits import Limits
 from conductor.routing.component import Component
-from conductor.transport.child_process import become_subreaper, kill_descendants
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.inherited_stdio import open_missing_stdio
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]

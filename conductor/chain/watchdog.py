@@ -25,7 +25,7 @@ from typing import Final, NoReturn
 import trio
 
 from conductor.log import get_logger
-from conductor.transport.child_process import kill_descendants
+from conductor.transport.process_tree import kill_descendants
 
 __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 

@@ -25,7 +25,8 @@ from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.errors import StartError, describe
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
-from conductor.transport.child_process import become_subreaper, describe_status, kill_descendants
+from conductor.transport.child_process import describe_status
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["check_plugins"]
 

@@ -23,8 +23,8 @@ from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.supervision.initialization import Initialization
-from conductor.transport.child_process import become_subreaper, kill_descendants
 from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["start_all"]
 

@@ -97,7 +97,8 @@ def _wait_for_initialize() -> bool:
 
 def _start(programs: Iterable[_Program]) -> None:
     from conductor.transport.orphan_guard import start_orphan_guard
-    from conductor.transport.spawn import become_subreaper, prestart
+    from conductor.transport.process_tree import become_subreaper
+    from conductor.transport.spawn import prestart
 
     become_subreaper()
     start_orphan_guard()
@@ -114,7 +115,9 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 
 def _end_unclaimed() -> None:
     """End what was started early and was not asked for by the chain, with its descendants."""
-    spawning = sys.modules.get("conductor.transport.spawn")
-    if hasattr(spawning, "end_early"):
-        spawning.end_early()  # type: ignore[union-attr]
-        spawning.kill_descendants()  # type: ignore[union-attr]
+    spawn = sys.modules.get("conductor.transport.spawn")
+    if hasattr(spawn, "end_prestarted"):  # a signal can come while the module is being imported
+        from conductor.transport.process_tree import kill_descendants
+
+        spawn.end_prestarted()  # type: ignore[union-attr]
+        kill_descendants()

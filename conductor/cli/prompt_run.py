@@ -33,8 +33,8 @@ from conductor.cli.prompt_permissions import PermissionPrompt, open_terminal
 from conductor.client.acp_client import Client, attach_file
 from conductor.client.peer import background_tasks
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
-from conductor.transport.child_process import become_subreaper, kill_descendants
 from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["SIGNALS", "PromptSettings", "run_prompt"]
 

@@ -38,9 +38,9 @@ from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, l
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
 from conductor.transport.base import Transport
-from conductor.transport.child_process import become_subreaper, kill_descendants
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
 

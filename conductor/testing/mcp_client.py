@@ -17,7 +17,8 @@ import trio
 from conductor import __version__
 from conductor.client.peer import JsonRpcPeer
 from conductor.errors import ConductorError, ConnectionClosed, RequestError
-from conductor.transport.child_process import ChildProcess, SpawnError, spawn
+from conductor.transport.child_process import ChildProcess, start_child
+from conductor.transport.spawn import SpawnError
 
 __all__ = ["McpError", "McpServer", "open_server"]
 
@@ -69,7 +70,7 @@ async def open_server(declaration: Mapping[str, Any], cwd: str) -> AsyncIterator
     environment = {item["name"]: item["value"] for item in declaration.get("env") or ()}
     argv = [declaration["command"], *(declaration.get("args") or ())]
     try:
-        child = spawn(argv, env={**os.environ, **environment}, cwd=cwd)
+        child = start_child(argv, env={**os.environ, **environment}, cwd=cwd)
     except SpawnError as exc:
         raise McpError(f"MCP server {name!r}: {exc}") from exc
     endpoint = JsonRpcPeer(

@@ -24,9 +24,9 @@ import trio
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.fd_transport import FdTransport
 from conductor.transport.process_tree import child_reaped, kill_marked, reap_adopted
-from conductor.transport.spawn import SpawnError, become_subreaper, kill_descendants, spawn_process
+from conductor.transport.spawn import spawn_process
 
-__all__ = ["ChildProcess", "SpawnError", "become_subreaper", "kill_descendants", "spawn"]
+__all__ = ["ChildProcess", "describe_status", "start_child"]
 
 _LEFTOVER_CHECKS: Final = 20
 _PATIENT_CHECKS: Final = 2
@@ -116,7 +116,7 @@ class ChildProcess:
             self._stderr_fd = -1
 
 
-def spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> ChildProcess:
+def start_child(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> ChildProcess:
     """Start a program, without a shell. Raises `SpawnError`."""
     spawned = spawn_process(argv, env=env, cwd=cwd)
     transport = FdTransport(spawned.stdout, spawned.stdin)

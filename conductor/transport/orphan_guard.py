@@ -18,7 +18,7 @@ from conductor.transport.process_tree import forget_readers, has_reader, own_mar
 
 __all__ = ["start_orphan_guard"]
 
-_PROGRAM = os.path.join(os.path.dirname(__file__), "guard_process.py")
+_PROGRAM = os.path.join(os.path.dirname(__file__), "orphan_guard_process.py")
 
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
 """Some interpreters do not start without."""

@@ -16,19 +16,15 @@ from contextlib import suppress
 
 from conductor.transport.process_tree import (
     MARK,
-    become_subreaper,
     child_reaped,
     child_started,
-    kill_descendants,
     new_mark,
 )
 
 __all__ = [
     "SpawnError",
     "SpawnedProcess",
-    "become_subreaper",
     "end_prestarted",
-    "kill_descendants",
     "prestart",
     "spawn_process",
 ]

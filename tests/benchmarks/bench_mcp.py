@@ -25,7 +25,7 @@ import trio
 
 from conductor.client.acp_client import Client
 from conductor.client.peer import JsonRpcPeer
-from conductor.transport.child_process import ChildProcess, spawn
+from conductor.transport.child_process import ChildProcess, start_child
 
 ENV = {"PATH": "/usr/bin:/bin"}
 RESULT = {"content": [{"type": "text", "text": "x" * 100}]}
@@ -68,7 +68,7 @@ async def through_the_bridge(calls: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         script, given = _agent_in(Path(directory))
         argv = [sys.executable, "-m", "conductor", "agent", f"{sys.executable} {script}"]
-        child = spawn(argv, env=ENV, cwd=None)
+        child = start_child(argv, env=ENV, cwd=None)
         handlers: dict[str, Callable[[Any], Any]] = {
             "mcp/connect": lambda params: {"connectionId": "c"},
             "mcp/disconnect": lambda params: {},
@@ -97,7 +97,7 @@ def _agent_in(directory: Path) -> tuple[Path, Path]:
 async def measure(argv: list[str], env: dict[str, str], calls: int) -> dict[str, float]:
     """Latency of calls one after the other, and calls per second with 64 at a time."""
     begun = time.perf_counter()
-    child = spawn(argv, env=env, cwd=None)
+    child = start_child(argv, env=env, cwd=None)
     endpoint = JsonRpcPeer(child.transport)
     try:
         async with endpoint.open():

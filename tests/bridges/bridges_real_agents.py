@@ -19,7 +19,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 
 from conductor.client.acp_client import Client
-from conductor.transport.child_process import spawn
+from conductor.transport.child_process import start_child
 
 PLACE = Path(__file__).parent.parent.parent / ".cache" / "npm"
 
@@ -105,7 +105,9 @@ async def conversation(
         config.graceful_timeout = 0.1
         [origin] = await nursery.start(serve, model, config)
         env = {"PATH": os.environ["PATH"], "HOME": str(home), **environment(f"{origin}/v1")}
-        child = spawn([sys.executable, "-m", "conductor", "agent", command], env=env, cwd=None)
+        child = start_child(
+            [sys.executable, "-m", "conductor", "agent", command], env=env, cwd=None
+        )
         client = Client(child.transport, dict(handlers))
         try:
             with trio.fail_after(90):

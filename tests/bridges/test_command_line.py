@@ -8,12 +8,12 @@ import trio
 from support.mcp_providers import Provider, declaration, toolbox
 
 from conductor.client.acp_client import Client
-from conductor.transport.child_process import spawn
+from conductor.transport.child_process import start_child
 
 
 async def test_an_agent_behind_the_command_calls_a_tool_of_the_client():
     agent = f"{sys.executable} -m conductor.testing.agent"
-    child = spawn(
+    child = start_child(
         [sys.executable, "-m", "conductor", "agent", agent], env={"PATH": "/usr/bin"}, cwd=None
     )
     said = []

@@ -12,7 +12,7 @@ import trio
 from support.mcp_providers import Provider, declaration, toolbox
 
 from conductor.client.acp_client import Client
-from conductor.transport.child_process import spawn
+from conductor.transport.child_process import start_child
 
 ROOT = Path(__file__).parents[2]
 AGENT = [sys.executable, "-m", "conductor.testing.agent"]
@@ -37,7 +37,7 @@ async def test_sessions_with_servers_go_on(how, tmp_path):
     }[how]
     argv = ["/bin/sh", "-c", f'cd {place} && exec "$@"', "sh"]
     argv += [sys.executable, "-m", "conductor", *arguments]
-    child = spawn(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
+    child = start_child(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
     said: list[str] = []
 
     def update(params):
@@ -68,7 +68,7 @@ async def test_a_chain_that_is_started_in_a_removed_directory(tmp_path):
     await trio.Path(place).mkdir()
     argv = ["/bin/sh", "-c", f'cd {place} && rmdir {place} && exec "$@"', "sh"]
     argv += [sys.executable, "-m", "conductor", "agent", shlex.join(AGENT)]
-    child = spawn(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
+    child = start_child(argv, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=None)
     client = Client(child.transport, {"session/update": lambda params: None})
     try:
         with trio.fail_after(60):

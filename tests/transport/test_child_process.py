@@ -11,7 +11,8 @@ import psutil
 import pytest
 import trio
 
-from conductor.transport.child_process import SpawnError, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.spawn import SpawnError
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -19,7 +20,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def shell(script, **options):
-    return spawn(["/bin/sh", "-c", script], **{"env": ENV, "cwd": None, **options})
+    return start_child(["/bin/sh", "-c", script], **{"env": ENV, "cwd": None, **options})
 
 
 async def output(child):
@@ -136,7 +137,7 @@ async def test_it_inherits_no_descriptor_but_its_pipes():
 
 
 async def test_its_environment_is_what_it_is_given_and_nothing_else():
-    child = spawn(["/usr/bin/env"], env={"A": "1", "B": "x y"}, cwd=None)
+    child = start_child(["/usr/bin/env"], env={"A": "1", "B": "x y"}, cwd=None)
 
     *given, mark = sorted((await output(child)).splitlines(), key=lambda line: b"_TREE" in line)
     assert sorted(given) == [b"A=1", b"B=x y"]
@@ -175,7 +176,7 @@ async def test_signals_that_we_ignore_are_not_ignored_by_it():
 )
 async def test_what_cannot_be_started_is_explained_and_leaves_nothing(argv, cwd, reason):
     with pytest.raises(SpawnError) as raised:
-        spawn(argv, env={"PATH": "/somewhere"}, cwd=cwd)
+        start_child(argv, env={"PATH": "/somewhere"}, cwd=cwd)
 
     assert str(raised.value) == reason
 
@@ -196,7 +197,7 @@ def run(script):
 def test_descendants_that_left_their_group_are_found_and_killed():
     printed = run("""
 import os, subprocess
-from conductor.transport.child_process import become_subreaper, kill_descendants
+from conductor.transport.process_tree import become_subreaper, kill_descendants
 become_subreaper()
 script = "setsid sleep 3600 & echo $!; setsid sh -c 'sleep 3600 & echo $!; wait' & wait"
 child = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)

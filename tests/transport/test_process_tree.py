@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from conductor.transport import child_process as process_module
-from conductor.transport.child_process import spawn
+from conductor.transport.child_process import start_child
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
@@ -47,14 +47,15 @@ def test_adopted_children_are_reaped_when_they_end(detached):
 import trio, os
 from conductor.transport import process_tree
 from conductor.transport.orphan_reaper import reap_orphans
-from conductor.transport.child_process import become_subreaper, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import become_subreaper
 {ZOMBIES}
 process_tree._AGE = 0.5
 script = "for n in 1 2 3 4 5; do ({detached} sleep 0.2 & echo $!); done; read line; exit 7"
 async def main():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reap_orphans)
-        child = spawn(["sh", "-c", script], env=dict(os.environ), cwd=None)
+        child = start_child(["sh", "-c", script], env=dict(os.environ), cwd=None)
         text = b""
         while text.count(b"\\n") < 5:
             text += await child.transport.receive()
@@ -77,7 +78,8 @@ def test_the_exit_status_of_children_that_others_wait_for_is_left_to_them():
 import os, subprocess, sys, trio
 from multiprocessing import get_context
 from conductor.transport import process_tree
-from conductor.transport.child_process import become_subreaper, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import become_subreaper
 {ZOMBIES}
 become_subreaper()
 kept = [
@@ -86,7 +88,7 @@ kept = [
 ]
 other = get_context("fork").Process(target=os._exit, args=(7,))
 other.start()
-child = spawn(["sh", "-c", "exit 7"], env=dict(os.environ), cwd=None)
+child = start_child(["sh", "-c", "exit 7"], env=dict(os.environ), cwd=None)
 for pid in (*(each.pid for each in kept), other.pid, child.pid):
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 again = process_tree.reap_adopted(0.0)
@@ -151,7 +153,8 @@ print(list(_descendants_of([os.getpid()])))
 def test_what_left_the_group_of_a_component_ends_with_it():
     printed = run("""
 import os, trio
-from conductor.transport.child_process import become_subreaper, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import become_subreaper
 script = '''
 setsid sh -c 'echo $$; exec sleep 3600' & read line
 setsid env -i sh -c 'echo $$; exec sleep 3600' & read line
@@ -159,8 +162,8 @@ setsid sh -c 'env -i sleep 3600 & echo $!; env -i setsid sleep 3600 & echo $!; w
 read line
 '''
 async def main():
-    bystander = spawn(["sleep", "3600"], env=dict(os.environ), cwd=None)
-    child = spawn(["sh", "-c", script], env=dict(os.environ), cwd=None)
+    bystander = start_child(["sleep", "3600"], env=dict(os.environ), cwd=None)
+    child = start_child(["sh", "-c", script], env=dict(os.environ), cwd=None)
     text = b""
     for count in (1, 2, 4):
         while text.count(b"\\n") < count:
@@ -184,7 +187,7 @@ trio.run(main)
 async def test_a_childs_end_is_noticed_without_what_linux_has(monkeypatch, missing, script, status):
     for name in missing:
         monkeypatch.delattr(os, name)
-    child = spawn(["/bin/sh", "-c", f"sleep 3600 & echo $!; {script}"], env=ENV, cwd=None)
+    child = start_child(["/bin/sh", "-c", f"sleep 3600 & echo $!; {script}"], env=ENV, cwd=None)
     descendant = psutil.Process(int(await child.transport.receive()))
 
     with trio.fail_after(PATIENCE):
@@ -199,7 +202,7 @@ async def test_a_childs_end_is_noticed_without_what_linux_has(monkeypatch, missi
 async def test_waiting_for_a_child_without_what_linux_has_may_be_given_up(monkeypatch):
     for name in ("pidfd_open", "waitid"):
         monkeypatch.delattr(os, name)
-    child = spawn(["/bin/sh", "-c", "read line; exit 7"], env=ENV, cwd=None)
+    child = start_child(["/bin/sh", "-c", "read line; exit 7"], env=ENV, cwd=None)
     with trio.move_on_after(0.05):
         await child.wait()
     assert child.status is None
@@ -213,7 +216,7 @@ async def test_waiting_for_a_child_without_what_linux_has_may_be_given_up(monkey
 
 async def test_more_children_than_threads_are_waited_for_without_pidfd(monkeypatch):
     monkeypatch.delattr(os, "pidfd_open")
-    children = [spawn(["/bin/cat"], env=ENV, cwd=None) for _ in range(45)]
+    children = [start_child(["/bin/cat"], env=ENV, cwd=None) for _ in range(45)]
     told = []
 
     async def wait(child):
@@ -238,15 +241,17 @@ import os, signal, sys, time, trio
 from multiprocessing import get_context
 from conductor.transport import process_tree
 from conductor.transport.orphan_guard import start_orphan_guard
-from conductor.transport.child_process import become_subreaper, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import become_subreaper
 
 become_subreaper()
 start_orphan_guard()
 
 async def groups():
-    ended = spawn(["true"], env=dict(os.environ), cwd=None)
+    ended = start_child(["true"], env=dict(os.environ), cwd=None)
     await ended.wait()
-    return spawn(["sh", "-c", "env -i sleep 3600 & echo $!; wait"], env=dict(os.environ), cwd=None)
+    argv = ["sh", "-c", "env -i sleep 3600 & echo $!; wait"]
+    return start_child(argv, env=dict(os.environ), cwd=None)
 
 async def main():
     child = await groups()
@@ -343,12 +348,13 @@ def test_the_guard_of_a_conductor_below_does_its_work_and_nothing_stays():
 import os, sys, trio
 from conductor.transport import process_tree
 from conductor.transport.orphan_reaper import reap_orphans
-from conductor.transport.child_process import become_subreaper, spawn
+from conductor.transport.child_process import start_child
+from conductor.transport.process_tree import become_subreaper
 process_tree._AGE = 0.2
 async def main():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reap_orphans)
-        child = spawn([sys.executable, "-c", {inner!r}], env=dict(os.environ), cwd=None)
+        child = start_child([sys.executable, "-c", {inner!r}], env=dict(os.environ), cwd=None)
         left = int(await child.transport.receive())
         print(os.path.exists(f"/proc/{{left}}"), await child.wait())
         with trio.fail_after(30):

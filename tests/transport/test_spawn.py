@@ -11,9 +11,9 @@ import psutil
 import pytest
 import trio
 
-from conductor.transport.child_process import SpawnError, _reap, spawn
+from conductor.transport.child_process import _reap, start_child
 from conductor.transport.process_tree import MARK
-from conductor.transport.spawn import end_prestarted, prestart, spawn_process
+from conductor.transport.spawn import SpawnError, end_prestarted, prestart, spawn_process
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -21,7 +21,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def shell(script, **options):
-    return spawn(["/bin/sh", "-c", script], **{"env": ENV, "cwd": None, **options})
+    return start_child(["/bin/sh", "-c", script], **{"env": ENV, "cwd": None, **options})
 
 
 async def said(child):
@@ -58,14 +58,20 @@ async def test_a_program_is_looked_for_on_the_path_that_it_is_given(tmp_path, mo
     theirs = program(tmp_path / "theirs", "#!/bin/sh\necho theirs\n")
     monkeypatch.setenv("PATH", str(ours))
 
-    assert await said(spawn(["tool"], env={"PATH": f"/nowhere:{theirs}"}, cwd=None)) == "theirs\n"
+    assert (
+        await said(start_child(["tool"], env={"PATH": f"/nowhere:{theirs}"}, cwd=None))
+        == "theirs\n"
+    )
 
 
 async def test_what_may_not_be_started_is_passed_over_for_what_may(tmp_path):
     closed = program(tmp_path / "closed", "", mode=0o644)
     there = program(tmp_path / "open", "#!/bin/sh\necho started\n")
 
-    assert await said(spawn(["tool"], env={"PATH": f"{closed}:{there}"}, cwd=None)) == "started\n"
+    assert (
+        await said(start_child(["tool"], env={"PATH": f"{closed}:{there}"}, cwd=None))
+        == "started\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,20 +85,20 @@ async def test_what_is_there_and_cannot_be_started_is_the_reason(tmp_path, text,
     folder = program(tmp_path / "folder", text, mode=mode)
 
     with pytest.raises(SpawnError) as raised:
-        spawn(["tool"], env={"PATH": f"{folder}:/nowhere"}, cwd=None)
+        start_child(["tool"], env={"PATH": f"{folder}:/nowhere"}, cwd=None)
 
     assert str(raised.value) == reason
 
 
 async def test_a_name_with_an_equals_sign_is_no_variable():
     with pytest.raises(SpawnError) as raised:
-        spawn(["/bin/true"], env={"A=B": "1"}, cwd=None)
+        start_child(["/bin/true"], env={"A=B": "1"}, cwd=None)
 
     assert str(raised.value) == "/bin/true: illegal environment variable name"
 
 
 async def test_a_variable_without_a_name_is_not_passed_on():
-    child = spawn(["/usr/bin/env", "-u", MARK], env={"": "1", "A": "2"}, cwd=None)
+    child = start_child(["/usr/bin/env", "-u", MARK], env={"": "1", "A": "2"}, cwd=None)
 
     assert await said(child) == "A=2\n"
 
@@ -101,7 +107,7 @@ async def test_a_program_that_did_not_start_is_no_zombie():
     before = psutil.Process().children()
 
     with pytest.raises(SpawnError):
-        spawn(["/no/such/program"], env=ENV, cwd=None)
+        start_child(["/no/such/program"], env=ENV, cwd=None)
 
     assert psutil.Process().children() == before
 
@@ -111,7 +117,7 @@ async def test_no_signal_is_blocked_or_ignored_because_python_does():
         n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN
     }
 
-    found = await masks(spawn(["cat", "/proc/self/status"], env=ENV, cwd=None))
+    found = await masks(start_child(["cat", "/proc/self/status"], env=ENV, cwd=None))
 
     assert found["SigBlk"] == set()
     assert found["SigIgn"] & {signal.SIGPIPE, signal.SIGXFSZ} == set()
@@ -121,7 +127,7 @@ async def test_what_somebody_ignores_or_blocks_on_purpose_is_so_in_a_child():
     handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
-        child = spawn(["cat", "/proc/self/status"], env=ENV, cwd=None)
+        child = start_child(["cat", "/proc/self/status"], env=ENV, cwd=None)
     finally:
         signal.signal(signal.SIGUSR1, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -137,7 +143,7 @@ async def test_our_own_signals_are_as_before():
 
     await said(shell("exit 0"))
     with pytest.raises(SpawnError):
-        spawn(["/no/such/program"], env=ENV, cwd=None)
+        start_child(["/no/such/program"], env=ENV, cwd=None)
 
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
@@ -242,4 +248,4 @@ def test_what_was_started_early_and_nobody_asked_for_ends_with_what_it_started()
 
 def test_a_program_without_a_name_is_not_found():
     with pytest.raises(SpawnError, match="not found"):
-        spawn([""], env=ENV, cwd=None)
+        start_child([""], env=ENV, cwd=None)

@@ -17,6 +17,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.chain.shutdown import end_components, wait_ended
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError
@@ -520,10 +521,11 @@ class Chain(ComponentHost):
         with self._stopping:
             if self._ending.reason in ("client", "failed") and not leaves_open:
                 await self._deliver_what_is_in_flight()
-            await self._end_components()
+            await end_components(list(self.components), self.stop_timeout)
         for component in self.components:
             component.kill()
-        stuck = await self._wait_ended()
+        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
+        still_running = await wait_ended(list(self.components), seconds)
         if not leaves_open:
             self._answer_open_requests()
         self.flusher.flush()
@@ -533,28 +535,10 @@ class Chain(ComponentHost):
                 patience.cancel()
             while not self._connection.closed:
                 await self.flusher.wait_room()
-        if stuck:
-            log.error("components did not end after SIGKILL", components=stuck)
+        if still_running:
+            log.error("components did not end after SIGKILL", components=still_running)
             if self.on_stuck is not None:
                 self.on_stuck(self._ending)
-
-    async def _wait_ended(self) -> list[str]:
-        """Wait for the end of what was killed; returns the names of what goes on nevertheless.
-
-        That can only be plugins: a shielded task, a thread, a `Cancelled` that is caught.
-        """
-        left = list(self.components)
-
-        async def wait(component: Component) -> None:
-            await component.wait_ended()
-            left.remove(component)
-
-        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
-        with trio.move_on_after(seconds):
-            async with trio.open_nursery() as nursery:
-                for component in self.components:
-                    nursery.start_soon(wait, component)
-        return [component.name for component in left]
 
     async def _deliver_what_is_in_flight(self) -> None:
         """The client sends nothing more, but may read: requests of its own are still answered.
@@ -567,30 +551,6 @@ class Chain(ComponentHost):
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await self.flusher.wait_flushed()
-
-    async def _end_components(self) -> None:
-        """From the client to the agent: each gets what its predecessor still had to say, if that
-        does not take too long. From then on each has its own time."""
-        async with trio.open_nursery() as nursery:
-            components = iter(list(self.components))
-            with trio.move_on_after(self.stop_timeout / 2):
-                for component in components:
-                    component.close_input()
-                    nursery.start_soon(self._end_component, component)
-                    await component.wait_drained()
-            for component in components:
-                component.close_input()
-                nursery.start_soon(self._end_component, component)
-
-    async def _end_component(self, component: Component) -> None:
-        """What does not end by itself is asked to (SIGTERM), then made to (SIGKILL)."""
-        seconds = min(component.stop_timeout, self.stop_timeout)
-        for insist in (component.terminate, component.kill):
-            with trio.move_on_after(seconds):
-                await component.wait_drained()
-                await component.wait_ended()
-                return
-            insist()
 
     def _answer_open_requests(self) -> None:
         """Nobody is left to answer: every request that is still open is answered here."""

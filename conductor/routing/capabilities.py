@@ -1,8 +1,10 @@
-"""Adds the MCP-over-ACP capability to an `initialize` answer. Pure.
+"""Capabilities in an `initialize` result: reading them, and adding MCP over ACP. Pure.
 
-The conductor takes `acp` MCP servers from proxies and clients whatever the agent can do, and says
-so (RFDs proxy-chains, mcp-over-acp). Version 1 has it at `agentCapabilities.mcpCapabilities.acp`,
-version 2 at `capabilities.session.mcp.acp`. Only that member changes: the others keep their bytes.
+The conductor accepts `acp` MCP servers from proxies and clients even if the agent does not, and
+announces that (RFDs proxy-chains, mcp-over-acp). Version 1 has the capability at
+`agentCapabilities.mcpCapabilities.acp`, version 2 at `capabilities.session.mcp.acp`. Only that
+member changes: the others keep their bytes. Input and output are the raw JSON of the `result`
+member.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def with_mcp_over_acp(result: bytes) -> bytes:
-    """The answer with the capability; unchanged where it has it or is no initialize answer."""
+    """The result with the capability; unchanged if it is there already or the result is no
+    object."""
     members = _members(result)
     if members is None or has_mcp_over_acp(result):
         return result
@@ -39,10 +42,10 @@ def with_mcp_over_acp(result: bytes) -> bytes:
 
 
 def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
-    """`with_mcp_over_acp`, for an agent that takes servers of some kind that one over ACP can
-    become.
+    """`with_mcp_over_acp` if the agent accepts a server type that the bridge can offer.
 
-    Every agent of version 1 takes stdio servers; one of version 2 says what it takes.
+    The bridge turns servers over ACP into stdio or HTTP servers. Every agent of version 1 accepts
+    stdio servers; one of version 2 announces the types that it accepts.
     """
     if protocol_version(result) == 1:
         return with_mcp_over_acp(result)
@@ -53,7 +56,7 @@ def with_bridgeable_mcp_over_acp(result: bytes) -> bytes:
 
 
 def has_mcp_over_acp(result: bytes) -> bool:
-    """Whether the answer says that MCP servers over ACP are welcome."""
+    """Whether the result announces that MCP servers over ACP are accepted."""
     members = _members(result)
     if members is None:
         return False
@@ -71,14 +74,14 @@ def _has(result: bytes, path: tuple[str, ...]) -> bool:
 
 
 def supports_resume(result: bytes) -> bool:
-    """Whether the agent has `session/resume`; every agent of version 2 has."""
+    """Whether the agent has `session/resume`, which is mandatory in version 2."""
     if protocol_version(result) == 2:
         return True
     return _has(result, ("agentCapabilities", "sessionCapabilities", "resume"))
 
 
 def protocol_version(result: Payload) -> int:
-    """The protocol version of an `initialize` answer; 1 where it says nothing that is one."""
+    """The protocol version of an `initialize` result: 2 if it says 2, else 1."""
     return 2 if bytes((_members(bytes(result)) or {}).get("protocolVersion", b"1")) == b"2" else 1
 
 
@@ -102,7 +105,7 @@ def _members(value: bytes) -> dict[str, Raw] | None:
         return _decode_members(value)
     except DECODE_ERRORS:
         try:
-            # With lone surrogates, which msgspec refuses.
+            # msgspec refuses lone surrogates; the slow path accepts them.
             return {name: Raw(member) for name, member in members(value).items()}
         except (ValueError, RecursionError):
             return None

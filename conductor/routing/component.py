@@ -1,4 +1,4 @@
-"""What every component of a chain has in common, and what it may ask of its chain."""
+"""Interfaces between a chain and its components: `Component` and `ComponentHost`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ __all__ = ["Component", "ComponentHost"]
 
 
 class ComponentHost(Protocol):
-    """The chain, as its components see it."""
+    """The chain, as its components see it: gates, notices, and reports of failures."""
 
     flusher: Flusher
     limits: Limits
 
     def read_gate(self, component: Component) -> ReadGate | None:
-        """The gate that a component's reader obeys: an edge's, or for a proxy one far off."""
+        """The back-pressure gate of a component's reader. An agent, at the edge of the chain, stops
+        early; a proxy only when the chain's whole buffer budget is used."""
 
     def edge_read_gate(self) -> ReadGate:
-        """The gate that every other source of messages toward the client obeys."""
+        """The back-pressure gate of any other source of messages toward the client."""
 
     def insert(self, component: Component, *, before: Component) -> None:
-        """Put a proxy into the running chain."""
+        """Insert a proxy into the running chain."""
 
     def send_notice(
         self,
@@ -37,25 +38,32 @@ class ComponentHost(Protocol):
         *,
         severity: Severity = "warning",
     ) -> None:
-        """Send the person at the client a notice in this session (`routing.notices`)."""
+        """Show the user a notice in this session (`routing.notices`)."""
 
     def stuck(
         self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
     ) -> tuple[Component | None, bool]:
-        """See `supervision.cancel_arbiter.Arbiter`."""
+        """Find the component that blocks a cancelled turn (session id) or request (method).
+
+        Returns the component, and whether `watcher` has to end the turn or answer the request;
+        see `supervision.cancel_arbiter.CancelArbiter`.
+        """
 
     def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
-        """A component was started again; these sessions could not be restored."""
+        """A component was restarted; `lost_sessions` could not be replayed."""
 
     def bypass(self, component: Component, error: ComponentError) -> None:
-        """A proxy failed for good: the chain goes on without it."""
+        """A proxy failed and is not restarted: continue without it."""
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
-        """A component could not start, or ended although nobody asked it to."""
+        """A component could not start, or ended without being stopped."""
 
 
 class Component(Protocol):
-    """A proxy or the agent: two ports (an agent has one), and a life."""
+    """A proxy or the agent: its ports (two; an agent has one) and its lifecycle.
+
+    Lifecycle: `prepare`, `run`, then `close_input`, `terminate`, `kill` as far as needed.
+    """
 
     @property
     def name(self) -> str: ...
@@ -73,50 +81,50 @@ class Component(Protocol):
 
     @property
     def cancel_timeout(self) -> float:
-        """Of an agent: seconds that a turn has to end after its cancellation."""
+        """Seconds within which a turn must end after its cancellation; of the agent."""
         return CANCEL_TIMEOUT
 
     @property
     def watches_turns(self) -> bool:
-        """Whether it ends by itself what was cancelled and is not answered."""
+        """Whether the component itself enforces `cancel_timeout`."""
         return False
 
     def set_cancel_timeout(self, seconds: float) -> None:
-        """Told before it runs: what the chain's agent has."""
+        """Set the agent's `cancel_timeout`, before `run`."""
         return
 
     def holds_up_turn(self, session: str) -> bool:
-        """Whether a turn of this session was cancelled, and goes on here for all it knows."""
+        """Whether a cancelled turn of this session still runs in this component."""
         return False
 
     def holds_up_request(self, method: str) -> bool:
-        """The same of a request of this method that was withdrawn."""
+        """Whether a cancelled request of this method is still unanswered in this component."""
         return False
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:
-        """Answer the prompts of a turn that it holds up; false if it has none to answer."""
+        """Answer the prompts of a turn that it blocks; false if it has no such prompt."""
         return False
 
     def prepare(self, host: ComponentHost) -> None:
-        """Begin to start, without waiting. Raises `StartError` if that is hopeless."""
+        """Begin to start, without waiting. Raises `StartError` if it cannot start."""
 
     async def run(self) -> None:
-        """Live: returns when the component has ended and nothing of it is left."""
+        """Run the component; returns when it has ended and its resources are released."""
 
     def close_input(self) -> None:
-        """There is nothing more to come: the component should finish and end."""
+        """Signal EOF: the component should finish its work and end."""
 
     async def wait_drained(self) -> None:
-        """Return when, after `close_input`, the component has sent all that it will send."""
+        """Return when, after `close_input`, the component has sent its last message."""
 
     def terminate(self) -> None:
-        """Ask it to end at once (SIGTERM)."""
+        """Ask the component to end now (SIGTERM)."""
 
     def kill(self) -> None:
-        """End it (SIGKILL)."""
+        """End the component (SIGKILL)."""
 
     def backlog(self) -> int:
-        """Bytes that wait for it."""
+        """Bytes that wait to be read by the component."""
 
     async def wait_ended(self) -> None:
-        """Return when `run` is done."""
+        """Return when `run` has returned."""

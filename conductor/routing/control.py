@@ -1,10 +1,11 @@
-"""The messages that are the conductor's own business: envelopes, inits, cancellations.
+"""Control messages: those that a component sends to the conductor itself. Pure.
 
-They come from the component behind a link. An envelope is taken off, and what was in it goes to the
-successor; an init sets the dialect of the conductor above us; a cancellation is re-issued.
+Input: requests and notifications of `CONTROL_METHODS` from the component behind a link. An envelope
+(`proxy/successor`) is removed and its message goes to the successor; a proxy initialization sets
+the dialect of the parent conductor; a cancellation is re-issued on the next hop.
 
-Refused here, with -32600: envelopes and proxy inits from whoever may not send them, and envelopes
-inside envelopes, which would let a component speak in another's name.
+Refused with -32600: envelopes and proxy initializations from components that may not send them, and
+envelopes inside of envelopes, with which a component could send in the name of another one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 PLUGIN_INFO: Final = "_acp-conductor/plugin"
-"""By this notification an isolated plugin tells the conductor about its class."""
+"""Notification by which an isolated plugin describes its class to the conductor."""
 CONTROL_METHODS: Final = frozenset(
     {*ENVELOPE_METHODS, *INIT_METHODS, CANCEL, "initialize", PLUGIN_INFO}
 )
@@ -75,6 +76,7 @@ class ControlContext(Protocol):
 def control_request(
     link: ControlContext, call: InFlightRequest, method: str, params: Payload | None
 ) -> None:
+    """Handle a request of `CONTROL_METHODS`. Raises `RequestError` to refuse it."""
     if method in ENVELOPE_METHODS:
         port = _successor_port(link, method)
         inner = unwrap(params)
@@ -118,7 +120,8 @@ def control_request(
 
 
 def control_notifications(link: ControlContext, envelopes: NotificationBatch) -> None:
-    """Take the envelopes off a run of notifications for the successor."""
+    """Remove the envelopes of several notifications; consecutive ones of one method stay a
+    batch."""
     method = envelopes.method
     if method not in ENVELOPE_METHODS or link.enveloped is None:
         for each in envelopes.params:
@@ -144,6 +147,7 @@ def control_notifications(link: ControlContext, envelopes: NotificationBatch) ->
 
 
 def control_notification(link: ControlContext, method: str, params: Payload | None) -> None:
+    """Handle a notification of `CONTROL_METHODS`. Raises `RequestError` if it is invalid."""
     if method in ENVELOPE_METHODS:
         port = _successor_port(link, method)
         inner = unwrap(params)
@@ -177,14 +181,17 @@ def _successor_port(link: ControlContext, method: str) -> Port:
 
 
 def _cancel(link: ControlContext, params: Payload | None) -> None:
-    """A cancellation names an id of this connection; it is re-issued on the next hop, never
-    tunnelled. Ids that are unknown or done are no mistake: answers and cancellations cross."""
+    """Cancel the request that the params name by its id on this connection.
+
+    The cancellation is re-issued on the next hop with that hop's id, never tunnelled. An unknown id
+    is no error: the response may have been sent before the cancellation was received.
+    """
     if link.connection is None or params is None:
         return
     try:
         id = _decode_cancel(params).requestId
     except DECODE_ERRORS:
-        link.report("notification dropped", f"{CANCEL}: it names no request id")
+        link.report("notification dropped", f"{CANCEL}: no valid requestId")
         return
     call = link.connection.received.get(id)
     if call is not None:

@@ -1,8 +1,8 @@
 """The successor envelope and the names of the two proxy dialects. Pure.
 
-`proxy/*` is what the newest official schema and the RFD say, `_proxy/*` what the Rust SDK says; the
-envelopes are alike. Both are understood from anyone at any time; a component is addressed in the
-dialect in which it was initialised (interop §0, §1).
+The newest official schema and the RFD use `proxy/*`, the Rust SDK uses `_proxy/*`; the envelopes
+are the same. Both dialects are accepted from every component at any time; the conductor sends in
+the dialect in which the component was initialized.
 """
 
 from __future__ import annotations
@@ -61,18 +61,21 @@ _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 class EnvelopedMessage(msgspec.Struct, frozen=True):
-    """The message inside an envelope. Its own `_meta` is in its params; the envelope's is hop-local
-    and ends here (newest schema)."""
+    """The message inside of an envelope, with the raw JSON of its `params` member.
+
+    The message's own `_meta` is in its params; the envelope's `_meta` is for this hop only and is
+    dropped (newest schema).
+    """
 
     method: str
     params: Payload | None
 
 
 def unwrap(params: Payload | None) -> EnvelopedMessage:
-    """The message in the params of a `proxy/successor`.
+    """Decode the params of a `proxy/successor` to the message inside.
 
-    Absent and null inner params are the same. Raises `RequestError` (-32602) for anything that is
-    no envelope, with what is wrong as its data.
+    Absent and null inner params both become `None`. Raises `RequestError` (-32602) if the params
+    are no envelope; its data says what is wrong.
     """
     try:
         envelope = _decode(params if params is not None else b"null")
@@ -95,7 +98,8 @@ def unwrap(params: Payload | None) -> EnvelopedMessage:
 
 
 def _with_surrogates(params: Payload | None) -> _Envelope | None:
-    """The envelope of a message that holds a lone surrogate, which msgspec refuses."""
+    """Decode an envelope that contains a lone surrogate, which msgspec refuses; `None` if
+    invalid."""
     try:
         found = members(bytes(params)) if params is not None else {}
         method = msgspec.json.decode(found["method"], type=str)
@@ -105,7 +109,8 @@ def _with_surrogates(params: Payload | None) -> _Envelope | None:
 
 
 def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None) -> Pieces:
-    """A request in its envelope, as one line. `params` is always there: Rust receivers insist."""
+    """A request in its envelope, as one line. `params` is always there: Rust receivers require
+    it."""
     head = b'{"jsonrpc":"2.0","id":%b,"method":"%b/successor","params":{"method":%b,"params":' % (
         encode_id(id),
         dialect.encode(),
@@ -115,11 +120,11 @@ def wrap_request(dialect: Dialect, id: int, method: str, params: Payload | None)
 
 
 def notification_affixes(dialect: Dialect | None, method: str) -> tuple[bytes, bytes]:
-    """What stands before and after the params of a notification, in an envelope if in a dialect."""
+    """Bytes before and after the params of a notification's line; with a dialect, enveloped."""
     head, tail = _affixes.get((dialect, method), (b"", b""))
     if not head:
-        marked = notification_pieces if dialect is None else partial(wrap_notification, dialect)
-        head, _, tail = b"".join(marked(method, b"\0")).partition(b"\0")
+        pieces = notification_pieces if dialect is None else partial(wrap_notification, dialect)
+        head, _, tail = b"".join(pieces(method, b"\0")).partition(b"\0")
         if len(_affixes) > 1000:
             _affixes.clear()
         _affixes[dialect, method] = head, tail

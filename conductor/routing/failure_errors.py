@@ -1,7 +1,7 @@
-"""Answers to the requests that a failed component owed, or can no longer take. Pure.
+"""Errors for the requests to a failed component. Pure.
 
-The answer to a prompt says in plain words whether the prompt is lost, and what to do: most clients
-show the message of an error and nothing else of it.
+Most clients show only the `message` of an error. So the message of a prompt's error also says
+whether the prompt is lost, what the conductor does next, and what the user can do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROMPT_UNDELIVERED = "The prompt did not reach the agent."
 
 
 class FailureErrors(msgspec.Struct, frozen=True):
-    """Errors as they go over the wire."""
+    """Wire errors (raw JSON of the `error` member) for requests to one failed component."""
 
     error: bytes
     prompt_cut_off: bytes
@@ -27,7 +27,7 @@ class FailureErrors(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: ComponentError) -> FailureErrors:
-        """For a component's failure; `error.next` is what happens next."""
+        """From a component's failure; `error.next` says what the conductor does next."""
         return cls(
             exception_to_error(error),
             _with_advice(error, prompt_advice(error, delivered=True)),
@@ -40,17 +40,17 @@ class FailureErrors(msgspec.Struct, frozen=True):
         return cls(error, error, error)
 
     def answer(self, method: str, *, delivered: bool) -> bytes:
-        """The error for a request; `delivered`: whether the component may have seen it."""
+        """The error for a request; `delivered`: whether the component may have received it."""
         if method != "session/prompt":
             return self.error
         return self.prompt_cut_off if delivered else self.prompt_undelivered
 
 
 def prompt_advice(error: ComponentError, *, delivered: bool) -> str:
-    """Whether a prompt is lost by a failure, and what to do."""
+    """Text for the user: whether a prompt is lost, what happens next, and what to do."""
     todo = "look at what was done, then send it again" if delivered else "send it again"
     if error.loses_sessions:
-        todo += ", in a new session: the agent cannot take this one up again"
+        todo += ", in a new session: the agent cannot resume this one"
     if error.is_last:
         todo = f"start the agent again; {todo}"
     follows = f" What happens now: {error.next}." if error.next else ""

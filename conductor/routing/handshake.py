@@ -1,19 +1,19 @@
-"""How one component is initialised: which name, which dialect, what to make of its reactions. Pure.
+"""Handshake state of one component: method name and dialect of its initialization. Pure.
 
-A proxy's dialect is not known before it answers. `proxy/initialize` is said first; what comes back
-from components that know only the other name, as seen in the wild (interop §1.6):
+The dialect of a proxy is not known before it answers. `proxy/initialize` is sent first. Reactions
+of existing components that implement only the other name, and what the conductor does:
 
-    an error -32601                     ask again in the other dialect, on the same connection
-    an error -32600                     the component may be spent: start it again, other dialect
-                                        (unless it is about the protocol version: a real answer)
-    the init comes back in an envelope  (Rust) refuse the echo, ask again on the same connection
-    it answers without ever having      it is no proxy
-      initialised its successor
-    the init comes back as it was sent  it is no ACP component (`cat`)
-    it closes                           start it again, other dialect
+    error -32601                        send again in the other dialect, on the same connection
+    error -32600                        the process may be unusable: restart it, other dialect
+                                        (unless about the protocol version: a final answer)
+    init returned in an envelope        (Rust) refuse the echo, send again on the same connection
+    result without having initialized   the component is no proxy
+      its successor
+    init returned as it was sent        the component does not speak ACP (`cat`)
+    connection closed                   restart it, other dialect
 
-With no dialect left to try, these are failures that say what the component may be instead. Any
-other error is the component's real answer, and is passed on to the predecessor.
+With no dialect left to try, the start fails, and the reason says what the component may be instead.
+Any other error is the component's answer and is passed on to the predecessor.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ __all__ = [
 
 
 class AnsweredWithError(msgspec.Struct, frozen=True):
-    """The component answered its init with an error."""
+    """The component answered the initialization with an error."""
 
     code: int
     text: str
-    """Message and data of the error, for what they mention."""
+    """Message and data of the error as text, searched for key words."""
 
 
 class EchoedToSuccessor(msgspec.Struct, frozen=True):
-    """The component sent our init to its successor: it did not know the name."""
+    """The component forwarded its own initialization to its successor: the name is unknown to
+    it."""
 
 
 class AnsweredAlone(msgspec.Struct, frozen=True):
-    """The component answered with a result, but never initialised its successor."""
+    """The component answered with a result, but has not initialized its successor."""
 
 
 class EchoedToPredecessor(msgspec.Struct, frozen=True):
-    """The component sent an init to its predecessor, outside of an envelope."""
+    """The component sent an initialization to its predecessor, outside of an envelope."""
 
     method: str
 
@@ -72,28 +73,28 @@ Reaction: TypeAlias = (
 
 
 class SendInit(msgspec.Struct, frozen=True):
-    """Send the init in this dialect; `in_new_process` means to a freshly started process."""
+    """Send the initialization in this dialect; with `in_new_process`, to a new process."""
 
     dialect: Dialect
     in_new_process: bool = False
 
 
 class PassAnswerOn(msgspec.Struct, frozen=True):
-    """What came is the component's real answer."""
+    """Pass the component's answer on to the predecessor."""
 
 
 class FailStart(msgspec.Struct, frozen=True):
-    """It cannot be initialised; the reason is for people."""
+    """The component cannot be initialized; `reason` is text for the user."""
 
     reason: str
 
 
 @attrs.define(eq=False, repr=False)
 class Handshake:
-    """The attempts to initialise one component.
+    """The attempts to initialize one component.
 
-    `role` "agent" has one name and no dialect. A `dialect` that the chain file gives is the only
-    one tried.
+    An "agent" has one name and no dialect. If the chain file sets the `dialect`, no other one is
+    tried.
     """
 
     role: Literal["proxy", "agent"]
@@ -107,16 +108,16 @@ class Handshake:
 
     @property
     def method(self) -> str:
-        """The name of the init as it is to be sent now."""
+        """Method name of the initialization to send now."""
         return "initialize" if self.dialect is None else f"{self.dialect}/initialize"
 
     @property
     def may_retry(self) -> bool:
-        """Whether there is another dialect to try."""
+        """Whether another dialect is left to try."""
         return bool(self._untried)
 
     def after(self, event: Reaction) -> SendInit | PassAnswerOn | FailStart:
-        """What to do about a reaction."""
+        """The next step after a reaction of the component."""
         match event:
             case EchoedToSuccessor():
                 return self._next(
@@ -151,7 +152,7 @@ class Handshake:
                 )
 
     def _unknown(self, text: str) -> str:
-        """For people: it does not take the init in any dialect; `text` is what it says."""
+        """Failure reason for a component that knows no dialect; `text` is its error."""
         if self.role == "agent":
             hint = "is it an agent, and does its command line ask it to speak ACP?"
         else:

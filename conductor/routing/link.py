@@ -1,12 +1,12 @@
 """A connection as a component of the chain: its one or two ports, its dialect, its envelope.
 
-A proxy that is a process has one connection that carries two peers (design §4): plain messages are
-traffic with its predecessor, `proxy/successor` is traffic with its successor. A client or an agent
-has only the plain port; a conductor above us (proxy mode) has both, being our client and, in the
-envelope, our successor. The link stays in its place when the process behind it is replaced.
+A proxy that is a process has one connection that carries two peers: plain messages are traffic with
+its predecessor, `proxy/successor` is traffic with its successor. A client or an agent has only the
+plain port; a parent conductor (proxy mode) has both: it is the client and, in the envelope, the
+successor. The link keeps its place in the chain when the process behind it is replaced.
 
-Here is what comes from the peer, and when it comes and goes; `link_port` has what is sent to it,
-`control` what is for the conductor itself.
+`Link` receives what the peer sends (it is the `Receiver` of its connection) and holds the state of
+the connection; `LinkPort` sends to the peer; `control` handles messages for the conductor itself.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ from conductor.routing.session_log import LOGGED_METHODS, SESSION_SETUP_METHODS,
 __all__ = ["CLIENT_ROLES", "PROMPT", "SESSION_CANCEL", "Link", "LinkPort"]
 
 CLIENT_ROLES: Final = frozenset({"client", "parent"})
-"""Roles of those who ask the chain for something."""
+"""Roles of peers that send requests to the chain."""
 SESSION_CANCEL: Final = "session/cancel"
 PROMPT: Final = "session/prompt"
 _MCP_SERVER_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
-"""What whoever offers an MCP server is asked. A client that offers none may not know how to refuse;
-it is asked when the proxy that did was left out."""
+"""Requests to the provider of an MCP server. They reach a client that provides none if the proxy
+that did was bypassed; such a client may not know how to refuse them, so the conductor does."""
 _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
 )
 Report = Callable[[str, str], None]
-"""Called with an event and its details when a peer did something odd."""
+"""Called with a log event and its details when a peer violates the protocol."""
 
 
 @attrs.define(eq=False, repr=False)
 class Link:
     """The connection of one component, client or parent conductor.
 
-    `role` decides what it may say: a "client" and an "agent" have no successor; a "proxy" and a
-    "parent" (the conductor above us, in proxy mode) have.
+    `role` decides which messages the peer may send: a "proxy" and a "parent" (the parent conductor,
+    in proxy mode) have a successor; a "client" and an "agent" have none.
     """
 
     name: str
@@ -92,34 +92,36 @@ class Link:
     connection: Connection | None = None
     disconnect_error: FailureErrors = _NOT_RUNNING
     eof_error: bytes | None = None
-    """The error for requests to a peer that has ended its stream."""
+    """Wire error for requests to a peer that closed its output; `None` while it is open."""
     initialized: bool = False
-    """Whether a client, or a parent, has its answer to `initialize`."""
+    """Whether `initialize` of a client or parent has been answered."""
     session_log: SessionLog = attrs.field(factory=SessionLog)
     queue: MessageQueue | None = None
-    """What waits while the component is started again; `None` while it runs."""
+    """Messages that wait while the component restarts; `None` while it runs."""
     recorded_results: dict[str, bytes] = attrs.field(factory=dict)
-    """Results for requests to the successor that are answered from the record (`replay`)."""
+    """Raw results, by method, for requests to the successor during a replay."""
     observer: LinkObserver | None = None
     turn_observer: PromptTurnObserver | None = None
-    """Of the component."""
+    """Sees the component's turns."""
     client_turns: PromptTurnObserver | None = None
-    """Of a client: its turns with the whole chain."""
+    """Of a client's link: sees its turns with the chain as a whole."""
     on_success: Callable[[], None] | None = None
-    """Called when the component has initialized, or answered a prompt, without an error."""
+    """Called when the component answers an initialization or a prompt with a result."""
     interceptor: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
-    """Asked first about a request of `LOGGED_METHODS`; true if it has taken care of it."""
+    """Called first with each request of `LOGGED_METHODS`; returns whether it has handled it."""
     access_check: Callable[[str, Payload | None], None] | None = None
-    """Called with each request and notification of the peer before anything else sees it; raises
+    """Called with each request and notification of the peer before any other processing; raises
     `RequestError` to refuse it."""
     on_plugin_info: Callable[[Payload | None], None] | None = None
-    """Called with what an isolated plugin tells of its class."""
+    """Called with the params of a `PLUGIN_INFO` notification."""
     lost_sessions: set[str] = attrs.field(factory=set)
-    """Sessions that a restarted agent does not know any more, until somebody has been told so."""
+    """Sessions that a restarted agent has lost; each is removed when its next request was
+    refused."""
     suppressed_session: str | None = None
-    """A session whose updates are dropped: the client has seen them before."""
+    """Session whose notifications are dropped, because the client has seen them before (replay)."""
     strips_proxy_meta: bool = False
-    """Whether marks of proxies are removed from what the peer sends: of an agent behind proxies."""
+    """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`); set
+    for an agent behind proxies."""
     plain: LinkPort = attrs.field(init=False)
     enveloped: LinkPort | None = attrs.field(init=False)
 
@@ -129,22 +131,25 @@ class Link:
         self.enveloped = LinkPort(self, enveloped=True) if has_successor else None
 
     def backlog(self) -> int:
-        """Bytes that wait for the component."""
+        """Bytes that wait to be read by the component: write buffer and queue."""
         unwritten = 0 if self.connection is None else self.connection.write_buffer.size
         return unwritten if self.queue is None else unwritten + self.queue.size
 
     def start_queueing(self) -> None:
-        """From now on, keep what is sent to the component until `release_queue`."""
+        """Queue messages for the component until `release_queue` or `release_queue_past`."""
         self.queue = MessageQueue()
 
     def release_queue(self) -> None:
-        """The component runs again, or never will: what waited goes to it, in order."""
+        """Send the queued messages to the component, in order.
+
+        If it has no connection any more, each request is answered with `disconnect_error`.
+        """
         queue, self.queue = self.queue, None
         if queue is not None:
             queue.release(_send_to_own_port)
 
     def release_queue_past(self) -> None:
-        """The component is left out of the chain: what waited for it goes past it, in order."""
+        """Send the queued messages to the neighbour beyond the component, which is bypassed."""
         queue, self.queue = self.queue, None
         if queue is not None:
             queue.release(self._send_past)
@@ -155,7 +160,7 @@ class Link:
         message.send_to(beyond.neighbour)
 
     def fail_request(self, call: InFlightRequest, reason: str) -> None:
-        """Answer a call in the component's place with an error, and let the component know."""
+        """Answer a request in the component's place with an error, and cancel it there."""
         self.plain.cancel(call)
         self.answer_in_place(
             call, None, encode_error(INTERNAL_ERROR, reason, {"component": self.name})
@@ -164,7 +169,7 @@ class Link:
     def answer_in_place(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        """Answer a call in the component's place; a late answer of its own is dropped."""
+        """Answer a request in the component's place; its own late response will be dropped."""
         connection = self.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
@@ -172,8 +177,8 @@ class Link:
         self.on_response(call, result, error)
 
     def on_eof(self, error: bytes) -> None:
-        """The peer says nothing more, but may read: whoever asked it, or asks it now, gets the
-        error `error`."""
+        """The peer closed its output but may still read: answer requests to it, open and future
+        ones, with the wire error `error`."""
         self.eof_error = error
         if self.connection is None:
             return
@@ -183,8 +188,8 @@ class Link:
             self.on_response(call, None, error)
 
     def disconnect(self, error: FailureErrors) -> None:
-        """The peer is gone: answer what it owed with the errors of `error`, withdraw its
-        requests."""
+        """The peer is gone: answer the requests to it with the errors of `error`, and cancel its
+        own requests on the next hops."""
         connection, self.connection = self.connection, None
         self.disconnect_error = error
         if connection is None:
@@ -201,11 +206,11 @@ class Link:
         for call in unanswered:
             call.cancel()
             if call.session is not None and self.enveloped is not None:
-                # Most agents know no other way to end a turn whose prompt nobody waits for.
+                # Most agents implement no other way to end a turn whose prompt was cancelled.
                 params = msgspec.json.encode({"sessionId": call.session})
                 self.enveloped.neighbour.notify("session/cancel", params)
 
-    # -- Receiver: what the peer sent ----------------------------------------------------------
+    # -- Receiver: messages from the peer ----------------------------------------------------------
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if self.access_check is not None:
@@ -293,17 +298,22 @@ class Link:
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         if call is not None:
-            message = f"{self.name} sent a malformed answer to this request"
+            message = f"{self.name} sent a malformed response to this request"
             data = {"component": self.name, "reason": frame.reason}
             self.on_response(call, None, encode_error(INTERNAL_ERROR, message, data))
         excerpt = frame.excerpt
         if self.role in CLIENT_ROLES and details_are_withheld():
-            excerpt = ""  # what a remote client says is not for the log
+            excerpt = ""  # the content of a remote client's message must not be logged
         self.report("malformed message", f"{frame.reason}: {excerpt}" if excerpt else frame.reason)
 
 
 class LinkPort(Port):
-    """One of the peers that a link carries."""
+    """One port of a link: sends requests, notifications and responses to the component.
+
+    A request gets an id of this connection and is recorded in `connection.sent`, so that its
+    response finds its originator. With `enveloped`, messages are sent in the successor envelope.
+    While the component restarts, requests and notifications are queued.
+    """
 
     __slots__ = ("enveloped", "link")
 
@@ -340,7 +350,7 @@ class LinkPort(Port):
             and link.role == "client"
             and not link.session_log.has_servers
         ):
-            error = encode_error(METHOD_NOT_FOUND, "Nobody offers this MCP server", method)
+            error = encode_error(METHOD_NOT_FOUND, "No component provides this MCP server", method)
             self.neighbour.respond(call, None, error)
             return
         call.target = self
@@ -362,13 +372,13 @@ class LinkPort(Port):
     def _answer_lost_session(
         self, call: InFlightRequest, method: str, params: Payload | None
     ) -> bool:
-        """Answer, once, a request about a session that the component lost when it was restarted."""
+        """Refuse the first request for a session that the component lost in a restart."""
         session = session_id_of(params)
         if session not in self.link.lost_sessions:
             return False
         self.link.lost_sessions.discard(session)
         if method in SESSION_SETUP_METHODS or session in self.link.session_log.sessions:
-            return False  # it is set up, or a new one has got the same id
+            return False  # it is being set up, or a new session has the same id
         name = self.link.name
         message = f"{name} was restarted and has lost this session; start a new one, or load it"
         data = {"component": name, "sessionId": session}
@@ -422,7 +432,10 @@ class LinkPort(Port):
         call.source.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Re-issue the cancellation with this hop's id (interop §1.5: plain, but to a parent)."""
+        """Re-issue the cancellation with this hop's id.
+
+        Only a parent conductor gets it in an envelope; other components expect it plain.
+        """
         connection = self.link.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return

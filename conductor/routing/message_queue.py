@@ -2,8 +2,9 @@
 
 Three places hold messages back: the startup gate (before initialization), a link (while its
 component restarts) and the detached client (while the client is away). Each of them appends
-messages in arrival order and releases them in that order. `size` counts towards back-pressure: the
-source of the messages is not read while too many bytes wait.
+messages in arrival order and releases them in that order. The queue has no limit of its own: `size`
+counts towards back-pressure, so that the source of the messages is not read while too many bytes
+wait.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class MessageQueue:
         self.size += message.size
 
     def prepend(self, messages: Iterable[QueuedMessage]) -> None:
-        """Put messages, which keep their order, before those that wait."""
+        """Insert messages, in their order, before those that wait."""
         first = list(messages)
         self._messages.extendleft(reversed(first))
         self.size += sum(each.size for each in first)
@@ -92,7 +93,7 @@ class MessageQueue:
         return [message.call for message in taken if message.call is not None]
 
     def remove(self, matches: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
-        """Take out the messages that `matches`, and return them in order."""
+        """Take out the messages for which `matches` is true, and return them in order."""
         removed: list[QueuedMessage] = []
         self.release(lambda each: removed.append(each) if matches(each) else self.append(each))
         return removed

@@ -1,8 +1,8 @@
-"""Messages of the conductor to the person at the client. Pure.
+"""Notices: messages of the conductor to the user. Pure.
 
-A client that presents notices gets a `notice` session update, which is no part of the conversation:
-in version 1 a client says so with the capability `session.notices`, in version 2 every client may
-be sent one. Any other client gets the text as an `agent_message_chunk`.
+A client that supports notices gets a `notice` session update, which is no part of the conversation.
+In version 1 it announces that with the capability `session.notices`; in version 2 every client
+supports them. Any other client gets the text as an `agent_message_chunk`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Notices", "Severity"]
 Severity: TypeAlias = Literal["info", "warning", "error"]
 _PREFIX: Final = "[acp-conductor]"
 _MAX_CHARS: Final = 4_000
-"""Of a title and of a detail: an exception's text may have any length."""
+"""Limit for a title and for a detail: the text of an exception may have any length."""
 
 
 class _SessionCapabilities(msgspec.Struct):
@@ -40,20 +40,22 @@ _decode: Final = msgspec.json.Decoder(_Initialize).decode
 
 @attrs.define(eq=False)
 class Notices:
-    """What one client can be sent."""
+    """Notices in the form that one client supports."""
 
     as_notice: bool = False
 
     @classmethod
     def of(cls, initialize: Payload | None, version: int) -> Notices:
-        """For a client that sent these params with `initialize`; `version` was negotiated."""
+        """For a client with these raw `initialize` params; `version` is the negotiated one."""
         return cls(as_notice=version == 2 or _supports_notices(initialize))
 
     def params(
         self, session: str, title: str, detail: str | None = None, severity: Severity = "warning"
     ) -> bytes:
-        """The params of the `session/update`. `title` must make sense alone; `detail` is more
-        about it, or what to do."""
+        """The raw params of the `session/update`.
+
+        `title` must be understandable alone; `detail` explains it or says what to do.
+        """
         title = truncate(title, _MAX_CHARS)
         detail = truncate(detail or "", _MAX_CHARS)
         update: dict[str, Any]

@@ -16,63 +16,64 @@ __all__ = ["InitializationHandler", "LinkObserver", "PromptTurnObserver"]
 
 
 class InitializationHandler(Protocol):
-    """Whoever initialises the component behind a link."""
+    """Initializes the component behind a link (`supervision.initialization`)."""
 
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The predecessor asks for the component's initialization."""
+        """The predecessor sent `initialize` for the component."""
 
     def forwarded(self, call: InFlightRequest) -> None:
-        """The component asks for its successor's initialization."""
+        """The component sent `initialize` to its successor."""
 
     def echoed(self, method: str) -> None:
-        """The component sent a proxy init to its successor."""
+        """The component sent a proxy initialization (`method`) to its successor."""
 
     def sent_back(self, method: str) -> None:
-        """The component sent an init to its predecessor."""
+        """The component sent an initialization (`method`) to its predecessor."""
 
     def successor_answered(self, call: InFlightRequest) -> None:
-        """The component gets the answer to a call that it forwarded to its successor."""
+        """The successor answered the `initialize` that the component forwarded."""
 
 
 class LinkObserver(Protocol):
-    """Wants to see what passes a component's plain port; costs nothing where there is none."""
+    """Sees the messages of a component's plain port, and requests that the component sends."""
 
     def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component gets a request."""
+        """A request is sent to the component."""
 
     def on_response_from(self, call: InFlightRequest) -> None:
-        """The component answered."""
+        """The component responded."""
 
     def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component asks."""
+        """The component sent a request."""
 
     def on_response_to(self, call: InFlightRequest) -> None:
-        """The component gets an answer."""
+        """A response is sent to the component."""
 
     def on_notification_from(self, method: str, params: Payload | None) -> None:
-        """The component notifies."""
+        """The component sent a notification."""
 
 
 class PromptTurnObserver(Protocol):
-    """Wants to see the turns of a component, and what cancels them; no updates in version 1.
+    """Sees the prompt turns of a component and their cancellation.
 
-    For a client's link, the component is the chain behind it.
+    As `Link.client_turns`, it sees the turns of the client with the chain as a whole.
     """
 
     wants_updates: bool
-    """Version 2: whether updates are shown, for the states among them."""
+    """Whether notifications are shown too: protocol version 2 reports the state of a turn in
+    `session/update`, version 1 in the response to the prompt."""
 
     def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:
-        """The component gets a prompt."""
+        """A `session/prompt` is sent to the component."""
 
     def on_cancel(self, params: Payload | None) -> None:
-        """The component gets `session/cancel`."""
+        """A `session/cancel` is sent to the component."""
 
     def on_cancel_request(self, call: InFlightRequest) -> None:
-        """The component gets `$/cancel_request`."""
+        """A `$/cancel_request` for this request is sent to the component."""
 
     def on_response_from(self, call: InFlightRequest) -> None:
-        """The component answered, or was answered for."""
+        """The request was answered, by the component or in its place."""
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         """The component sent several notifications of one method."""

@@ -1,9 +1,9 @@
-"""Ports: a component's face toward the client, and its face toward the agent.
+"""Ports: a component's interface toward the client, and its interface toward the agent. Pure.
 
-Two components are neighbours when one's agent port and the other's client port are linked. A
-message for a component is put to one of its ports; a message from a component goes to the
-neighbour of the port that it leaves through. Linking two other ports is all that it takes to put
-a component into a chain, or to leave it out.
+Two components are neighbours when the agent port of one is connected to the client port of the
+other. A message for a component is passed to one of its ports; a message from a component goes to
+the neighbour of the port that it leaves through. To insert or remove a component, ports are
+connected anew.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["Port", "UnconnectedPort", "connect_ports"]
 
 
 class Port:
-    """One port of a component, as its neighbour sees it: messages for the component are put here.
+    """One port of a component: its methods take messages for the component from its neighbour.
 
-    Nothing here waits, and what is put first leaves first.
+    No method waits, and the component gets the messages in the order of the calls.
     """
 
     __slots__ = ("neighbour",)
@@ -29,7 +29,7 @@ class Port:
         self.neighbour = _unconnected
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """A request from the neighbour; the answer goes to `self.neighbour.respond`."""
+        """A request from the neighbour; the response goes to `self.neighbour.respond`."""
         raise NotImplementedError
 
     def notify(self, method: str, params: Payload | None) -> None:
@@ -42,24 +42,25 @@ class Port:
             self.notify(notifications.method, each)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """The answer to a call that left through this port; one of `result` and `error`."""
+        """The response to a request that left through this port; one of `result` and `error`, as
+        raw JSON."""
         raise NotImplementedError
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Nobody wants the answer to this call any more; it overtakes whatever waits."""
+        """Cancel a request that was passed to this port; overtakes queued messages."""
         raise NotImplementedError
 
     def backlog(self) -> int:
-        """Bytes that wait for whoever takes what is put here."""
+        """Bytes that wait to be read by the component."""
         return 0
 
     def unread(self) -> int:
-        """Bytes that left the chain through plugins, and wait outside of it to be read."""
+        """Bytes that plugins sent to peers outside of the chain, and that are not read yet."""
         return 0
 
 
 class UnconnectedPort(Port):
-    """What a port faces that is linked to nothing: requests are refused, the rest is dropped."""
+    """Neighbour of a port that is not connected: refuses requests, drops everything else."""
 
     __slots__ = ()
 
@@ -84,6 +85,6 @@ _unconnected = UnconnectedPort()
 
 
 def connect_ports(toward_agent: Port, toward_client: Port) -> None:
-    """Make two ports neighbours: one component's agent port, the next one's client port."""
+    """Make two ports neighbours: a component's agent port and its successor's client port."""
     toward_agent.neighbour = toward_client
     toward_client.neighbour = toward_agent

@@ -1,9 +1,12 @@
-"""How a proxy that is started again learns that it is not the first. Pure.
+"""Restart marker: the `_meta` member that tells a proxy that it was restarted. Pure.
 
-Its `initialize` is the recorded one, with a mark in `_meta`, which the protocol keeps for such
-things: the ids of the sessions that are open, each of which it is told of next. What is in the same
-process, or behind it in a nested chain, sees the mark too, since `initialize` travels through all
-of it. The successor does not: it is not asked again.
+A restarted proxy gets the recorded `initialize` with the marker in `_meta`. The marker holds the
+ids of the open sessions, which are replayed next:
+
+    "_meta": {"acp-conductor/restart": {"sessions": ["id", ...]}}
+
+All proxies of the same process or nested chain see the marker, since `initialize` passes through
+all of them. The successor does not: its `initialize` is answered from the record.
 """
 
 from __future__ import annotations
@@ -25,13 +28,13 @@ __all__ = [
 ]
 
 RESTART_MARKER: Final = "acp-conductor/restart"
-"""The member of `_meta` that is the mark."""
+"""Name of the `_meta` member."""
 
 
 def with_restart_marker(params: bytes, sessions: Iterable[str]) -> bytes:
-    """The params of an `initialize`, for a proxy that is to be told of these sessions.
+    """The params of an `initialize` with the marker for these sessions.
 
-    Params so deeply nested that they can only just be read are left as they are.
+    Unchanged if the params are nested too deeply to be decoded again.
     """
     try:
         found = params_members(params)
@@ -44,7 +47,7 @@ def with_restart_marker(params: bytes, sessions: Iterable[str]) -> bytes:
 
 
 def restarted_sessions(params: Payload | None) -> list[str] | None:
-    """The sessions that a mark names; `None` in an `initialize` without one."""
+    """The session ids of the marker in `initialize` params; `None` without a marker."""
     if params is None or _MARKER_BYTES not in (raw := bytes(params)):
         return None
     try:
@@ -55,20 +58,20 @@ def restarted_sessions(params: Payload | None) -> list[str] | None:
 
 
 def params_members(params: bytes) -> dict[str, Payload]:
-    """The members of an object, as they are written; of anything else there are none.
+    """The members of a JSON object as raw JSON; empty for any other value.
 
-    Raises `RecursionError` where they are nested about as deeply as `codec` lets through.
+    Raises `RecursionError` if the params are nested almost as deeply as `codec` permits.
     """
     try:
         return dict(msgspec.json.decode(params, type=dict[str, msgspec.Raw]))
     except msgspec.ValidationError:
         return {}
     except msgspec.MsgspecError:
-        return dict(members(params))  # with lone surrogates, which msgspec refuses
+        return dict(members(params))  # lone surrogates, which msgspec refuses
 
 
 def join_members(found: Mapping[str, Payload]) -> bytes:
-    """An object of these members."""
+    """A JSON object of raw members."""
     pairs = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in found.items())
     return b"{" + b",".join(pairs) + b"}"
 

@@ -2,12 +2,12 @@
 
 A bridge may have to give the agent a server under another name than the declared one (`tools-2`
 for `tools`). The agent then uses the new name in tool calls and permission requests. Proxies
-between the bridge and the client learn the declared name from the answer to the session set-up
+between the bridge and the client get the declared name from the result of the session set-up
 (`session/new`, `load`, `resume`, `fork`): if a server was renamed, its `_meta` has one more member.
 
     "_meta": {"acp-conductor/mcpServerNames": {"tools-2": "tools"}}
 
-The mapping belongs to the session of that answer. It works for proxies in any process, since it
+The mapping is valid for the session of that result. It works for proxies in any process, since it
 travels with the message.
 """
 
@@ -22,13 +22,13 @@ from conductor.routing.restart_marker import join_members, params_members
 __all__ = ["SERVER_NAMES", "declared_server_names", "with_server_names"]
 
 SERVER_NAMES: Final = "acp-conductor/mcpServerNames"
-"""The member of `_meta`."""
+"""Name of the `_meta` member."""
 
 
 def declared_server_names(result: Any) -> dict[str, str]:
-    """Declared names by the names that the agent was given; empty if no server was renamed.
+    """Declared name by the name that the agent was given; empty if no server was renamed.
 
-    `result` is the decoded answer to a session set-up request.
+    `result` is the decoded result of a session set-up.
     """
     meta = result.get("_meta") if isinstance(result, Mapping) else None
     names = meta.get(SERVER_NAMES) if isinstance(meta, Mapping) else None
@@ -38,10 +38,10 @@ def declared_server_names(result: Any) -> dict[str, str]:
 
 
 def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
-    """The raw answer with the names in its `_meta`; all other members keep their bytes.
+    """The raw result with the names in its `_meta`; all other members keep their bytes.
 
-    `null`, which older agents answer to `session/load`, becomes an object. Unchanged if there are
-    no names, and if the answer is no object or too deeply nested to be read.
+    `null`, the result of `session/load` from older agents, becomes an object. Unchanged if `names`
+    is empty, or if the result is no object or is nested too deeply to be decoded.
     """
     if not names or not result.startswith((b"{", b"null")):
         return result

@@ -1,8 +1,8 @@
-"""What a component was told, so that one that is started again can be told it again. Pure.
+"""Bounded log of a component's handshake and session set-ups, for the replay after a restart. Pure.
 
-Kept is only what sets things up: the handshake, and the request that set up each session that is
-still open, with the answers. For a proxy that includes what its successor answered, so that a
-restarted proxy can go through its set-up without the agent seeing anything of it.
+Recorded are `initialize` and, for each open session, the request that set it up, with their
+results. For a proxy, the results of its successor are recorded too: a restarted proxy repeats its
+set-up against them, without a message to the agent. Prompts and updates are not recorded.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ __all__ = ["LOGGED_METHODS", "SESSION_SETUP_METHODS", "SessionLog", "SetupRecord
 SESSION_SETUP_METHODS: Final = frozenset(
     {"session/new", "session/load", "session/resume", "session/fork"}
 )
-"""The requests that set up a session."""
+"""Requests that set up a session."""
 _SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
 LOGGED_METHODS: Final = SESSION_SETUP_METHODS | _SESSION_END_METHODS | {"initialize"}
-"""The methods whose requests and answers a `SessionLog` wants to see."""
+"""Methods for which `SessionLog` needs the requests and responses."""
 
 
 class SetupRecord(msgspec.Struct, eq=False):
-    """A request that set something up. Payloads that are not kept any more are `None`."""
+    """A recorded request with its results. Dropped payloads are `None`."""
 
     method: str
     session: str | None
-    """The session that the request names, if any."""
+    """Session id in the params, if any."""
     params: bytes | None
     result: bytes | None = b""
-    """What the component answered."""
+    """Raw result of the component; empty before its response."""
     successor_result: bytes | None = b""
-    """What the component's successor answered to the request as the component passed it on."""
+    """Raw result of the component's successor to the forwarded request."""
 
     @property
     def size(self) -> int:
-        """Bytes of the payloads."""
+        """Total size of the payloads in bytes."""
         return sum(map(len, filter(None, (self.params, self.result, self.successor_result))))
 
     @property
     def has_payloads(self) -> bool:
-        """Whether the payloads are there: without them the session cannot be set up again."""
+        """Whether the payloads are kept; without them the session cannot be replayed."""
         return self.params is not None
 
     def drop_payloads(self) -> None:
@@ -57,28 +57,29 @@ class SetupRecord(msgspec.Struct, eq=False):
 
 @attrs.define(eq=False, repr=False)
 class SessionLog:
-    """Of one component: its handshake, and its open sessions in the order of their set-up.
+    """Handshake of one component, and its open sessions in the order of their set-up.
 
-    Bounded: beyond `max_sessions` a set-up is refused, and beyond `max_session_log_bytes` the
-    oldest sessions stay in the record by their ids alone, so that a restart can say that they are
-    lost.
+    Bounded by `limits`: beyond `max_sessions`, a set-up is refused; beyond `max_session_log_bytes`,
+    the payloads of the oldest sessions are dropped. Their ids stay, so that a restart reports them
+    as lost.
     """
 
     limits: Limits = attrs.field(factory=Limits)
     initialize: SetupRecord | None = None
     sessions: dict[str, SetupRecord] = attrs.field(factory=dict)
     has_servers: bool = False
-    """Whether any set-up seems to have declared an MCP server over ACP."""
+    """Whether a set-up may have declared an MCP server over ACP; false positives are possible."""
     size: int = attrs.field(default=0, init=False)
-    """Bytes of the payloads of all set-ups, those that are not answered yet included."""
+    """Total bytes of the payloads of all set-ups, unanswered ones included."""
     _unanswered: dict[InFlightRequest, SetupRecord] = attrs.field(factory=dict, init=False)
     _counted: dict[SetupRecord, None] = attrs.field(factory=dict, init=False)
-    """The set-ups of sessions whose payloads are kept, the oldest first."""
+    """Session set-ups with payloads, the oldest first."""
     _successor_results: list[tuple[str, bytes]] = attrs.field(factory=list, init=False)
-    """What the successor answered to what is open: method and result."""
+    """Method and result of the successor's responses to requests that are still unanswered."""
 
     def log_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component gets a request of `LOGGED_METHODS`. Raises `RequestError` over a limit."""
+        """Record a request of `LOGGED_METHODS` to the component. Raises `RequestError` over a
+        limit."""
         payload = b"{}" if params is None else bytes(params)
         if (
             method in SESSION_SETUP_METHODS
@@ -97,17 +98,16 @@ class SessionLog:
             self._count(record)
 
     def log_successor_response(self, call: InFlightRequest, result: Payload | None) -> None:
-        """The component gets the answer to a request of `LOGGED_METHODS` that it passed on."""
+        """Record the successor's response to a request of `LOGGED_METHODS` from the component."""
         if result is None or len(result) > self.limits.max_session_log_bytes:
             return
         if any(each.method == call.method for each in self._unanswered.values()):
             self._successor_results.append((call.method, bytes(result)))
-            del self._successor_results[
-                : -len(self._unanswered)
-            ]  # of a proxy that asks more than it is asked
+            # Bounds the list for a proxy that sends more requests than it receives.
+            del self._successor_results[: -len(self._unanswered)]
 
     def log_response(self, call: InFlightRequest, result: Payload | None) -> None:
-        """The component answered; without a result it refused."""
+        """Record the component's response; `result` is `None` for an error."""
         record = self._unanswered.pop(call, None)
         if record is None:
             return
@@ -128,7 +128,8 @@ class SessionLog:
             self._count(record)
 
     def drop_unanswered(self) -> None:
-        """Whoever was asked is gone and will not answer; its initialization may be tried again."""
+        """The component is gone: forget unanswered requests, but not `initialize`, which may be
+        retried."""
         for call, each in list(self._unanswered.items()):
             if each.method != "initialize":
                 self._uncount(each)
@@ -136,7 +137,7 @@ class SessionLog:
         self._successor_results.clear()
 
     def _take_successor_result(self, method: str, session: str | None) -> bytes:
-        """The successor's answer to the same request: sessions may be set up in any order."""
+        """Take the successor's result for the same session: set-ups may complete in any order."""
         found = [each for each in self._successor_results if each[0] == method]
         if not found:
             return b""
@@ -150,13 +151,13 @@ class SessionLog:
         return taken[1]
 
     def forget(self, session: str) -> None:
-        """The session is over, or lost."""
+        """Remove a session that was closed or lost."""
         record = self.sessions.pop(session, None)
         if record is not None:
             self._uncount(record)
 
     def _count(self, record: SetupRecord) -> None:
-        """Count the payloads, and drop the oldest while there are too many bytes."""
+        """Add the payloads to `size`; drop the oldest while the limit is exceeded."""
         if not record.has_payloads:
             return
         self._counted[record] = None
@@ -167,7 +168,7 @@ class SessionLog:
             oldest.drop_payloads()
 
     def _uncount(self, record: SetupRecord) -> None:
-        """Count the payloads no more."""
+        """Subtract the payloads from `size`."""
         if record in self._counted:
             del self._counted[record]
             self.size -= record.size

@@ -378,7 +378,7 @@ def test_a_malformed_answer_is_an_error_that_names_the_component():
     assert (kind, method, result) == ("answer", "m", None)
     assert json.loads(error) == {
         "code": -32603,
-        "message": "notes sent a malformed answer to this request",
+        "message": "notes sent a malformed response to this request",
         "data": {"component": "notes", "reason": "a response has either a result or an error"},
     }
     assert len(bench.reports) == 1

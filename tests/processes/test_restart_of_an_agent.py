@@ -98,7 +98,7 @@ def test_the_error_says_so_where_the_agent_cannot_take_up_the_session(run_chain)
 
     assert error["message"].endswith(
         "What to do: look at what was done, then send it again, in a new session: the agent cannot "
-        "take this one up again."
+        "resume this one."
     )
     assert editor.leave() == 0
 

@@ -130,14 +130,14 @@ class StartError(ComponentError):
         command: Sequence[str] = (),
         status: str | None = None,
         stderr_tail: Sequence[str] = (),
-        place: str | None = None,
+        location: str | None = None,
     ) -> None:
         super().__init__(component, f"component {component!r} did not start: {reason}")
         self.reason = reason
         self.command = tuple(command)
         self.status = status
         self.stderr_tail = tuple(stderr_tail)
-        self.place = place
+        self.location = location
 
     @property
     def summary(self) -> str:
@@ -150,7 +150,7 @@ class StartError(ComponentError):
             command=list(self.command) or None,
             exitStatus=self.status,
             stderr=list(self.stderr_tail) or None,
-            place=self.place,
+            place=self.location,
             next=self.next,
         )
 
@@ -164,19 +164,19 @@ class ComponentExited(ComponentError):
         status: str,
         *,
         stderr_tail: Sequence[str] = (),
-        place: str | None = None,
+        location: str | None = None,
     ) -> None:
         super().__init__(component, f"component {component!r} {status}")
         self.status = status
         self.stderr_tail = tuple(stderr_tail)
-        self.place = place
+        self.location = location
 
     def data(self) -> dict[str, Any]:
         return _without_none(
             component=self.component,
             exitStatus=self.status,
             stderr=list(self.stderr_tail) or None,
-            place=self.place,
+            place=self.location,
             next=self.next,
         )
 

@@ -70,7 +70,7 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
     if not others:
         return first
     reason = "\n".join([first.reason, *map(str, others)])
-    return StartError(first.component, reason, place=first.place)
+    return StartError(first.component, reason, location=first.location)
 
 
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
@@ -124,11 +124,11 @@ def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> P
     from conductor.plugins.plugin_component import PluginComponent
 
     plugin = instantiate(spec, load_class_for_role(spec, role))
-    place = str(spec.place) if spec.place is not None else None
+    location = str(spec.location) if spec.location is not None else None
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
     seconds = (spec.start_timeout, spec.stop_timeout)
     return PluginComponent(
-        spec.name, plugin, role, place, *seconds, may_fail, turn_timeout=spec.cancel_timeout
+        spec.name, plugin, role, location, *seconds, may_fail, turn_timeout=spec.cancel_timeout
     )
 
 

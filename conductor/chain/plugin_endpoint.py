@@ -35,12 +35,12 @@ def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransp
             endpoint.network.close()
             endpoint.end(error.status)
 
-        place = None if spec.place is None else str(spec.place)
+        location = None if spec.location is None else str(spec.location)
         role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
         seconds = (spec.start_timeout, spec.stop_timeout)
         chain = Chain(
             endpoint.network,
-            lambda: [PluginComponent(spec.name, plugin, role, place, *seconds, lost=lost)],
+            lambda: [PluginComponent(spec.name, plugin, role, location, *seconds, lost=lost)],
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,

@@ -113,9 +113,9 @@ def _component(
         on_failure=item.on_failure,
         restarts=item.restarts,
         required=item.required,
-        place=document.places[where],
-        places=_relative_paths(where, document.places),
-        key_places=_relative_paths(where, document.keys),
+        location=document.locations[where],
+        locations=_relative_paths(where, document.locations),
+        key_locations=_relative_paths(where, document.keys),
         written=_relative_paths(where, document.written),
         directory=directory,
     )

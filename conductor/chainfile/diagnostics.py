@@ -27,7 +27,7 @@ _BEFORE_VALUE = 40
 class Diagnostic(msgspec.Struct, frozen=True):
     """One mistake: what is wrong, where, what else belongs to it, and what to do about it."""
 
-    place: SourceLocation
+    location: SourceLocation
     message: str
     note: tuple[SourceLocation, str] | None = None
     help: str | None = None
@@ -35,10 +35,10 @@ class Diagnostic(msgspec.Struct, frozen=True):
     """A chain file with warnings only is used."""
 
     def __str__(self) -> str:
-        lines = [f"{self.place}: {self.severity}: {self.message}", *_excerpt(self.place)]
+        lines = [f"{self.location}: {self.severity}: {self.message}", *_excerpt(self.location)]
         if self.note:
-            place, text = self.note
-            lines += [f"{place}: note: {text}", *_excerpt(place)]
+            location, text = self.note
+            lines += [f"{location}: note: {text}", *_excerpt(location)]
         if self.help:
             first, *more = self.help.splitlines()
             lines += [f"help: {first}", *(f"      {line}" for line in more)]
@@ -47,8 +47,10 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The problems of one file, from its top to its bottom, each of them once."""
-    places = {problem: (problem.place.line, problem.place.column) for problem in diagnostics}
-    return sorted(places, key=places.__getitem__)
+    locations = {
+        problem: (problem.location.line, problem.location.column) for problem in diagnostics
+    }
+    return sorted(locations, key=locations.__getitem__)
 
 
 def closest_match(word: str, known: Iterable[str]) -> str | None:
@@ -64,10 +66,10 @@ def _normalized(word: str) -> str:
     return word[:100].lower().replace("-", "_")
 
 
-def _excerpt(place: SourceLocation) -> list[str]:
-    if not place.line:
+def _excerpt(location: SourceLocation) -> list[str]:
+    if not location.line:
         return []
-    line, start, end = place.source, place.column - 1, place.end_column - 1
+    line, start, end = location.source, location.column - 1, location.end_column - 1
     if len(line) > _MAX_WIDTH:
         first = max(0, start - _BEFORE_VALUE)
         head, tail = "…" if first else "", "…" if first + _MAX_WIDTH < len(line) else ""

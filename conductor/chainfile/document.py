@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 import attrs
-from yaml import MarkedYAMLError, Node, ScalarNode, SequenceNode
+from yaml import BaseLoader, MarkedYAMLError, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from conductor.chainfile.diagnostics import Diagnostic
@@ -25,15 +25,18 @@ from conductor.chainfile.interpolation import expand, find_references
 from conductor.chainfile.model import InterpolatedString, ValuePath
 from conductor.chainfile.source_location import SourceLocation
 from conductor.chainfile.source_text import SourceText
-from conductor.chainfile.yaml_nodes import MAX_DEPTH, NULL_SCALARS, TOO_DEEP, NodeLoader
 from conductor.errors import ChainFileError
 
 __all__ = ["Document", "read_document"]
 
 MAX_VALUES = 10_000
+MAX_DEPTH = 50
 
+_TOO_DEEP = f"values nest at most {MAX_DEPTH} deep"
 _TOO_MANY = f"a chain file has at most {MAX_VALUES} values, those that aliases repeat included"
 
+_NULL_SCALARS = ("", "~", "null", "Null", "NULL")
+"""Unquoted scalars that are read as None."""
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*\s+)+")
 _BLOCK_SCALAR = re.compile(r"[|>][^\s]*")
@@ -45,7 +48,7 @@ class Document:
     """One chain file as data: mappings, lists, strings and None."""
 
     data: Any
-    places: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
+    locations: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
     keys: dict[ValuePath, SourceLocation] = attrs.field(factory=dict)
     written: dict[ValuePath, InterpolatedString] = attrs.field(factory=dict)
     diagnostics: list[Diagnostic] = attrs.field(factory=list)
@@ -61,10 +64,26 @@ def read_document(source: SourceText, environ: Mapping[str, str]) -> Document:
     return attrs.evolve(document, data=data, diagnostics=list(dict.fromkeys(document.diagnostics)))
 
 
+class _NodeLoader(BaseLoader):
+    """PyYAML's loader, which raises `MarkedYAMLError` instead of `RecursionError` when values nest
+    deeper than `MAX_DEPTH`."""
+
+    _depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise MarkedYAMLError(problem=_TOO_DEEP, problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
 def _compose(source: SourceText) -> Node:
     loader = None
     try:
-        loader = NodeLoader(source.text)
+        loader = _NodeLoader(source.text)
         node = loader.get_node() if loader.check_node() else None
         if node is not None and loader.check_node():
             second = loader.peek_event()  # type: ignore[no-untyped-call]
@@ -91,33 +110,33 @@ def _syntax_error(source: SourceText, error: MarkedYAMLError) -> ChainFileError:
     index = min(mark.index, len(source.text)) if mark else 0
     if index == len(source.text):
         index = len(source.text.rstrip())
-    place = source.place(index, index + 1)
+    location = source.location(index, index + 1)
     note = None
     if error.context and error.context_mark:
         start = error.context_mark.index
-        before = source.place(start, start + 1)
-        if before != place:
+        before = source.location(start, start + 1)
+        if before != location:
             note = (before, error.context)
     message, help = f"not valid YAML: {problem}", None
-    if problem == TOO_DEEP:
+    if problem == _TOO_DEEP:
         message = problem
     elif problem == "second occurrence" and note:
         message, note = "an anchor is given only once", (note[0], "first given here")
     elif "'\\t'" in problem or source.text[index : index + 1] == "\t":
         message, help = "a tab cannot indent YAML", "use spaces"
-    elif "${" in place.source:
+    elif "${" in location.source:
         help = 'inside `[ ]` and `{ }`, put a reference in quotes: `"${VAR}"`'
     elif "mapping values are not allowed" in problem:
         help = "put a value that contains `: ` in quotes"
     elif "cannot start any token" in problem:
         help = "put a value that begins with this character in quotes"
-    return ChainFileError([Diagnostic(place, message, note, help)])
+    return ChainFileError([Diagnostic(location, message, note, help)])
 
 
 def _error(
     source: SourceText, start: int, end: int, message: str, help: str | None = None
 ) -> ChainFileError:
-    return ChainFileError([Diagnostic(source.place(start, end), message, help=help)])
+    return ChainFileError([Diagnostic(source.location(start, end), message, help=help)])
 
 
 @attrs.define(eq=False, repr=False)
@@ -131,18 +150,18 @@ class _NodeReader:
 
     def read(self, node: Node, path: ValuePath, key: SourceLocation | None) -> Any:
         start, end = _span(node, self.source)
-        place = key if key and start == end else self.source.place(start, end)
-        self.document.places[path] = place
+        location = key if key and start == end else self.source.location(start, end)
+        self.document.locations[path] = location
         self.values += 1
         if self.values > MAX_VALUES:
-            raise ChainFileError([Diagnostic(place, _TOO_MANY)])
+            raise ChainFileError([Diagnostic(location, _TOO_MANY)])
         if len(path) > MAX_DEPTH:
-            raise ChainFileError([Diagnostic(place, TOO_DEEP)])
+            raise ChainFileError([Diagnostic(location, _TOO_DEEP)])
         if any(node is outer for outer in self.around):
-            raise ChainFileError([Diagnostic(place, "an alias of this value stands inside it")])
+            raise ChainFileError([Diagnostic(location, "an alias of this value stands inside it")])
         if node.tag not in _PLAIN_TAGS:
-            whole = self.source.place(node.start_mark.index, end)
-            self.report(path, "a YAML tag has no meaning in a chain file", place=whole)
+            whole = self.source.location(node.start_mark.index, end)
+            self.report(path, "a YAML tag has no meaning in a chain file", location=whole)
         if isinstance(node, ScalarNode):
             return self.scalar(node, path)
         self.around.append(node)
@@ -158,26 +177,26 @@ class _NodeReader:
         first: dict[str, SourceLocation] = {}
         for key_node, value_node in node.value:
             start, end = _span(key_node, self.source)
-            place = self.source.place(start, end)
+            location = self.source.location(start, end)
             key = key_node.value
             if not isinstance(key, str):
-                self.report(path, "a key is a word, not a list or a mapping", place=place)
+                self.report(path, "a key is a word, not a list or a mapping", location=location)
             elif key == "<<" and key_node.style is None:
                 help = "write the keys out; an alias may stand for a whole value"
-                self.report(path, "merge keys are not supported", place=place, help=help)
+                self.report(path, "merge keys are not supported", location=location, help=help)
             elif _FORBIDDEN_CHARACTERS.search(key):
-                self.report(path, "a key with a NUL or half a character", place=place)
+                self.report(path, "a key with a NUL or half a character", location=location)
             elif key in first:
                 note = (first[key], "first given here")
                 message = f"the key `{key}` is repeated"
-                self.document.diagnostics.append(Diagnostic(place, message, note))
+                self.document.diagnostics.append(Diagnostic(location, message, note))
             else:
-                first[key] = self.document.keys[*path, key] = place
-                yield key, self.read(value_node, (*path, key), place)
+                first[key] = self.document.keys[*path, key] = location
+                yield key, self.read(value_node, (*path, key), location)
 
     def scalar(self, node: ScalarNode, path: ValuePath) -> str | None:
         text: str = node.value
-        if node.style is None and text in NULL_SCALARS:
+        if node.style is None and text in _NULL_SCALARS:
             return None
         if _FORBIDDEN_CHARACTERS.search(text):
             self.report(path, "a NUL or half a character cannot be passed to a program")
@@ -190,11 +209,11 @@ class _NodeReader:
             spans = find_references(self.source.text[start:end])
             exact = len(spans) == len(find_references(text))
             for bad in expanded.bad:
-                place = None
+                location = None
                 if exact:
                     first, last = spans[bad.number]
-                    place = self.source.place(start + first, start + last)
-                self.report(path, bad.message, place=place, help=bad.help)
+                    location = self.source.location(start + first, start + last)
+                self.report(path, bad.message, location=location, help=bad.help)
         return expanded.text
 
     def report(
@@ -202,12 +221,12 @@ class _NodeReader:
         path: ValuePath,
         message: str,
         *,
-        place: SourceLocation | None = None,
+        location: SourceLocation | None = None,
         help: str | None = None,
     ) -> None:
         """Report a problem about the value at `path`; nothing more is said about it later."""
-        place = place or self.document.places[path]
-        self.document.diagnostics.append(Diagnostic(place, message, help=help))
+        location = location or self.document.locations[path]
+        self.document.diagnostics.append(Diagnostic(location, message, help=help))
         self.document.unusable.add(path)
 
 

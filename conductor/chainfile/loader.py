@@ -144,23 +144,23 @@ class _Loader:
         opened: tuple[tuple[str, str], ...],
     ) -> ChainFile | None:
         """The chain that a component names, as far as it can be understood."""
-        place = document.places[*where, "chain"]
+        location = document.locations[*where, "chain"]
         inner_path = absolute(os.path.dirname(path), text)
         real_paths = [real for real, _ in opened]
         real = os.path.realpath(from_working_directory(inner_path))
         if real in real_paths:
             circle = [name for _, name in opened[real_paths.index(real) :]]
             message = f"a chain contains itself: {' → '.join([*circle, circle[0]])}"
-            document.diagnostics.append(Diagnostic(place, message))
+            document.diagnostics.append(Diagnostic(location, message))
             return None
         if len(opened) >= MAX_NESTING:
             message = f"chains nest more than {MAX_NESTING} deep"
-            document.diagnostics.append(Diagnostic(place, message))
+            document.diagnostics.append(Diagnostic(location, message))
             return None
         try:
             chain = self.load(inner_path, opened)
         except _Unreadable as error:
-            document.diagnostics.append(Diagnostic(place, str(error), help=_RELATIVE_PATH_HELP))
+            document.diagnostics.append(Diagnostic(location, str(error), help=_RELATIVE_PATH_HELP))
             return None
         if chain is None or real in self.mistaken:
             return chain  # whether it has an agent is not known for sure
@@ -168,13 +168,13 @@ class _Loader:
         if is_agent and chain.agent is None:
             message = "this chain has no agent, so it cannot be one"
             help = "name it among the `proxies`, or give it an `agent:`"
-            document.diagnostics.append(Diagnostic(place, message, help=help))
+            document.diagnostics.append(Diagnostic(location, message, help=help))
         if not is_agent and chain.agent is not None:
             message = "this chain has an agent of its own, so it cannot be a proxy"
-            agent = chain.agent.place
+            agent = chain.agent.location
             note = (agent, "its agent") if agent else None
             help = "name it as the `agent:`, or take the agent out of it"
-            document.diagnostics.append(Diagnostic(place, message, note, help))
+            document.diagnostics.append(Diagnostic(location, message, note, help))
         return chain
 
 
@@ -210,13 +210,15 @@ def _decode(path: str, data: bytes) -> SourceText:
         source = SourceText(path, data.decode(errors="replace"))
         start = len(data[: error.start].decode())
         message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        problem = Diagnostic(source.place(start, start + 1), message, help="save the file as UTF-8")
+        problem = Diagnostic(
+            source.location(start, start + 1), message, help="save the file as UTF-8"
+        )
         raise ChainFileError([problem]) from error
 
 
 def _structure(document: Document, converter: cattrs.Converter) -> FileItem | None:
     """The file with typed values, or None after its mistakes were added to the problems."""
-    root = document.places[()]
+    root = document.locations[()]
     if not isinstance(document.data, dict):
         message = "a chain file is a mapping of keys to values"
         raise ChainFileError([Diagnostic(root, message, help=_MINIMAL_FILE_HELP)])
@@ -228,18 +230,22 @@ def _structure(document: Document, converter: cattrs.Converter) -> FileItem | No
     elif version != "1" and ("version",) not in document.unusable:
         # What the keys mean is decided by the version, so nothing else is worth saying.
         message = "this version of the chain file format is not known"
-        raise ChainFileError([Diagnostic(document.places["version",], message, help=_VERSION_HELP)])
+        raise ChainFileError(
+            [Diagnostic(document.locations["version",], message, help=_VERSION_HELP)]
+        )
     if not {"proxies", "agent"} & set(document.data):
         message = "the chain is empty: it has neither `proxies` nor an `agent`"
         document.diagnostics.append(Diagnostic(root, message, help=_MINIMAL_FILE_HELP))
     if document.data.get("agent", INVALID) is None:
         help = "without the key, the file is a proxy chain"
         message = "agent: expected a component, found nothing"
-        document.diagnostics.append(Diagnostic(document.places["agent",], message, help=help))
+        document.diagnostics.append(Diagnostic(document.locations["agent",], message, help=help))
     try:
         file: FileItem = converter.structure(document.data, FileItem)
     except InvalidValue as mistakes:
-        values = ValueContext(document.data, document.places, document.keys, document.written, root)
+        values = ValueContext(
+            document.data, document.locations, document.keys, document.written, root
+        )
         for found in mistakes.found:
             if found.at_key or found.path not in document.unusable:
                 problem = to_diagnostic(found, values, path_label(_component_relative(found.path)))
@@ -284,11 +290,11 @@ def _repeated_names(document: Document) -> Iterator[Diagnostic]:
         path = (*where, "name")
         if not isinstance(name, str) or path in document.unusable:
             continue
-        place = document.places[path]
+        location = document.locations[path]
         if name in first:
             note = (first[name], "first given here")
-            yield Diagnostic(place, "two components have the same name", note)
-        first.setdefault(name, place)
+            yield Diagnostic(location, "two components have the same name", note)
+        first.setdefault(name, location)
 
 
 def _too_many_proxies(
@@ -300,7 +306,7 @@ def _too_many_proxies(
         more = max(1, _count(nested[where])) if where in nested else int(where != ("agent",))
         if total <= MAX_PROXIES < total + more:
             message = f"a chain has at most {MAX_PROXIES} proxies, those of nested chains included"
-            yield Diagnostic(document.places[where], message)
+            yield Diagnostic(document.locations[where], message)
         total += more
 
 

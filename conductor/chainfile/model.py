@@ -148,11 +148,11 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     """None is the default budget."""
     required: bool = False
     """Whether the chain must not run without it: it is never bypassed."""
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
     """Where the component stands; None if it comes from the command line."""
-    places: Mapping[ValuePath, SourceLocation] = {}
+    locations: Mapping[ValuePath, SourceLocation] = {}
     """Where every value below the component stands, by its path as the file spells it."""
-    key_places: Mapping[ValuePath, SourceLocation] = {}
+    key_locations: Mapping[ValuePath, SourceLocation] = {}
     """Where the key of every such value stands."""
     written: Mapping[ValuePath, InterpolatedString] = {}
     """The strings that had `${VAR}` in them, as they were written."""
@@ -166,7 +166,7 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         all_kinds = ("run", "use", "connect", "unix", "chain")
         kinds = [kind for kind in all_kinds if getattr(self, kind)]
-        where = f" at {self.place}" if self.place else ""
+        where = f" at {self.location}" if self.location else ""
         return f"<Component {self.name!r} {' '.join(kinds)}{where}>"
 
 

@@ -55,13 +55,13 @@ def _converter(directory: str) -> cattrs.Converter:
 
 
 def _values(component: ComponentSpec) -> ValueContext:
-    fallback = component.place or SourceLocation.whole("<command line>")
+    fallback = component.location or SourceLocation.whole("<command line>")
     # What is wrong with the options as a whole is shown where the class is named.
-    whole = component.places.get(("use",), fallback)
+    whole = component.locations.get(("use",), fallback)
     return ValueContext(
         data={"with": component.options},
-        places={**component.places, ("with",): whole},
-        keys=component.key_places,
+        locations={**component.locations, ("with",): whole},
+        keys=component.key_locations,
         written=component.written,
         fallback=fallback,
     )
@@ -69,6 +69,6 @@ def _values(component: ComponentSpec) -> ValueContext:
 
 def _problem(mistake: ValueIssue, component: ComponentSpec, values: ValueContext) -> Diagnostic:
     problem = to_diagnostic(mistake, values, path_label(mistake.path[1:]))
-    if component.place is None:
+    if component.location is None:
         return msgspec.structs.replace(problem, message=f"{component.name}: {problem.message}")
     return problem

@@ -29,7 +29,7 @@ class SourceText:
         object.__setattr__(self, "_starts", [0, *(found.end() for found in breaks)])
         object.__setattr__(self, "_ends", [*(found.start() for found in breaks), len(self.text)])
 
-    def place(self, start: int, end: int) -> SourceLocation:
+    def location(self, start: int, end: int) -> SourceLocation:
         """The place of `text[start:end]`, cut at the end of its first line."""
         line = bisect_right(self._starts, start) - 1
         first, last = self._starts[line], self._ends[line]

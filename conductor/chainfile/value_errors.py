@@ -124,21 +124,21 @@ class ValueContext(msgspec.Struct, frozen=True):
     """What is known about the values among which mistakes were found."""
 
     data: Any
-    places: Mapping[ValuePath, SourceLocation]
+    locations: Mapping[ValuePath, SourceLocation]
     keys: Mapping[ValuePath, SourceLocation]
     written: Mapping[ValuePath, InterpolatedString]
     fallback: SourceLocation
     """The place of what has none."""
 
-    def place(self, path: ValuePath, *, at_key: bool = False) -> SourceLocation:
+    def location(self, path: ValuePath, *, at_key: bool = False) -> SourceLocation:
         """The place of a value, or else of the nearest value around it."""
         if at_key and path in self.keys:
             return self.keys[path]
         while path:
-            if path in self.places:
-                return self.places[path]
+            if path in self.locations:
+                return self.locations[path]
             path = path[:-1]
-        return self.places.get((), self.fallback)
+        return self.locations.get((), self.fallback)
 
     def value(self, path: ValuePath) -> Any:
         return reduce(lambda value, key: value[key], path, self.data)
@@ -186,9 +186,9 @@ def to_diagnostic(invalid: ValueIssue, values: ValueContext, label: str) -> Diag
         is_text = isinstance(values.value(invalid.path), str)
         help = help(values.text(invalid.path)) if is_text else None
     return Diagnostic(
-        place=values.place(invalid.path, at_key=invalid.at_key),
+        location=values.location(invalid.path, at_key=invalid.at_key),
         message=message,
-        note=(values.place(note[0], at_key=True), note[1]) if note else None,
+        note=(values.location(note[0], at_key=True), note[1]) if note else None,
         help=help,
     )
 

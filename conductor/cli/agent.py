@@ -6,8 +6,6 @@ from typing import Literal
 
 import click
 
-from conductor.cli.usage import parse_component_arguments
-
 __all__ = ["command"]
 
 
@@ -34,6 +32,7 @@ def command(
       acp-conductor agent claude-agent-acp
       acp-conductor agent "uvx notes-proxy --db notes.sqlite" "DEBUG=1 gemini --acp"
     """
+    from conductor.cli.component_specs import parse_component_arguments
     from conductor.cli.stdio_chain import serve
 
     serve(parse_component_arguments(components), mode="agent", on_start_failure=on_start_failure)

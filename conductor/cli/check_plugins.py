@@ -125,8 +125,8 @@ class _CheckerProcess:
 
 
 def _problem(spec: ComponentSpec, message: str) -> Diagnostic:
-    place = spec.places.get(("use",)) or spec.place or SourceLocation.whole(spec.name)
-    return Diagnostic(place, message)
+    location = spec.locations.get(("use",)) or spec.location or SourceLocation.whole(spec.name)
+    return Diagnostic(location, message)
 
 
 def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
@@ -139,10 +139,12 @@ def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
     warnings = []
     try:
         for option, text in plugin.option_warnings():
-            place = (
-                spec.places.get(("with", option)) or spec.place or SourceLocation.whole(spec.name)
+            location = (
+                spec.locations.get(("with", option))
+                or spec.location
+                or SourceLocation.whole(spec.name)
             )
-            warnings.append(Diagnostic(place, f"{spec.name}: {text}", severity="warning"))
+            warnings.append(Diagnostic(location, f"{spec.name}: {text}", severity="warning"))
     except BaseException as exc:
         return [_problem(spec, f"option_warnings() failed: {describe(exc)}")]
     return warnings

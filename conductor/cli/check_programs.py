@@ -24,24 +24,24 @@ def _problem(spec: ComponentSpec) -> Diagnostic | None:
     if spec.run is None or spec.ssh is not None:
         return None
     if spec.cwd is not None and not os.path.isdir(spec.cwd):
-        place = spec.places.get(("cwd",)) or spec.place
-        return _warning(spec, place, "its working directory does not exist")
+        location = spec.locations.get(("cwd",)) or spec.location
+        return _warning(spec, location, "its working directory does not exist")
     program = spec.run[0]
     path = spec.environment(os.environ).get("PATH", os.defpath)
     if shutil.which(program, path=path) is not None:
         return None
     written = spec.written.get(("run", 0))
     shown = program if written is None else written.text
-    place = spec.places.get(("run", 0)) or spec.places.get(("run",)) or spec.place
+    location = spec.locations.get(("run", 0)) or spec.locations.get(("run",)) or spec.location
     if not os.path.dirname(program):
         help = f"install it, or write its absolute path; PATH is {path}"
-        return _warning(spec, place, f"command not found: {shown}", help)
+        return _warning(spec, location, f"command not found: {shown}", help)
     found = os.path.exists(program)
-    return _warning(spec, place, f"{'not executable' if found else 'no such file'}: {shown}")
+    return _warning(spec, location, f"{'not executable' if found else 'no such file'}: {shown}")
 
 
 def _warning(
-    spec: ComponentSpec, place: SourceLocation | None, message: str, help: str | None = None
+    spec: ComponentSpec, location: SourceLocation | None, message: str, help: str | None = None
 ) -> Diagnostic:
-    place = place or SourceLocation.whole("<command line>")
-    return Diagnostic(place, f"{spec.name}: {message}", help=help, severity="warning")
+    location = location or SourceLocation.whole("<command line>")
+    return Diagnostic(location, f"{spec.name}: {message}", help=help, severity="warning")

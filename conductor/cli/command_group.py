@@ -89,7 +89,7 @@ def run_command(arguments: Sequence[str]) -> NoReturn:
     try:
         code = acp_conductor.main(list(arguments), prog_name="acp-conductor", standalone_mode=False)
     except click.UsageError as exc:
-        from conductor.cli.usage import fail_usage
+        from conductor.cli.usage_errors import fail_usage
 
         fail_usage(exc, arguments, list(_COMMANDS))
         sys.exit(exc.exit_code)

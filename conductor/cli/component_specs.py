@@ -1,4 +1,8 @@
-"""Components on the command line."""
+"""Command-line arguments to component specs.
+
+Imported before click when the components start early (`early_spawn`), so click is imported only to
+report a mistake.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,24 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.chainfile.naming import command_name
 from conductor.cli.component_argument import split_component
 
-__all__ = ["parse_component", "parse_components"]
+__all__ = ["parse_component", "parse_component_arguments", "parse_components"]
+
+
+def parse_component_arguments(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
+    """As `parse_components`, for a click command: raises `click.UsageError`."""
+    try:
+        return parse_components(words)
+    except ValueError as exc:
+        import click
+
+        raise click.UsageError(str(exc)) from exc
 
 
 def parse_components(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
-    """One component per word, with names that are unique. Raises `ValueError`, for people."""
+    """One component per argument, with unique names; the second `uvx` is `uvx-2`.
+
+    Raises `ValueError` with a message for the user.
+    """
     components: list[ComponentSpec] = []
     taken: dict[str, int] = {}
     for word in words:
@@ -27,6 +44,9 @@ def parse_components(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
 
 
 def parse_component(word: str) -> ComponentSpec:
-    """A component, as `words.split_component` reads it. Raises `ValueError`, for people."""
+    """One component, in the syntax of `split_component`; named after its command.
+
+    Raises `ValueError` with a message for the user.
+    """
     argv, env = split_component(word)
     return ComponentSpec(name=command_name(argv), run=argv, env=env)

@@ -44,7 +44,9 @@ def load_chain(
         raise ChainFileError([Diagnostic(SourceLocation.whole(path), message)])
     if need == "proxies" and chain.agent is not None:
         message = "a chain of proxies must not have an `agent:`"
-        raise ChainFileError([Diagnostic(chain.agent.place or SourceLocation.whole(path), message)])
+        raise ChainFileError(
+            [Diagnostic(chain.agent.location or SourceLocation.whole(path), message)]
+        )
     return chain
 
 

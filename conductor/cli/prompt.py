@@ -87,7 +87,7 @@ def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str
     *chain, text = words
     if len(words) == behind:
         from conductor.chainfile.model import ChainFile
-        from conductor.cli.usage import parse_component_arguments
+        from conductor.cli.component_specs import parse_component_arguments
 
         *proxies, agent = parse_component_arguments(chain)
         return ChainFile("<command line>", "prompt", tuple(proxies), agent), text

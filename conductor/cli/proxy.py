@@ -6,8 +6,6 @@ import os
 
 import click
 
-from conductor.cli.usage import parse_component_arguments
-
 __all__ = ["command"]
 
 
@@ -25,6 +23,7 @@ def command(components: tuple[str, ...], name: str) -> None:
       acp-conductor proxy tools.yaml
       acp-conductor proxy "uvx notes-proxy" "python approve.py"
     """
+    from conductor.cli.component_specs import parse_component_arguments
     from conductor.cli.stdio_chain import serve, serve_path
 
     if len(components) == 1 and _is_chain_file(components[0]):

@@ -97,8 +97,8 @@ def _facts(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         yield "restarts", f"{component.restarts.count} in {component.restarts.within:g}s"
     if component.required:
         yield "required", "yes"
-    if component.place is not None:
-        yield "at", str(component.place)
+    if component.location is not None:
+        yield "at", str(component.location)
 
 
 def _tls(tls: Tls) -> str:

@@ -53,15 +53,15 @@ class _Bootstrap(msgspec.Struct):
     directory: str | None
     start_timeout: float
     stop_timeout: float
-    place: SourceLocation | None
-    places: list[tuple[list[str | int], SourceLocation]]
-    key_places: list[tuple[list[str | int], SourceLocation]]
+    location: SourceLocation | None
+    locations: list[tuple[list[str | int], SourceLocation]]
+    key_locations: list[tuple[list[str | int], SourceLocation]]
     written: list[tuple[list[str | int], InterpolatedString]]
     withheld: bool
     """Whether its errors go to a remote client, and tell nothing of this machine."""
 
 
-_BY_PATH = ("places", "key_places", "written")
+_BY_PATH = ("locations", "key_locations", "written")
 _OF_START = ("role", "withheld")
 _VALUES = [key for key in _Bootstrap.__struct_fields__ if key not in (*_BY_PATH, *_OF_START)]
 """The keys of a component that are sent as they are."""

@@ -65,7 +65,7 @@ class InvalidOptions(StartError):
     def __init__(self, spec: ComponentSpec, mistakes: ChainFileError) -> None:
         self.diagnostics = mistakes.diagnostics
         reason = f"its options are wrong\n{mistakes}"
-        super().__init__(spec.name, reason, place=str(self.diagnostics[0].place))
+        super().__init__(spec.name, reason, location=str(self.diagnostics[0].location))
 
 
 def load_class(spec: ComponentSpec) -> type[Plugin]:
@@ -181,5 +181,5 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _start_error(spec: ComponentSpec, reason: str) -> StartError:
-    place = spec.places.get(("use",)) or spec.place
-    return StartError(spec.name, reason, place=None if place is None else str(place))
+    location = spec.locations.get(("use",)) or spec.location
+    return StartError(spec.name, reason, location=None if location is None else str(location))

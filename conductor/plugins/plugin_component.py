@@ -43,7 +43,7 @@ class PluginComponent(Component):
     name: str
     plugin: Plugin
     role: Literal["proxy", "agent"]
-    place: str | None = None
+    location: str | None = None
     start_timeout: float = 30.0
     stop_timeout: float = 5.0
     bypassed_on_failure: bool = False
@@ -158,7 +158,7 @@ class PluginComponent(Component):
         await trio.sleep(self.start_timeout)
         if not self._ready:
             reason = f"lifespan() did not yield within {self.start_timeout:g} s"
-            raise StartError(self.name, reason, place=self.place)
+            raise StartError(self.name, reason, location=self.location)
 
     def _fail(self, exc: BaseException) -> None:
         cause = first_exception(exc)
@@ -170,9 +170,9 @@ class PluginComponent(Component):
             return  # it was to end, and has ended
         reason = describe(cause)
         if self._ready:
-            self._on_lost(ComponentExited(self.name, f"failed: {reason}", place=self.place))
+            self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.location))
         else:
-            self._not_started(StartError(self.name, reason, place=self.place))
+            self._not_started(StartError(self.name, reason, location=self.location))
 
     def _not_started(self, error: StartError) -> None:
         self.host.component_failed(self, error)

@@ -300,7 +300,7 @@ class SupervisedComponent(Component):
                 self.name,
                 component_run.end_reason,
                 stderr_tail=component_run.stderr.last_lines(),
-                place=self._place,
+                location=self._location,
             )
             self._after_failure(error)
             return
@@ -529,7 +529,7 @@ class SupervisedComponent(Component):
             command=self._shown_command(),
             status=status,
             stderr_tail=stderr_tail,
-            place=self._place,
+            location=self._location,
         )
 
     def _shown_command(self) -> list[str]:
@@ -541,11 +541,11 @@ class SupervisedComponent(Component):
         ]
 
     @property
-    def _place(self) -> str | None:
+    def _location(self) -> str | None:
         paths: list[ValuePath] = [("run", 0), ("use",), ("connect",), ("unix",)]
-        places = (self.spec.places.get(path) for path in paths)
-        place = next(filter(None, places), self.spec.place)
-        return None if place is None else str(place)
+        locations = (self.spec.locations.get(path) for path in paths)
+        location = next(filter(None, locations), self.spec.location)
+        return None if location is None else str(location)
 
     def _report(self, event: str, detail: str) -> None:
         if (more := self._report_rate.report(trio.current_time())) is not None:

@@ -152,7 +152,7 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
         "command not found: x (PATH is /bin)",
         command=["x", "--acp"],
         stderr_tail=["first", "last"],
-        place="chain.yaml:3:4",
+        location="chain.yaml:3:4",
     )
 
     text = describe_start_failure(exception_to_error(error), file="/c/chain.yaml", client="Zed")

@@ -9,16 +9,16 @@ from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.source_text import SourceText
 
 
-def _place(line: str, value: str) -> SourceLocation:
+def _location(line: str, value: str) -> SourceLocation:
     start = line.index(value)
-    return SourceText("chain.yaml", line).place(start, start + len(value))
+    return SourceText("chain.yaml", line).location(start, start + len(value))
 
 
 def test_a_problem_has_a_place_a_line_a_caret_a_note_and_a_help() -> None:
     problem = Diagnostic(
-        _place("  run: [a]", "[a]"),
+        _location("  run: [a]", "[a]"),
         "message",
-        note=(_place("run: b", "run"), "first given here"),
+        note=(_location("run: b", "run"), "first given here"),
         help="one\ntwo",
     )
     assert str(problem) == (
@@ -56,11 +56,11 @@ def test_a_problem_without_a_line_is_one_line() -> None:
     ids=["tab", "wide", "combining", "escape", "long value", "long line"],
 )
 def test_the_caret_is_under_the_value(line: str, value: str, shown: str, caret: str) -> None:
-    assert str(Diagnostic(_place(line, value), "m")).splitlines()[1:] == [shown, caret]
+    assert str(Diagnostic(_location(line, value), "m")).splitlines()[1:] == [shown, caret]
 
 
 def test_a_value_of_several_lines_is_shown_by_its_first() -> None:
-    assert SourceText("c", "a: [b,\r\n  c]\n").place(3, 12) == SourceLocation(
+    assert SourceText("c", "a: [b,\r\n  c]\n").location(3, 12) == SourceLocation(
         "c", 1, 4, 7, "a: [b,"
     )
 

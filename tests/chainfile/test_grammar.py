@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from conductor.chainfile import load
+import pytest
+
+from conductor.chainfile import ChainFile, load
 
 Problems: TypeAlias = Callable[..., str]
 
@@ -168,6 +170,18 @@ chain.yaml:4:9: error: run[0]: the command is empty
    |         ^^
 """
     )
+
+
+@pytest.mark.parametrize("written", ["", "~", "null", "Null", "NULL"])
+def test_an_unquoted_null_is_none(chain: Callable[..., ChainFile], written: str) -> None:
+    read = chain(f"""\
+version: 1
+agent:
+  use: test-agent
+  with: {{option: {written}}}
+""")
+    assert read.agent is not None
+    assert read.agent.options == {"option": None}
 
 
 def test_a_null_in_a_command_asks_for_quotes(diagnostics: Problems) -> None:

@@ -65,7 +65,7 @@ proxies:
 def _known(component: ComponentSpec | None) -> dict[str, Any]:
     """What a component says, but for its places and for what it leaves to the defaults."""
     assert component is not None
-    silent = ("place", "places", "key_places", "written", "directory")
+    silent = ("location", "locations", "key_locations", "written", "directory")
     default = ComponentSpec("")
     return {
         field: getattr(component, field)
@@ -223,7 +223,7 @@ def test_sixty_four_proxies_are_not_too_many(chain: Callable[..., ChainFile]) ->
 def test_an_alias_repeats_a_value(chain: Callable[..., ChainFile]) -> None:
     read = chain("version: 1\nproxies:\n- {run: [a], env: &env {X: y}}\n- {run: [b], env: *env}\n")
     assert [each.env for each in read.proxies] == [{"X": "y"}, {"X": "y"}]
-    assert str(read.proxies[1].places["env", "X"]) == "chain.yaml:3:28"
+    assert str(read.proxies[1].locations["env", "X"]) == "chain.yaml:3:28"
 
 
 @pytest.mark.parametrize("data", [b"\xef\xbb\xbfversion: 1\r\nagent: {run: [a]}\r\n"])
@@ -232,7 +232,7 @@ def test_a_byte_order_mark_and_crlf_change_nothing(
 ) -> None:
     agent = chain(data).agent
     assert agent is not None
-    assert agent.places["run", 0] == SourceLocation("chain.yaml", 2, 15, 16, "agent: {run: [a]}")
+    assert agent.locations["run", 0] == SourceLocation("chain.yaml", 2, 15, 16, "agent: {run: [a]}")
 
 
 def test_every_value_and_key_of_a_component_has_its_place(
@@ -242,10 +242,10 @@ def test_every_value_and_key_of_a_component_has_its_place(
         "version: 1\nproxies:\n- use: x\n  with:\n    files: [a, bc]  # two\n    text: |\n      t\n"
     ).proxies[0]
     columns = {
-        path: (place.line, place.column, place.end_column)
-        for path, place in component.places.items()
+        path: (location.line, location.column, location.end_column)
+        for path, location in component.locations.items()
     }
-    assert component.place == SourceLocation("chain.yaml", 3, 3, 9, "- use: x")
+    assert component.location == SourceLocation("chain.yaml", 3, 3, 9, "- use: x")
     assert columns == {
         ("use",): (3, 8, 9),
         ("with",): (5, 5, 19),
@@ -254,7 +254,7 @@ def test_every_value_and_key_of_a_component_has_its_place(
         ("with", "files", 1): (5, 16, 18),
         ("with", "text"): (6, 11, 12),
     }
-    assert str(component.key_places["with", "files"]) == "chain.yaml:5:5"
+    assert str(component.key_locations["with", "files"]) == "chain.yaml:5:5"
 
 
 @pytest.mark.parametrize(

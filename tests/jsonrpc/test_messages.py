@@ -75,7 +75,7 @@ def test_many_method_names_are_not_kept_for_ever():
             {"code": 1, "message": "\udead", "data": "[nan, -inf]"},
         ),
         (
-            StartError("notes", "it is not there", command=["notes"], place="c.yaml:3:8"),
+            StartError("notes", "it is not there", command=["notes"], location="c.yaml:3:8"),
             {
                 "code": -32603,
                 "message": "component 'notes' did not start: it is not there",

@@ -43,7 +43,7 @@ def test_the_process_knows_what_the_chain_file_says(tmp_path):
     read, role, withheld = parse_bootstrap_line(process.stdin_head)
 
     same = ("name", "use", "options", "env", "secrets", "directory", "start_timeout")
-    same += ("stop_timeout", "place", "places", "key_places", "written")
+    same += ("stop_timeout", "location", "locations", "key_locations", "written")
     assert {k: getattr(read, k) for k in same} == {k: getattr(spec, k) for k in same}
     assert (role, withheld, process.required) == ("proxy", False, True)
     assert process.stdin_head.count(b"\n") == 1

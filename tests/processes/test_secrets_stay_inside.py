@@ -61,7 +61,7 @@ def test_a_secret_is_masked_as_json_spells_it():
 
 def test_an_error_is_masked_where_it_becomes_one_of_the_wire():
     register_secrets([SECRET])
-    error = ComponentExited("c", f"said {SECRET}", stderr_tail=[f"key={SECRET}"], place="f:1:1")
+    error = ComponentExited("c", f"said {SECRET}", stderr_tail=[f"key={SECRET}"], location="f:1:1")
 
     assert SECRET not in exception_to_error(error).decode()
     assert SECRET not in exception_to_error(RuntimeError(SECRET)).decode()

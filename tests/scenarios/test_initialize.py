@@ -279,7 +279,7 @@ async def test_the_clock_runs_only_for_who_has_the_ball(autojump_clock):
 
 async def test_components_that_cannot_be_made_are_an_error_of_initialize(autojump_clock):
     def make():
-        raise StartError("notes", "no such file", place="chain.yaml:3:7")
+        raise StartError("notes", "no such file", location="chain.yaml:3:7")
 
     async with seated(make) as table:
         await table.send(INITIALIZE)

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from cli.conftest import COMMAND, PATIENCE
-from conductor.cli.usage import served_command
+from conductor.cli.usage_errors import served_command
 
 COMMANDS = ["run", "agent", "proxy", "serve", "connect", "check", "prompt"]
 WRONG = "acp-conductor was started with wrong arguments: "

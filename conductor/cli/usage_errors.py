@@ -1,8 +1,8 @@
-"""Mistakes on the command line: exit code 2, and an answer for a client that is there.
+"""Report usage errors: on stderr with exit code 2, and to a connected client.
 
-An editor's settings hold the command line, and most editors show nothing of our stderr. So where
-stdin is no terminal and the command serves a client on stdio, the mistake is the answer to
-`initialize`, or explained in the chat, as for a chain file with mistakes.
+An editor's settings hold the command line, and most editors show nothing of the conductor's stderr.
+When stdin is no terminal and the command serves a client on stdio, the error is therefore also the
+response to `initialize`, or explained in the chat, as for a chain file with mistakes.
 """
 
 from __future__ import annotations
@@ -14,38 +14,25 @@ import re
 import select
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 import click
 
 from conductor.redaction import redact, register_environment, register_secrets
 from conductor.secret_detection import secret_parts
 
-if TYPE_CHECKING:
-    from conductor.chainfile.model import ComponentSpec
-
-__all__ = ["fail_usage", "parse_component_arguments", "served_command"]
+__all__ = ["fail_usage", "served_command"]
 
 _SERVED: Final = ("run", "agent", "proxy", "connect")
 """Commands whose stdin and stdout belong to a client."""
-_PATIENCE: Final = 3.0
-"""Seconds for the first message of a client, where no such command was named: what started us may
-be a script with an open pipe."""
+_FIRST_MESSAGE_TIMEOUT: Final = 3.0
+"""Seconds to wait for a client's first message if no command of `_SERVED` was named: the caller may
+be a script that leaves stdin open."""
 _NAMED_VALUE: Final = re.compile(r"([\w.-]+)[\"']?\s*[=:]\s*[\"']?([^\s\"',}]+)")
 
 
-def parse_component_arguments(words: Sequence[str]) -> tuple[ComponentSpec, ...]:
-    """The components that the command line names. Raises `click.UsageError`."""
-    from conductor.cli.component_specs import parse_components
-
-    try:
-        return parse_components(words)
-    except ValueError as exc:
-        raise click.UsageError(str(exc)) from exc
-
-
 def fail_usage(error: click.UsageError, arguments: Sequence[str], commands: Sequence[str]) -> None:
-    """Report a mistake on stderr and to the client, if there is one; returns if there is none."""
+    """Report the error on stderr. If a client is connected, answer it and exit; else return."""
     register_environment(os.environ)
     register_secrets(_secrets(arguments))
     shown = io.StringIO()
@@ -54,11 +41,11 @@ def fail_usage(error: click.UsageError, arguments: Sequence[str], commands: Sequ
     command = served_command(arguments, commands)
     if os.isatty(0) or (command is None and not _client_speaks(arguments, commands)):
         return
-    _answer(error, command or "agent", _explains(arguments, command))
+    _answer(error, command or "agent", _explains_in_chat(arguments, command))
 
 
 def served_command(arguments: Sequence[str], commands: Sequence[str]) -> str | None:
-    """The command that was meant, if it is one that serves a client on stdio."""
+    """The command named in `arguments`, misspellings included, if it is one of `_SERVED`."""
     named = next((word for word in arguments if word in commands), None)
     if named is None:
         first = next((word for word in arguments if not word.startswith("-")), "")
@@ -66,8 +53,8 @@ def served_command(arguments: Sequence[str], commands: Sequence[str]) -> str | N
     return named if named in _SERVED else None
 
 
-def _explains(arguments: Sequence[str], command: str | None) -> bool:
-    """What `--on-start-failure` says, or else the command's default."""
+def _explains_in_chat(arguments: Sequence[str], command: str | None) -> bool:
+    """Value of `--on-start-failure`, else the default of the command: True for `explain`."""
     words = iter(arguments)
     for word in words:
         name, equals, value = word.partition("=")
@@ -79,13 +66,16 @@ def _explains(arguments: Sequence[str], command: str | None) -> bool:
 
 
 def _client_speaks(arguments: Sequence[str], commands: Sequence[str]) -> bool:
-    """Whether a client initializes us, although no command was named; its words are kept."""
+    """Whether a client sends `initialize` although no command was named.
+
+    The bytes read are kept in `prefetched_stdin`.
+    """
     from conductor.transport.inherited_stdio import prefetched_stdin
 
     if any(word in commands for word in arguments):
         return False  # a command that serves no client
     try:
-        if not select.select([0], [], [], _PATIENCE)[0]:
+        if not select.select([0], [], [], _FIRST_MESSAGE_TIMEOUT)[0]:
             return False
         prefetched_stdin.append(os.read(0, 65536))
     except OSError:
@@ -106,6 +96,6 @@ def _answer(error: click.UsageError, command: str, explains: bool) -> NoReturn:
 
 
 def _secrets(arguments: Sequence[str]) -> list[str]:
-    """Values in the arguments that are called, or look like, secrets."""
+    """Values in the arguments that are secrets by their name or form."""
     pairs = [pair for word in arguments for pair in _NAMED_VALUE.findall(word)]
     return [part for name, value in pairs for part in secret_parts(name, value)]

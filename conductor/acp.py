@@ -21,7 +21,28 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
-__all__ = ["AmbiguousSessionId", "session_id_of", "unambiguous_session_id"]
+__all__ = [
+    "MCP_METHODS",
+    "PROMPT",
+    "SESSION_CANCEL",
+    "SESSION_CREATING_METHODS",
+    "SESSION_END_METHODS",
+    "SESSION_SETUP_METHODS",
+    "AmbiguousSessionId",
+    "session_id_of",
+    "unambiguous_session_id",
+]
+
+PROMPT: Final = "session/prompt"
+SESSION_CANCEL: Final = "session/cancel"
+SESSION_CREATING_METHODS: Final = frozenset({"session/new", "session/fork"})
+"""Requests with a new session id in their result."""
+SESSION_SETUP_METHODS: Final = SESSION_CREATING_METHODS | {"session/load", "session/resume"}
+"""Requests that open a session on the connection when they succeed."""
+SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
+"""Requests that end a session when they succeed."""
+MCP_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
+"""Methods of MCP over ACP (RFD mcp-over-acp)."""
 
 
 class AmbiguousSessionId(ValueError):

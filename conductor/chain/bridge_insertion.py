@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import attrs
 import msgspec
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import StartError, describe
 from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -22,7 +23,6 @@ from conductor.jsonrpc.messages import Payload, exception_to_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.routing.component import Component
-from conductor.routing.session_log import SESSION_SETUP_METHODS
 from conductor.supervision.supervisor import SupervisedComponent
 
 __all__ = ["BridgeInsertion", "InsertableBridge"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.chain.start_failure_agent import (
     RESTART_HINT,
     StartFailureAgent,
@@ -32,7 +32,6 @@ from conductor.routing.capabilities import protocol_version
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port, connect_ports
-from conductor.routing.session_log import SESSION_SETUP_METHODS
 
 __all__ = ["StartupGate"]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from conductor.acp import session_id_of
+from conductor.acp import PROMPT, SESSION_CANCEL, session_id_of
 from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.plugins.handler_call import HandlerCall
 from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.plugin_port import SESSION_UPDATE, PluginPort
+from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
-from conductor.routing.link import PROMPT, SESSION_CANCEL
 
 __all__ = ["end_turn", "holds_up_request", "holds_up_turn"]
 

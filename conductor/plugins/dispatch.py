@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import trio
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import (
     LocalProtocolError,
     RequestCancelled,
@@ -35,18 +35,13 @@ from conductor.proxy.conversion import decode_answer, encode, invalid_params
 from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
-from conductor.proxy.session_state import (
-    SESSION_END_METHODS,
-    SESSION_SETUP_METHODS,
-    forget_session,
-    mark_sessions_open,
-)
+from conductor.proxy.session_state import forget_session, mark_sessions_open
 from conductor.redaction import redact
 
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
 
 CANCELLED_ERROR: Final = exception_to_error(RequestCancelled())
-_SESSIONS: Final = frozenset({*SESSION_SETUP_METHODS, *SESSION_END_METHODS})
+_SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
 

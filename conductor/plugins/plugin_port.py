@@ -12,15 +12,13 @@ from typing import Final, Literal, Protocol
 from conductor.acp import session_id_of
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, METHOD_NOT_FOUND, Payload, encode_error
-from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE, NotificationBatch
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.proxy.handlers import ALL_METHODS, Handler
 from conductor.proxy.peers import NotificationTap
 from conductor.routing.port import Port
 
-__all__ = ["SESSION_UPDATE", "AgentTerminus", "PluginPort", "port_pair"]
-
-SESSION_UPDATE: Final = "session/update"
+__all__ = ["AgentTerminus", "PluginPort", "port_pair"]
 
 
 class LaneOwner(Protocol):

@@ -15,10 +15,11 @@ import attrs
 import msgspec
 import trio
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_CREATING_METHODS, session_id_of
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
 from conductor.plugins.handler_call import (
@@ -30,7 +31,7 @@ from conductor.plugins.handler_call import (
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.plugin_errors import call_plugin
-from conductor.plugins.plugin_port import SESSION_UPDATE, AgentTerminus, PluginPort, port_pair
+from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.proxy.base import Plugin
 from conductor.proxy.handlers import Handler
@@ -40,7 +41,6 @@ from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]
 
-_SESSION_CREATING_METHODS = ("session/new", "session/fork")
 _CHAIN_ENDED = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
 )
@@ -399,7 +399,7 @@ class LaneScheduler:
     def _open_session(self, answering: ResponseState, item: LaneResponse) -> None:
         """The first update of a session follows the answer that opens it, whatever its handler
         waits for until it passes the answer on."""
-        if item.call.method in _SESSION_CREATING_METHODS:
+        if item.call.method in SESSION_CREATING_METHODS:
             self._withhold_updates(answering, session_id_of(item.result))
 
     def _withhold_updates(self, answering: ResponseState, session: str | None) -> None:
@@ -415,7 +415,7 @@ class LaneScheduler:
         handler_call = current_handler_call.get()
         answering = None if handler_call is None or handler_call.done else handler_call.answering
         creates_session = (
-            answering is not None and answering.call.method in _SESSION_CREATING_METHODS
+            answering is not None and answering.call.method in SESSION_CREATING_METHODS
         )
         if not creates_session and not self.agent_port.withholds_updates:
             return False

@@ -10,9 +10,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.conversion import message_reader
-from conductor.proxy.session_state import SESSION_END_METHODS, SESSION_SETUP_METHODS, per_session
+from conductor.proxy.session_state import per_session
 from conductor.schema import METHODS, similar_methods
 
 __all__ = ["ALL_METHODS", "Handler", "annotations_of", "check_fields", "collect_handlers", "on"]
@@ -109,7 +110,7 @@ def collect_handlers(cls: type) -> tuple[Handler, ...]:
                         f"({handler.place}) handle {method!r}; merge them into one"
                     )
     if any(isinstance(value, per_session) for value in members.values()):
-        for method in (*SESSION_SETUP_METHODS, *SESSION_END_METHODS):
+        for method in sorted(SESSION_SETUP_METHODS | SESSION_END_METHODS):
             watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
             found.setdefault((method, "client"), (_see.__name__, watcher))
     return tuple(dict.fromkeys(handler for _, handler in found.values()))

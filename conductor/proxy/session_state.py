@@ -18,8 +18,6 @@ from typing import Any, Final, Generic, TypeVar, overload
 import attrs
 
 __all__ = [
-    "SESSION_END_METHODS",
-    "SESSION_SETUP_METHODS",
     "forget_all_sessions",
     "forget_session",
     "mark_sessions_open",
@@ -28,10 +26,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-SESSION_SETUP_METHODS: Final = ("session/new", "session/load", "session/resume", "session/fork")
-"""The requests that, once they have succeeded, open a session."""
-SESSION_END_METHODS: Final = ("session/close", "session/delete")
-"""The requests that, once they have succeeded, end a session."""
 _MAX_UNOPENED: Final = 1000
 
 

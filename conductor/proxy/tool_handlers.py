@@ -17,14 +17,14 @@ ask the client and the agent while it runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
+from conductor.acp import MCP_METHODS, SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import decode_result, encode
 from conductor.proxy.handlers import Handler, Sender
-from conductor.proxy.session_state import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.tool_methods import ToolCall, ToolHost, tool, tool_names
 
 __all__ = ["ToolCall", "tool", "with_tools"]
@@ -42,9 +42,9 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
 
     by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
     steps: dict[tuple[Sender, str], Any] = {
-        **{("client", method): on_session_setup for method in SESSION_SETUP_METHODS},
-        **{("client", method): on_session_end for method in SESSION_END_METHODS},
-        **{("agent", method): on_mcp_message for method in _MCP_METHODS},
+        **{("client", method): on_session_setup for method in sorted(SESSION_SETUP_METHODS)},
+        **{("client", method): on_session_end for method in sorted(SESSION_END_METHODS)},
+        **{("agent", method): on_mcp_message for method in sorted(MCP_METHODS)},
     }
     added: list[Handler] = []
     for (sender, method), step in steps.items():
@@ -57,9 +57,6 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
         if senders:
             kept.append(handler if senders == handler.senders else _with_senders(handler, senders))
     return (*kept, *added)
-
-
-_MCP_METHODS: Final = ("mcp/connect", "mcp/message", "mcp/disconnect")
 
 
 def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:

@@ -13,12 +13,11 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS, decode_message, object_members
 from conductor.jsonrpc.messages import encode_id
 
 __all__ = [
-    "SESSION_SETUP_METHODS",
     "MessageMeta",
     "SessionTracker",
     "connection_id_of",
@@ -26,11 +25,6 @@ __all__ = [
 ]
 
 INITIALIZE_METHODS: Final = frozenset({"initialize", "proxy/initialize", "_proxy/initialize"})
-SESSION_SETUP_METHODS: Final = frozenset(
-    {"session/new", "session/load", "session/resume", "session/fork"}
-)
-"""Methods after which there is a session that there may not have been before."""
-_SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
 
 MessageKind = Literal["request", "notification", "response", "other"]
 
@@ -133,7 +127,7 @@ class SessionTracker:
             return None
         if asked.session is not None:
             self._answered(asked.session)
-            if asked.method in _SESSION_END_METHODS and not meta.failed:
+            if asked.method in SESSION_END_METHODS and not meta.failed:
                 self._ended.add(asked.session)
         return (meta.session or asked.session) if asked.method in SESSION_SETUP_METHODS else None
 
@@ -148,7 +142,7 @@ class SessionTracker:
         """Whether the server may end this session's stream."""
         asked = self._of_ours.values()
         ending = any(
-            each.session == session and each.method in _SESSION_END_METHODS for each in asked
+            each.session == session and each.method in SESSION_END_METHODS for each in asked
         )
         return ending or session in self._ended
 

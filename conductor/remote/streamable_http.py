@@ -20,6 +20,7 @@ import attrs
 import httpx2
 import trio
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.network.address import RemoteAddress
 from conductor.network.resumable_stream import RESUME_HEADER, SEQUENCE_HEADER
@@ -33,13 +34,7 @@ from conductor.remote.http_connection import (
 )
 from conductor.remote.http_errors import refusal_message, server_text
 from conductor.remote.http_streams import SessionStreams, is_header_value
-from conductor.remote.message_meta import (
-    SESSION_SETUP_METHODS,
-    MessageMeta,
-    SessionTracker,
-    connection_id_of,
-    read_meta,
-)
+from conductor.remote.message_meta import MessageMeta, SessionTracker, connection_id_of, read_meta
 from conductor.remote.transport import RemoteTransport
 
 __all__ = ["run_transport"]

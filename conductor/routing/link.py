@@ -17,7 +17,7 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from conductor.acp import session_id_of
+from conductor.acp import MCP_METHODS, PROMPT, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
@@ -57,17 +57,12 @@ from conductor.routing.proxy_meta import (
     may_have_proxy_meta,
     without_proxy_meta,
 )
-from conductor.routing.session_log import LOGGED_METHODS, SESSION_SETUP_METHODS, SessionLog
+from conductor.routing.session_log import LOGGED_METHODS, SessionLog
 
-__all__ = ["CLIENT_ROLES", "PROMPT", "SESSION_CANCEL", "Link", "LinkPort"]
+__all__ = ["CLIENT_ROLES", "Link", "LinkPort"]
 
 CLIENT_ROLES: Final = frozenset({"client", "parent"})
 """Roles of peers that send requests to the chain."""
-SESSION_CANCEL: Final = "session/cancel"
-PROMPT: Final = "session/prompt"
-_MCP_SERVER_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
-"""Requests to the provider of an MCP server. They reach a client that provides none if the proxy
-that did was bypassed; such a client may not know how to refuse them, so the conductor does."""
 _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METHODS})
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
@@ -345,11 +340,9 @@ class LinkPort(Port):
             if method == "initialize" and link.initializer is not None:
                 link.initializer.begin(call, params)
                 return
-        if (
-            method in _MCP_SERVER_METHODS
-            and link.role == "client"
-            and not link.session_log.has_servers
-        ):
+        # A client that provides no MCP server is asked if the proxy that did was bypassed; such a
+        # client may not know how to refuse, so the conductor does.
+        if method in MCP_METHODS and link.role == "client" and not link.session_log.has_servers:
             error = encode_error(METHOD_NOT_FOUND, "No component provides this MCP server", method)
             self.neighbour.respond(call, None, error)
             return

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.codec import DECODE_ERRORS, object_members
 from conductor.jsonrpc.messages import Payload
 from conductor.routing.restart_marker import join_members
-from conductor.routing.session_log import SESSION_SETUP_METHODS
 
 __all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]
 

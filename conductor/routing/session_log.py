@@ -12,20 +12,15 @@ from typing import Final
 import attrs
 import msgspec
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INVALID_REQUEST, Payload
 from conductor.limits import Limits
 
-__all__ = ["LOGGED_METHODS", "SESSION_SETUP_METHODS", "SessionLog", "SetupRecord"]
+__all__ = ["LOGGED_METHODS", "SessionLog", "SetupRecord"]
 
-SESSION_SETUP_METHODS: Final = frozenset(
-    {"session/new", "session/load", "session/resume", "session/fork"}
-)
-"""Requests that set up a session."""
-_SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
-LOGGED_METHODS: Final = SESSION_SETUP_METHODS | _SESSION_END_METHODS | {"initialize"}
+LOGGED_METHODS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS | {"initialize"}
 """Methods for which `SessionLog` needs the requests and responses."""
 
 

@@ -20,6 +20,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec, ValuePath
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.jsonrpc.connection import Connection
@@ -29,7 +30,7 @@ from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors, prompt_advice
 from conductor.routing.handshake import Handshake
-from conductor.routing.link import PROMPT, SESSION_CANCEL, Link
+from conductor.routing.link import Link
 from conductor.routing.port import Port
 from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, report_ended_turn
 from conductor.supervision.cancel_monitor import CancelMonitor

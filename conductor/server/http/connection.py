@@ -15,6 +15,7 @@ import msgspec
 import trio
 from msgspec import UNSET, UnsetType
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.codec import decode_message, object_members, with_member
 from conductor.jsonrpc.messages import (
@@ -27,7 +28,6 @@ from conductor.jsonrpc.messages import (
     result_pieces,
 )
 from conductor.network.sequence_numbers import DuplicateFilter
-from conductor.routing.session_log import SESSION_SETUP_METHODS
 from conductor.server.access import Refusal
 from conductor.server.clients import RemoteClient
 from conductor.server.http.mailboxes import Mailbox, Mailboxes

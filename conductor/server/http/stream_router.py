@@ -16,15 +16,13 @@ from typing import Final
 import attrs
 from msgspec import UNSET
 
-from conductor.acp import session_id_of
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.codec import decode_message
 from conductor.jsonrpc.messages import Id, Message
-from conductor.routing.session_log import SESSION_SETUP_METHODS
 from conductor.server.http.parse_request import PostedMessage
 
 __all__ = ["Route", "StreamRouter"]
 
-_SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
 _CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
 
 
@@ -84,7 +82,7 @@ class StreamRouter:
         if asked is None:
             return Route(message)
         failed = message.error is not UNSET
-        closed = asked.session if asked.method in _SESSION_END_METHODS and not failed else None
+        closed = asked.session if asked.method in SESSION_END_METHODS and not failed else None
         named = None if asked.method in _CONNECTION_STREAM_METHODS else asked.session
         route = Route(message, self._stream(named), closed)
         if closed is not None or (asked.made_streamless and failed):

@@ -12,37 +12,44 @@
 
 A class like this runs in the conductor's process (`use:`), in a process of its own
 (`isolate: true`), or as a program under any conductor (`run(AddContext)`). Its options are its
-fields. A message comes as its handler's annotation says: a schema type, `dict` (also without an
-annotation), or `bytes`, which is raw JSON.
+fields. The annotation of a handler's message parameter selects how the message is given: a schema
+type, `dict` (also without an annotation), or `bytes`, which is the raw JSON of `params`.
 
-Lanes: in what order handlers run
----------------------------------
+Main types: `Proxy` and `Agent` (base classes), `on` and `tool` (mark handlers and MCP tools),
+`AgentPeer` and `ClientPeer` (send messages), `per_session` (state per session), `RawMessage` (what
+an observer of all messages gets). This package may import `schema`, `jsonrpc` and `routing`, and
+neither `plugins` nor `chain`; `standalone.py`, a program, is the exception.
+
+Lanes: the order in which handlers run
+--------------------------------------
 
 1. A plugin has two lanes, toward the agent and toward the client; a response travels in the lane of
    its direction. A lane delivers one message at a time, in arrival order, handled or not.
 2. A handler holds its lane until it ends or *starts waiting for a response* (`await
    forward(request)`, `await self.agent.request(…)`); the request is written before the lane goes
    on. So waiting never deadlocks.
-3. When the response comes, the handler holds the lane that it came on: everything sent before the
-   response has been dealt with, nothing sent after it has begun. A handler that waits for several
+3. When the response arrives, the handler holds the lane on which it arrived: everything sent before
+   the response has been handled, nothing sent after it has begun. A handler that waits for several
    responses at once holds the lane of the last.
-4. Anything else that it awaits keeps the lane (order first); `self.release_lane()` lets the next
-   message in; `self.start_soon(fn, *args)` runs beside the lanes. A lane that is held for more than
-   5 s is logged with the handler's file:line.
-5. `forward(notification)` returns when the next hop has it queued; not calling it drops.
-   `forward(request)` returns the result or raises `RequestError`; not calling it means answering
-   yourself; calling it twice sends twice.
-6. `$/cancel_request` never waits in a lane: a request that waits for its turn is answered -32800 at
-   once; a handler waiting for a response has its hop's request cancelled and still gets the real
-   answer; one waiting for something of its own is cancelled and the caller gets -32800.
+4. Awaiting anything else keeps the lane, which preserves the order; `self.release_lane()` lets the
+   next message in; `self.start_soon(fn, *args)` runs a function outside the lanes. A lane that is
+   held for more than 5 s is logged with the handler's file:line.
+5. `forward(notification)` returns when the notification is queued at the next hop; a handler that
+   does not call it drops the notification. `forward(request)` returns the result or raises
+   `RequestError`; a handler that does not call it answers the request itself; calling it twice
+   sends the request twice.
+6. `$/cancel_request` never waits in a lane. A request that is still queued is answered -32800 at
+   once. If the handler waits for a response, the forwarded request is cancelled, and the handler
+   still gets the real response. If it waits for anything else, the handler is cancelled and the
+   request is answered -32800.
 7. An exception other than `RequestError` is logged with proxy, method and session; a request is
    answered -32603; a notification is dropped (`on_error = "fail"`, the default: a broken redactor
    must not leak) or passed on (`on_error = "pass"`, for observers). The lane goes on.
 
-Lanes belong to a hop, not to a session: order is kept across sessions too, since clients and agents
-rely on it (a session's first update follows the answer to `session/new`; `session/list` and
-`session/close` speak of other sessions). A handler that takes its time for something of its own
-calls `self.release_lane()` first, and then delays nobody.
+Lanes belong to a hop, not to a session: order is also kept across sessions, because clients and
+agents rely on it (a session's first update follows the response to `session/new`; `session/list`
+and `session/close` concern other sessions). A handler that waits long for anything other than a
+response calls `self.release_lane()` first, and then delays no other message.
 """
 
 from __future__ import annotations
@@ -81,11 +88,11 @@ __all__ = [
 
 
 def run(plugin: type[Plugin], /) -> None:
-    """Be a stand-alone program: `plugin` on stdin and stdout, under any conductor.
+    """Run `plugin` as a stand-alone program on stdin and stdout, under any conductor.
 
-    Options are read from the environment variable `ACP_PROXY_OPTIONS` (a JSON object) or from the
-    arguments `--option value`. Never returns, except in a module that is imported as a plugin
-    (`use: ./file.py:Class`): there it does nothing.
+    Options come from the environment variable `ACP_PROXY_OPTIONS` (a JSON object) and from
+    arguments `--option value`, which take precedence. Does not return, except in a module that is
+    imported as a plugin (`use: ./file.py:Class`): there it does nothing.
     """
     from conductor.proxy.import_guard import is_importing_plugin
 

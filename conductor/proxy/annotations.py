@@ -1,4 +1,8 @@
-"""What the annotation of a handler's message asks for, and whether that fits the method."""
+"""Type of a handler's message parameter, from its annotation, checked against the method.
+
+A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
+`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,14 @@ _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
 
 
 class DeclarationError(TypeError):
-    """A plugin class is written wrongly; the text names the class, the method, and the remedy."""
+    """A plugin class is declared wrongly; the message names the class, the method and the fix."""
 
 
 def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
-    """What a handler of `method` wants its message as: `dict`, `bytes`, a schema type.
+    """Return the type in which a handler of `method` gets its message: `dict`, `bytes`, a schema
+    type, or `RawMessage` for an observer (`method` is "*").
 
-    Raises `DeclarationError`, naming the handler `where`.
+    `where` names the handler in errors. Raises `DeclarationError` if the annotation does not fit.
     """
     annotation = _annotation(where, function, parameter)
     plain = (typing.get_origin(annotation) or annotation) in _PLAIN
@@ -53,7 +58,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
 
 
 def result_type(method: str, annotation: Any) -> Any:
-    """The type of a method's answer, as typed as `annotation` is."""
+    """Return the result type of `method`: a schema type, `dict` or `bytes`, as `annotation` is."""
     if annotation is bytes or annotation is RawMessage:
         return bytes
     for version, module in _MODULES.items():
@@ -64,7 +69,7 @@ def result_type(method: str, annotation: Any) -> Any:
 
 
 def method_of(message: Any) -> str | None:
-    """The method whose params, of its request or notification, have this type."""
+    """Return the method that has this params type, as a request or a notification."""
     for version, module in _MODULES.items():
         for method in METHODS_BY_VERSION[version]:
             for candidate in _types_in(method, version, module):
@@ -80,7 +85,8 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
         return typing.get_type_hints(function)[parameter]
     except NameError:
         pass
-    # Another annotation, perhaps only for type checkers, cannot be read; this one may.
+    # An annotation of another parameter, or of the return type, may name a type that is only
+    # imported for type checkers: evaluate this one alone.
     try:
         alone = {parameter: function.__annotations__[parameter]}
         holder = typing.cast(Any, type("Holder", (), {"__annotations__": alone}))
@@ -93,14 +99,14 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
 
 
 def _types_of(method: str) -> Iterator[Any]:
-    """The types of a method's params in the versions that are imported."""
+    """Yield the params types of a method in the protocol versions whose module is imported."""
     for version, module in _MODULES.items():
         yield from _types_in(method, version, module)
 
 
 def _types_in(method: str, version: int, module: str) -> Iterator[Any]:
     known = METHODS_BY_VERSION[version].get(method)
-    types = sys.modules.get(module)  # an annotation's module is imported
+    types = sys.modules.get(module)  # a type that is used as an annotation has its module imported
     if known is not None and types is not None:
         for name in (known.params, known.notification):
             if name is not None:
@@ -116,7 +122,7 @@ def _is_from(annotation: Any, module: str) -> bool:
 
 
 def _names(method: str) -> str:
-    """The names of the types that fit a method, for error messages."""
+    """Return the names of the params types of a method, for error messages."""
     known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
     names = [name for each in known for name in (each.params, each.notification) if name]
     return "".join(f"{name} or " for name in dict.fromkeys(names))

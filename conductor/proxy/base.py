@@ -1,7 +1,8 @@
-"""`Proxy` and `Agent`: what an author subclasses.
+"""`Proxy` and `Agent`: the base classes of plugins.
 
-An instance serves one chain. Its options are its fields; its handlers are marked with `@on`;
-whatever it does not handle passes by. `self.client` and `self.agent` are the two peers.
+An instance serves one chain. Its fields are its options, its methods marked with `@on` are its
+handlers; a message without a handler is forwarded byte for byte. `self.client` and `self.agent`
+send messages to the two neighbours.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from conductor.proxy.tool_handlers import with_tools
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 
 Forward: TypeAlias = Callable[..., Awaitable[Any]]
-"""What a handler gets as `forward`: `await forward()` passes the message on as it came, byte for
-byte; `await forward(message)` passes on what it is given. Of a request it returns the result."""
+"""Type of the `forward` argument of a handler.
+
+`await forward()` passes the message on byte for byte, `await forward(message)` passes on `message`.
+For a request it returns the result, or raises `RequestError`."""
 
 
 class Runtime(Protocol):
-    """The chain that a plugin runs in, as the plugin sees it."""
+    """The interface of a running chain to its plugin (`conductor.plugins` implements it)."""
 
     client: ClientPeer
     agent: AgentPeer
@@ -47,18 +50,20 @@ class Runtime(Protocol):
     def tap(
         self, source: Literal["client", "agent"], method: str, tap: NotificationTap
     ) -> Callable[[], None]:
-        """Show a tap every such notification of that peer; returns what ends that."""
+        """Call `tap` with every notification `method` from `source`; returns a function that
+        removes the tap."""
 
 
 _RESERVED = (
     *("client", "agent", "release_lane", "start_soon", "answering"),
     *("defer", "wait_room", "made_room", "muted"),
 )
-"""What plugins use, and do not override."""
+"""Names that a plugin uses and must not override."""
 
 
 def _check_reserved(cls: type) -> None:
-    """Raise `DeclarationError` for a field, or a method, that would hide what we provide."""
+    """Raise `DeclarationError` for a field or method that would hide a name of a base class
+    here."""
     for name in _RESERVED:
         providers = [base for base in cls.__mro__ if name in vars(base)]
         provider = next((base for base in providers if base.__module__ == __name__), None)
@@ -75,7 +80,7 @@ def _check_reserved(cls: type) -> None:
 
 
 class Plugin:
-    """What proxies and agents in Python have in common."""
+    """Base class of `Proxy` and `Agent`."""
 
     __slots__ = ("__weakref__", "_acp_runtime", "_acp_sessions", "_acp_toolbox")
 
@@ -84,11 +89,12 @@ class Plugin:
     _acp_toolbox: Any
 
     on_error: ClassVar[Literal["fail", "pass"]] = "fail"
-    """What becomes of a message whose handler raised: a request is answered -32603 and a
-    notification is dropped ("fail"), or the message is passed on unchanged ("pass")."""
+    """Treatment of a message after its handler raised an exception: with "fail" a request is
+    answered -32603 and a notification is dropped, with "pass" the message is forwarded
+    unchanged."""
 
     required: ClassVar[bool] = False
-    """Whether a chain must not go on without this plugin: it is never bypassed."""
+    """Whether the chain cannot run without this plugin: a required plugin is never bypassed."""
 
     _acp_handlers: ClassVar[tuple[Handler, ...]] = ()
 
@@ -107,62 +113,66 @@ class Plugin:
 
     @property
     def client(self) -> ClientPeer:
-        """The peer toward the client."""
+        """Sends messages toward the client."""
         return self._runtime("client").client
 
     def release_lane(self) -> None:
-        """Let the next message of this handler's lane in before the handler ends (lane rule 4)."""
+        """Let the next message into this handler's lane before the handler ends (lane rule 4)."""
         self._runtime("release_lane()").release_lane()
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Run `await function(*args)` beside the lanes, until it ends or the chain does."""
+        """Run `await function(*args)` outside the lanes; it is cancelled when the chain ends."""
         self._runtime("start_soon()").start_soon(function, *args)
 
     @property
     def answering(self) -> bool:
-        """Whether the handler that runs here works on a request, not on a notification."""
+        """Whether the running handler handles a request (not a notification)."""
         return self._runtime("answering").answering
 
     def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
-        """Answer the handler's request later, by calling what this returns with a raw result or a
-        raw error. What the handler returns is not used. `cancelled` is called when the request is
-        cancelled; it is to be answered all the same.
+        """Answer the handler's request after the handler has returned.
+
+        Returns the callback that answers the request; call it once with the raw JSON of a result
+        or of an error. The return value of the handler is ignored. `cancelled` is called when the
+        request is cancelled; a cancelled request must still be answered.
         """
         return self._runtime("defer()").defer(cancelled)
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
-        """Override it to name what is allowed in the options but probably a mistake.
+        """Return warnings about options that are valid but probably a mistake. Override it.
 
-        Each is the name of an option and a text, which `acp-conductor check` shows with the
-        option's place in the chain file.
+        Each warning is an option name and a text; `acp-conductor check` shows it with the location
+        of the option in the chain file.
         """
         return ()
 
     async def wait_room(self) -> None:
-        """Wait while the client, or a proxy, has too much to read.
+        """Wait while the write buffer of the client or of a proxy is above the high watermark.
 
-        Whatever brings messages from outside of the chain (a socket, a queue) calls it before it
-        reads on, so that a slow reader slows it down and fills no memory.
+        Code that brings messages into the chain from a source outside of it (a socket, a queue)
+        calls this before it reads more, so that a slow reader slows the source down and buffers
+        stay bounded.
         """
         await self._runtime("wait_room()").wait_room()
 
     def unread_bytes(self) -> int:
-        """Override it to tell what waits outside of the chain, in a socket, say, for somebody to
-        read it who is sent it from the chain: while that is too much, its senders are not read.
+        """Return the bytes that this plugin has queued for a reader outside of the chain.
 
-        Call `made_room()` when it has become less.
+        Override it in a plugin that writes messages of the chain to a socket, for example. While
+        the number is above the high watermark, client and agent are not read. Call `made_room()`
+        when it has decreased.
         """
         return 0
 
     def made_room(self) -> None:
-        """Let those be read who were not because of `unread_bytes`."""
+        """Signal that `unread_bytes()` has decreased: paused reads are checked again."""
         self._runtime("made_room()").made_room()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Around the plugin's whole life: override it to open and close what the plugin needs.
+        """Context of the plugin's whole life. Override it to open and close resources.
 
-        Handlers run between its `yield` and its end; no requests can be sent before and after.
+        Handlers run while the context is entered; before and after, no requests can be sent.
         """
         yield
 
@@ -176,42 +186,45 @@ class Plugin:
 
 
 class Proxy(Plugin):
-    """Sits between a client and an agent; subclass it, mark handlers with `@on`."""
+    """Base class of proxies, between a client and an agent. Mark handlers with `@on`."""
 
     __slots__ = ()
 
     @property
     def agent(self) -> AgentPeer:
-        """The peer toward the agent."""
+        """Sends messages toward the agent."""
         return self._runtime("agent").agent
 
     def mcp_servers(self) -> Sequence[Any]:
-        """Override it to offer whole MCP servers: `Server` or `MCPServer` objects of the SDK.
+        """Return MCP servers to offer to the agent: `Server` or `MCPServer` objects of the MCP SDK.
 
-        It is called for every connection, so that each can have servers of its own.
+        Override it. It is called for every MCP connection, so that each can get new objects.
         """
         return ()
 
     def has_tools_for(self, session: dict[str, Any]) -> bool:
-        """Override it to choose the sessions that get the tools; given is what sets one up."""
+        """Return whether a session gets this proxy's tools. Override it.
+
+        `session` holds the params of the session set-up request.
+        """
         return True
 
     async def on_restart(self, sessions: Sequence[str]) -> None:
-        """Override it to get back what was lost, when the proxy is started again after a failure.
+        """Rebuild state after the proxy was restarted because of a failure. Override it.
 
-        It is called at the end of the handshake: client and agent can be asked, and no message has
-        come yet. `sessions` are the ids of those that are open; the request that set each of them
-        up comes next, and what you pass on of it is not sent to the agent again. Has
-        `start_timeout` to return; what it raises fails the restart.
+        Called at the end of the handshake: requests can be sent to client and agent, and no other
+        message has arrived yet. `sessions` are the ids of the open sessions; the set-up request of
+        each is replayed next, and forwarding it does not send it to the agent again. Must return
+        within `start_timeout`; an exception fails the restart.
         """
 
     @asynccontextmanager
     async def muted(self, session_id: str) -> AsyncIterator[None]:
-        """Keep from the client what happens in a session, for a prompt that it is not to see.
+        """Hide the updates of a session from the client, during a prompt of the proxy's own.
 
-        Its `session/update`s are dropped before a handler sees them, except those that tell what
-        the session is like from now on: its commands, modes, options, title and usage. Questions
-        of the agent's, such as for a permission, still pass.
+        `session/update` notifications of the session are dropped before handlers see them, except
+        those that change session state: commands, modes, options, title and usage. Requests of the
+        agent, such as `session/request_permission`, still pass.
         """
 
         def hide(params: bytes | None) -> bool:
@@ -225,6 +238,6 @@ class Proxy(Plugin):
 
 
 class Agent(Plugin):
-    """The end of a chain; a request that it does not handle is answered -32601."""
+    """Base class of agents, the end of a chain. A request without a handler is answered -32601."""
 
     __slots__ = ()

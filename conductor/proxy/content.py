@@ -1,4 +1,4 @@
-"""What authors put into messages."""
+"""Content blocks for messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["text"]
 
 
 def text(text: str) -> TextContent:
-    """A text block, for prompts and updates; in typed messages and in plain params alike."""
-    from conductor.schema.v1 import TextContent  # the types take a moment to import
+    """Return a text block for prompts and updates, in typed messages and in plain params."""
+    from conductor.schema.v1 import TextContent  # lazy: importing the schema types is slow
 
     return TextContent(text=text)

@@ -1,8 +1,8 @@
-"""Between raw JSON and what a handler works with: a schema type, a `dict`, or the bytes.
+"""Conversion between raw JSON and the values that handlers use: schema types, `dict`, or `bytes`.
 
-Plain params keep what JSON can say and Python's floats cannot: `1e400`, `1.10` and integers of any
-size are written back as they were read, lone surrogates too, members in their order. Only duplicate
-members, white space and the choice of escapes are lost.
+A `dict` preserves JSON that Python's floats cannot represent: `1e400`, `1.10` and integers of any
+size are written back as they were read, and so are lone surrogates and the order of members. Lost
+are only duplicate members, white space and the choice of escapes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def decode_params(raw: bytes | None, annotation: Any) -> Any:
-    """A payload as `annotation` asks for it. Raises `ValueError` when it does not fit."""
+    """Decode a payload to the type `annotation`. Raises `ValueError` if it does not fit."""
     if annotation is dict or annotation is Any:
         return decode(raw) if raw is not None else {}
     if annotation is bytes:
@@ -43,17 +43,19 @@ def decode_params(raw: bytes | None, annotation: Any) -> Any:
 
 
 def message_reader(annotation: Any) -> Callable[[bytes | None], Any]:
-    """What gives a handler its message. It raises `ValueError` for params that do not fit."""
+    """Return the function that decodes params to `annotation`; it raises `ValueError` if they do
+    not fit."""
     if annotation is dict:
         return _read_params
     return lambda raw: decode_params(raw, annotation)
 
 
 def _read_params(raw: bytes | None) -> Any:
-    """What most handlers begin with. `decode` takes twice as long; the unusual is left to it."""
+    """Decode params to a `dict`: a fast path that takes half the time of `decode`, which handles
+    the rare cases."""
     if raw is None:
         return {}
-    if raw.find(b"-0") >= 0:  # `in` tries a number first, and makes an exception of that
+    if raw.find(b"-0") >= 0:  # not `in`, which first tries an int operand and raises internally
         value = decode(raw)
     else:
         try:
@@ -66,17 +68,18 @@ def _read_params(raw: bytes | None) -> Any:
 
 
 def decode_result(raw: bytes | None, annotation: Any) -> Any:
-    """A result as `annotation` asks for it; `None` when it is null or there is none."""
+    """Decode a result to the type `annotation`; `None` if it is null or absent."""
     if raw is None or raw == b"null":
         return None
     return decode_params(raw, annotation)
 
 
 def decode_answer(raw: bytes | None, method: str, annotation: Any) -> Any:
-    """The answer to a message that a handler passed on, typed as the message was.
+    """Decode the response to a message that a handler forwarded, typed as the message was.
 
-    A handler with types of one protocol version also meets chains of the other, whose messages it
-    often fits; an answer that then has the other version's shape is given as that, or else plain.
+    A handler with types of one protocol version may run in a chain of the other, and its types
+    often fit. A response that does not fit `annotation` is decoded to the type of the other
+    version, or else to a `dict`.
     """
     try:
         return decode_result(raw, annotation)
@@ -93,8 +96,8 @@ def decode_answer(raw: bytes | None, method: str, annotation: Any) -> Any:
 
 
 def encode(value: Any) -> bytes | None:
-    """What a handler made as raw JSON; `None` (absent) for `None`. Schema objects may stand
-    anywhere in it. Raises `TypeError` for what is no JSON."""
+    """Encode a value as raw JSON; `None` (absent) for `None`. Schema objects may be nested anywhere
+    in it. Raises `TypeError` for values that are not JSON."""
     if value is None:
         return None
     kind = type(value)
@@ -119,7 +122,8 @@ def _has_objects(value: Any) -> bool:
 
 
 def _without_objects(value: Any) -> Any:
-    """The same without schema objects: msgspec would write them as it writes any attrs object."""
+    """Replace nested schema objects by plain values: msgspec would encode them as plain attrs
+    objects, without the wire names."""
     if type(value) is dict:
         return {key: _without_objects(item) for key, item in value.items()}
     if type(value) in _CONTAINERS:
@@ -128,5 +132,5 @@ def _without_objects(value: Any) -> Any:
 
 
 def invalid_params(method: str, problem: ValueError) -> bytes:
-    """The error for params that do not fit the type that a handler asks for."""
+    """Return the raw error object for params that do not fit the type of a handler."""
     return encode_error(INVALID_PARAMS, f"Invalid params for {method}: {problem}")

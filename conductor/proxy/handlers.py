@@ -1,4 +1,5 @@
-"""`@on`: which messages a plugin handles; mistakes in it are found when its module is imported."""
+"""`@on`: the handlers of a plugin class. Declaration errors are raised when its module is
+imported."""
 
 from __future__ import annotations
 
@@ -43,14 +44,14 @@ class Handler:
     method: str
     function: Callable[..., Any]
     senders: tuple[Sender, ...]
-    """From whom it takes the message: the client (travelling toward the agent), the agent."""
+    """Senders of the messages it handles: "client" (toward the agent), "agent", or both."""
     annotation: Any
-    """The type that the message is given as: a schema type, `dict`, or `bytes` (raw JSON)."""
+    """Type of the message: a schema type, `dict`, or `bytes` (raw JSON)."""
     result: Any
-    """The type of the answer that `forward` returns: as typed as the request is."""
+    """Type of the result that `forward` returns; a schema type if the request has one."""
     takes_forward: bool
     read: Callable[[bytes | None], Any] = attrs.field(init=False)
-    """Makes the message from raw params. Raises `ValueError` if they do not fit."""
+    """Decodes the raw params to `annotation`. Raises `ValueError` if they do not fit."""
 
     @read.default
     def _reader(self) -> Callable[[bytes | None], Any]:
@@ -68,9 +69,9 @@ def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
         @on("session/prompt")
         async def add_context(self, request: PromptRequest, forward): ...
 
-    Who sends the message is known from the schema; for extension methods say `source="client"` or
-    `source="agent"`, or leave it out to handle both. `@on("*")` marks an observer: it gets every
-    message that arrives, responses included, as a `RawMessage`, and cannot change any.
+    The schema says which side sends the method; for extension methods set `source="client"` or
+    `source="agent"`, or omit it to handle both. `@on("*")` marks an observer: it gets every message
+    that arrives, responses included, as a `RawMessage`, and cannot change it.
     """
     if not isinstance(method, str):
         raise DeclarationError('write @on("<wire method>"), for example @on("session/prompt")')
@@ -92,7 +93,7 @@ def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
 
 
 def collect_handlers(cls: type) -> tuple[Handler, ...]:
-    """The handlers of a plugin class, its bases' included. Raises `DeclarationError`.
+    """Return the handlers of a plugin class and its bases. Raises `DeclarationError`.
 
     A subclass replaces a handler by a method of the same name, as with any method.
     """
@@ -117,8 +118,9 @@ def collect_handlers(cls: type) -> tuple[Handler, ...]:
 
 
 def _members(cls: type) -> dict[str, Any]:
-    """What a class and its bases define, sorted by name, without calling a descriptor; in a
-    tenth of the time that `inspect.getattr_static` takes for it."""
+    """Return the attributes of a class and its bases, sorted by name, without calling descriptors.
+
+    Takes a tenth of the time of `inspect.getattr_static`."""
     members: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         members.update(vars(base))
@@ -126,13 +128,13 @@ def _members(cls: type) -> dict[str, Any]:
 
 
 async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
-    """So that a session's begin and end are seen (`conductor.plugins.dispatch` keeps and
-    forgets its state)."""
+    """Forward a session's set-up or end, so that `conductor.plugins.dispatch` sees the response and
+    keeps or drops the state of the session."""
     return await forward()
 
 
 def check_fields(cls: type) -> None:
-    """Raise `DeclarationError` for what cannot be an option, or not as it is written."""
+    """Raise `DeclarationError` for fields that cannot be options, or have a mutable default."""
     annotations = annotations_of(cls)
     for name, value in vars(cls).items():
         if name not in annotations or "ClassVar" in str(annotations[name]):
@@ -151,7 +153,8 @@ def check_fields(cls: type) -> None:
 
 
 def annotations_of(cls: type) -> Mapping[str, Any]:
-    """The annotations in the class's own body; names that only a type checker sees may be in it."""
+    """Return the annotations of the class body; they may contain names that only type checkers
+    see."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -165,7 +168,7 @@ def _factory(default: Any) -> str:
 
 
 def _check_override(cls: type, name: str, function: Any) -> None:
-    """A handler that a subclass replaced without saying `@on` again would be silently gone."""
+    """Raise `DeclarationError` for an override of a handler without `@on`: it would be ignored."""
     if hasattr(function, _MARK) or not callable(function):
         return
     for base in cls.__mro__[1:]:
@@ -180,7 +183,8 @@ def _check_override(cls: type, name: str, function: Any) -> None:
 
 @lru_cache(maxsize=256)
 def _handler(where: str, name: str, function: Any, method: str, source: Sender | None) -> Handler:
-    """Takes 0.1 ms; attrs makes every class with slots twice."""
+    """Return the `Handler` of a function. Cached: it takes 0.1 ms, and attrs creates every class
+    with slots twice."""
     senders = _senders(where, method, source)
     if not inspect.iscoroutinefunction(function):
         raise DeclarationError(
@@ -200,7 +204,7 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
 
 
 def _parameters(where: str, name: str, function: Any, method: str) -> list[inspect.Parameter]:
-    """The message's and perhaps forward's."""
+    """Return the parameters for the message and, if present, for `forward`."""
     given = list(inspect.signature(function).parameters.values())[1:]
     needed = [p for p in given if p.default is p.empty and p.kind not in _VARIABLE]
     usable = [p for p in given if p.kind in _POSITIONAL]
@@ -231,7 +235,7 @@ def _senders(where: str, method: str, source: Sender | None) -> tuple[Sender, ..
     senders = _SENDERS[known.source]
     if not senders or method == "$/cancel_request":
         raise DeclarationError(
-            f"{where} handles {method!r}, which is the conductor's own business and never arrives; "
+            f"{where} handles {method!r}, which the conductor handles itself and never delivers; "
             + (
                 "a handler whose request is cancelled is told so (lane rule 6)"
                 if not method.startswith("proxy/")

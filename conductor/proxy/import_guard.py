@@ -1,4 +1,4 @@
-"""Whether a module is being imported as a plugin: `run()` at its end does nothing then."""
+"""Import guard: `run()` does nothing in a module that is imported as a plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _importing: ContextVar[bool] = ContextVar("importing_plugin", default=False)
 
 @contextmanager
 def importing_plugin() -> Iterator[None]:
-    """What is imported in this block is a plugin's module, or imported by one."""
+    """Mark the modules imported in this block as plugins."""
     token = _importing.set(True)
     try:
         yield

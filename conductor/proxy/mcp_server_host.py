@@ -1,8 +1,8 @@
-"""An MCP server object of the official SDK, served over messages instead of a transport.
+"""In-process host of an MCP server object of the official SDK.
 
-The SDK runs a server on a pair of streams. Here the streams end in this process: what comes in is
-handed to the server, what it says goes to callbacks in the step in which it says it, so nothing is
-written as bytes on the way and the order stays. One `HostedMcpServer` is one MCP connection.
+The SDK runs a server on a pair of streams. Here both streams end in this process: incoming messages
+are put into the first, and the second calls back as soon as the server sends a message, so that
+nothing is serialized in between and the order is kept. One `HostedMcpServer` is one MCP connection.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = ["HostedMcpServer", "HostedServerClient"]
 
 
 class HostedServerClient(Protocol):
-    """Who uses a hosted server."""
+    """The client of a hosted server: receives its requests and notifications."""
 
     def request(
         self, method: str, params: dict[str, Any] | None, answered: ResponseCallback
     ) -> Callable[[], None]:
-        """The server asks; returns what withdraws the question."""
+        """Send a request of the server to the client; returns a function that cancels it."""
 
     async def notify(
         self, method: str, params: dict[str, Any] | None, about: int | str | None
     ) -> None:
-        """The server tells, perhaps about a request that it works on."""
+        """Send a notification of the server. `about` is the id of the related request, if any."""
 
 
 @attrs.define(eq=False, repr=False)
 class HostedMcpServer:
-    """One connection to the server that `make` returns, for as long as `run` runs."""
+    """One MCP connection to the server that `make` returns; it lives as long as `run` runs."""
 
     make: Callable[[], Server[Any] | MCPServer]
     client: HostedServerClient
@@ -59,8 +59,8 @@ class HostedMcpServer:
     _server_requests: dict[int | str, Callable[[], None]] = attrs.field(factory=dict, init=False)
 
     async def run(self) -> None:
-        """Serve until `close`; whatever is open then is answered."""
-        # Importing the SDK takes half a second, which the chain does not wait for.
+        """Serve until `close`. Requests that are open at the end are answered with an error."""
+        # In a thread, because importing the SDK takes half a second.
         await trio.to_thread.run_sync(importlib.import_module, "mcp.server.mcpserver")
         import anyio
         from mcp.server.mcpserver import MCPServer
@@ -84,7 +84,7 @@ class HostedMcpServer:
             self.close()
 
     def close(self) -> None:
-        """Nobody uses the connection any more."""
+        """Close the connection: answer open requests with an error, cancel those of the server."""
         self.ended.set()
         if self._incoming is not None:
             self._incoming.close()
@@ -104,7 +104,7 @@ class HostedMcpServer:
         answered: ResponseCallback,
         id: str | None = None,
     ) -> Callable[[], None]:
-        """Ask the server; returns what cancels."""
+        """Send a request to the server; returns a function that cancels it."""
         key: int | str = next(self._ids) if id is None else id
         if self.ended.is_set() or key in self._requests:
             answered(None, encode_error(INTERNAL_ERROR, "The MCP server cannot take this request"))
@@ -113,7 +113,7 @@ class HostedMcpServer:
         self._put("request", id=key, method=method, params=params)
 
         def cancel() -> None:
-            # A cancelled request gets no answer from the SDK's server.
+            # The SDK's server does not answer a cancelled request.
             if self._requests.pop(key, None) is not None:
                 self.notify("notifications/cancelled", {"requestId": key})
                 answered(None, encode_error(REQUEST_CANCELLED, "Request cancelled"))
@@ -182,7 +182,7 @@ class HostedMcpServer:
 
 @attrs.define(eq=False, repr=False)
 class _ServerOutput:
-    """The stream that the server writes to."""
+    """The stream to which the server writes its messages."""
 
     _server: HostedMcpServer
 

@@ -1,4 +1,4 @@
-"""A plugin's two peers: the client and the agent, to send requests and notifications of its own."""
+"""The two peers of a plugin, client and agent: send requests and notifications to them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["AgentPeer", "ClientPeer", "NotificationTap", "Peer", "ResponseCallback"]
 
 ResponseCallback: TypeAlias = Callable[[bytes | None, bytes | None], None]
-"""Called with a raw result or a raw error, one of them."""
+"""Called once with `(result, error)` as raw JSON; exactly one of them is not `None`."""
 
 NotificationTap: TypeAlias = Callable[[bytes | None], bool]
-"""Called with the raw params of a notification, in its lane; True keeps it from going on."""
+"""Called with the raw params of a notification, in its lane; returning True drops it."""
 
 _ABSENT: Final = object()
 _MESSAGE_OVERHEAD: Final = 100
-"""Bytes that a message takes, besides its params."""
+"""Estimated size of a message without its params, in bytes."""
 _methods: dict[type, str] = {}
 
 
 @attrs.frozen(eq=False, repr=False)
 class Peer:
-    """The neighbour in one direction, with whatever components are between."""
+    """Sends messages in one direction, to the client or to the agent, through the components in
+    between."""
 
     name: str
     _request: Callable[[str, bytes | None], Awaitable[bytes]]
@@ -49,12 +50,12 @@ class Peer:
     async def request(
         self, method: str | Object, params: Any = None, *, result: Any = _ABSENT
     ) -> Any:
-        """Send a request and return its result, as the type `result`.
+        """Send a request and return its result, decoded to the type `result`.
 
         `request("session/set_mode", {…})` returns a `dict`; `request(SetSessionModeRequest(…))`
-        knows its method, and the type of the answer. Raises `RequestError` when it is answered with
-        an error. While it waits, the handler's lane goes on; when the answer comes, the handler
-        holds the lane that it came on.
+        takes the method and the result type from the schema. Raises `RequestError` if the response
+        is an error. While it waits, the handler's lane continues; when the response arrives, the
+        handler holds the lane of the response.
         """
         if isinstance(method, Object):
             params, annotation = method, type(method)
@@ -68,9 +69,9 @@ class Peer:
         return decode_result(await self._request(method, encode(params)), result)
 
     async def notify(self, method: str | Object, params: Any = None) -> None:
-        """Send a notification; when this returns, it is queued behind what was sent before.
+        """Send a notification; it is queued, in order, when this returns.
 
-        Whoever sends more than others read waits here for them.
+        Waits while the receiver reads more slowly than the plugin sends.
         """
         if isinstance(method, Object):
             method, params = _method_of(type(method)), method
@@ -79,21 +80,21 @@ class Peer:
         await self._wait_for_readers(_MESSAGE_OVERHEAD + len(raw or b""))
 
     def send(self, method: str, params: Any = None) -> None:
-        """`notify`, for code that may not wait."""
+        """Send a notification without back-pressure, for code that cannot wait."""
         self._notify(method, encode(params))
 
     def ask(self, method: str, params: Any, answered: ResponseCallback) -> Callable[[], None]:
-        """Send a request without waiting for it, and return what cancels it.
+        """Send a request without waiting for the response; return a function that cancels it.
 
-        `answered` is called in the lane that the answer comes on, so what was sent before the
-        answer has been dealt with and nothing sent after it has begun. It must not wait or raise.
-        A request that was cancelled is answered all the same.
+        `answered` is called in the lane of the response: everything sent before the response has
+        been handled, nothing sent after it has begun. It must not block or raise. It is also called
+        for a cancelled request.
         """
         return self._ask(method, encode(params), answered)
 
 
 class ClientPeer(Peer):
-    """The client, with what one asks of clients (version 1 of the protocol)."""
+    """The client, with methods for the requests that clients answer (protocol version 1)."""
 
     __slots__ = ()
 
@@ -104,7 +105,7 @@ class ClientPeer(Peer):
         tool_call: ToolCallUpdate | Mapping[str, Any],
         options: Iterable[PermissionOption | Mapping[str, Any]],
     ) -> RequestPermissionResponse:
-        """Ask the user whether a tool may run; the answer's `outcome` says what was chosen."""
+        """Ask the user for permission to run a tool; `outcome` of the result has the choice."""
         from conductor.schema.v1 import RequestPermissionResponse
 
         params = {"sessionId": session_id, "toolCall": tool_call, "options": list(options)}
@@ -116,7 +117,7 @@ class ClientPeer(Peer):
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
     ) -> str:
-        """The content of a file as the client has it, unsaved changes included."""
+        """Return the content of a file as the client has it, unsaved changes included."""
         from conductor.schema.v1 import ReadTextFileResponse
 
         params = _without_none(sessionId=session_id, path=path, line=line, limit=limit)
@@ -126,30 +127,30 @@ class ClientPeer(Peer):
         return result.content
 
     async def write_text_file(self, session_id: str, path: str, content: str) -> None:
-        """Have the client write a file."""
+        """Write a file through the client."""
         params = {"sessionId": session_id, "path": path, "content": content}
         await self.request("fs/write_text_file", params)
 
     async def update(self, session_id: str, update: SessionUpdate | Mapping[str, Any]) -> None:
-        """Send a session update, as the agent does."""
+        """Send a `session/update` notification."""
         await self.notify("session/update", {"sessionId": session_id, "update": update})
 
     async def say(self, session_id: str, text: str) -> None:
-        """Show text to the user as if the agent had said it."""
+        """Send text to the user as an agent message chunk."""
         content = {"type": "text", "text": text}
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
 
 
 class AgentPeer(Peer):
-    """The agent, with what one asks of agents."""
+    """The agent, with methods for the requests that agents answer."""
 
     __slots__ = ()
 
     async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
-        """Send a prompt, a text or content blocks, and return what came of it.
+        """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
 
         The client sees the agent's updates, unless the session is `muted`. In version 2 of the
-        protocol the turn ends after the answer, so the handler then holds no lane.
+        protocol the turn ends after the response, so the handler then holds no lane.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         collector = TurnCollector(session_id)
@@ -165,17 +166,17 @@ class AgentPeer(Peer):
         return PromptTurn(answer.get("stopReason") or collector.stop_reason, collector.text, answer)
 
     async def cancel(self, session_id: str) -> None:
-        """Ask the agent to end the session's turn."""
+        """Cancel the session's running turn (`session/cancel`)."""
         await self.notify("session/cancel", {"sessionId": session_id})
 
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any) -> str:
-        """Open a session of the proxy's own, which the client knows nothing of; returns its id."""
+        """Open a session of the proxy's own, unknown to the client; returns its id."""
         params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}
         session_id: str = (await self.request("session/new", params))["sessionId"]
         return session_id
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
-        """Put the session into another mode."""
+        """Set the mode of a session."""
         await self.request("session/set_mode", {"sessionId": session_id, "modeId": mode_id})
 
 

@@ -1,4 +1,4 @@
-"""What an agent says in a turn, collected; and what of it `muted` hides."""
+"""Collects the output of a prompt turn, and tells which updates `Proxy.muted` hides."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _SESSION_STATE_UPDATES: Final = frozenset(
         "usage_update",
     }
 )
-"""Updates that tell what a session is like, whatever turn they come in: a client that misses them
-is wrong from then on."""
+"""Updates of session state, independent of a turn: a client that misses one shows a wrong state."""
 
 
 class PromptTurn(msgspec.Struct, frozen=True):
-    """A prompt turn that has ended."""
+    """The outcome of a prompt turn."""
 
     stop_reason: str
     text: str
-    """Everything that the agent said, its thoughts excluded."""
+    """Text of the agent's message chunks, without its thoughts."""
     result: dict[str, Any]
-    """The whole answer to `session/prompt`."""
+    """The result of `session/prompt`."""
 
     def __repr__(self) -> str:
         return f"PromptTurn(stop_reason={self.stop_reason!r}, text={self.text!r})"
 
 
 class TurnCollector:
-    """Collects what the agent says in one session. `idle`: the turn is over, by an update (2)."""
+    """Collects the agent's text in one session. `idle` is set by the update that ends a turn in
+    protocol version 2."""
 
     __slots__ = ("_pieces", "idle", "session_id", "stop_reason")
 
@@ -53,7 +53,7 @@ class TurnCollector:
         return "".join(self._pieces)
 
     def take(self, params: bytes | None) -> bool:
-        """A tap: look at an update, and let it go on."""
+        """Record an update. A `NotificationTap` that never drops."""
         update = _update_of(params, self.session_id)
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
@@ -67,7 +67,7 @@ class TurnCollector:
 
 
 def is_turn_output(params: bytes | None, session_id: str) -> bool:
-    """Whether an update belongs to what happens in a turn of this session."""
+    """Whether an update is output of a turn of this session, not a change of session state."""
     kind = _update_of(params, session_id).get("sessionUpdate")
     return kind is not None and kind not in _SESSION_STATE_UPDATES
 

@@ -1,4 +1,4 @@
-"""What an observer, `@on("*")`, gets."""
+"""`RawMessage`: the message type of observers, `@on("*")`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ __all__ = ["RawMessage"]
 
 
 class RawMessage(msgspec.Struct, frozen=True):
-    """A message as it arrived at the plugin, before anything is done with it."""
+    """A message as it arrived at the plugin, before its handlers run."""
 
     kind: Literal["request", "notification", "response"]
     method: str
-    """Of a response, the method of its request."""
+    """For a response, the method of its request."""
     source: Literal["client", "agent"]
-    """Where it comes from: "client" travels toward the agent."""
+    """The sending side: a message from "client" travels toward the agent."""
     payload: bytes | None
-    """The params, result or error as raw JSON; `None` for params that are absent."""
+    """Raw JSON of the params, result or error; `None` if there are no params."""
     is_error: bool = False
-    """Whether it is a response whose payload is an error object."""
+    """Whether it is a response with an error object as payload."""
     number: int = 0
-    """The same for a request and its response, and for no other messages; 0 for notifications.
+    """Correlates a request with its response: equal for these two, unique otherwise; 0 for a
+    notification.
 
     A request that a handler of the same plugin forwards keeps its number. The response to a request
-    that the plugin itself has sent has a number of its own."""
+    that the plugin itself sent has a new number."""

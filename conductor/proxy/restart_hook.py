@@ -1,4 +1,4 @@
-"""`on_restart`: how a proxy gets back what it lost when it is started again after a failure."""
+"""`on_restart`: the hook in which a proxy rebuilds its state after a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["call_restart_hook", "with_restart_hook"]
 
 
 def with_restart_hook(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
-    """The handlers of a plugin class, and what its `on_restart` needs: to see `initialize`."""
+    """Return the handlers, with one for `initialize` added if the class overrides `on_restart`."""
     hook = getattr(cls, "on_restart", None)
     if hook is None or hook.__qualname__ == "Proxy.on_restart":
         return handlers
@@ -34,7 +34,8 @@ async def _pass_initialize(plugin: Any, params: bytes, forward: Callable[..., An
 
 
 async def call_restart_hook(plugin: Any, params: bytes | None) -> None:
-    """Call `on_restart` at the end of a handshake that says that it is a restart's."""
+    """Call `on_restart` at the end of the handshake, if the `initialize` params have a restart
+    marker."""
     sessions, hook = restarted_sessions(params), getattr(plugin, "on_restart", None)
     if sessions is not None and hook is not None:
         await hook(sessions)

@@ -1,12 +1,12 @@
-"""State per session: made on first use, gone with the session.
+"""State per session: created on first use, dropped when the session ends.
 
     class Notes(Proxy):
         notes = per_session(dict)
 
-`self.notes[session_id]` makes the state when it is first asked for. It is dropped when a
-`session/close` or `session/delete` of that session has succeeded on its way through the proxy, and
-when the chain ends. Of session ids that no successful `session/new`, `load`, `resume` or `fork` has
-opened (a client or an agent can make them up), the state of the newest 1000 is kept.
+`self.notes[session_id]` creates the state on first access. It is dropped when a `session/close` or
+`session/delete` of the session has succeeded through the proxy, and when the chain ends. For
+session ids that no successful `session/new`, `load`, `resume` or `fork` has opened (a client or an
+agent can invent them), the state of the newest 1000 is kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MAX_UNOPENED: Final = 1000
 
 
 class per_session(Generic[T]):
-    """A class attribute that holds, per instance, one `factory()` per session id.
+    """A class attribute with one `factory()` value per plugin instance and session id.
 
-    Write it without an annotation: it is no option of the plugin.
+    Declare it without an annotation: with one it would be an option of the plugin.
     """
 
     def __init__(self, factory: Callable[[], T]) -> None:
@@ -57,13 +57,13 @@ class per_session(Generic[T]):
 
 
 class _States(defaultdict[str, T]):
-    """The states of one attribute, by session id; bounded for sessions that are not open."""
+    """The values of one attribute, by session id; bounded for sessions that are not open."""
 
     def __init__(self, factory: Callable[[], T], open: set[str]) -> None:
         super().__init__(factory)
         self._open = open
         self._unknown: dict[str, None] = {}
-        """Ids that were not open when their state was made, the oldest first."""
+        """Ids that were not open when their value was created, oldest first."""
 
     def __missing__(self, id: str) -> T:
         if id not in self._open:
@@ -78,21 +78,21 @@ class _States(defaultdict[str, T]):
 
 @attrs.define
 class _PluginSessions:
-    """What a plugin keeps for sessions."""
+    """The session state of one plugin."""
 
     open: set[str] = attrs.field(factory=set)
-    """Sessions that were opened and not ended; `max_sessions` limits them."""
+    """Ids of open sessions; the limit `max_sessions` bounds their number."""
     states: dict[str, _States[Any]] = attrs.field(factory=dict)
-    """By the attributes' names."""
+    """By attribute name."""
 
 
 def mark_sessions_open(plugin: Any, session_ids: Iterable[str]) -> None:
-    """Keep what a plugin has for these sessions until they end."""
+    """Record sessions as open: their state is kept until they end."""
     _sessions_of(plugin).open.update(session_ids)
 
 
 def forget_session(plugin: Any, session_id: str) -> None:
-    """Drop what a plugin keeps for a session."""
+    """Drop the state of a session."""
     kept = _sessions_of(plugin)
     kept.open.discard(session_id)
     for sessions in kept.states.values():
@@ -100,14 +100,15 @@ def forget_session(plugin: Any, session_id: str) -> None:
 
 
 def forget_all_sessions(plugin: Any) -> None:
-    """Drop what a plugin keeps for any session."""
+    """Drop the state of all sessions."""
     kept = _sessions_of(plugin)
     kept.open.clear()
     kept.states.clear()
 
 
 def _sessions_of(plugin: Any) -> _PluginSessions:
-    """Kept in a slot of `Plugin`, which no author's `__init__` fills."""
+    """Return the session state of a plugin, created on first use: an author's `__init__` does not
+    set its slot."""
     try:
         kept: _PluginSessions = plugin._acp_sessions
     except AttributeError:

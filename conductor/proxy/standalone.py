@@ -1,9 +1,9 @@
-"""One plugin as a program of its own: a chain with nothing else in it, on stdin and stdout.
+"""Run one plugin as a program: a chain that consists of this plugin, on stdin and stdout.
 
-As a module (`python -m`) it is the process of an isolated plugin. As a stand-alone program
-(`run(MyProxy)`) it is started by any conductor; its options come as a JSON object in the
-environment variable ACP_PROXY_OPTIONS, where no process list shows them, or as `--name value`
-arguments, which come first.
+As a module (`python -m`) it is the process of an isolated plugin (`isolate: true`). As a
+stand-alone program (`run(MyProxy)`) any conductor can start it; options come as a JSON object in
+the environment variable ACP_PROXY_OPTIONS, which no process list shows, and as `--name value`
+arguments, which take precedence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VARIABLE = "ACP_PROXY_OPTIONS"
 
 
 def run_plugin(cls: type[Plugin]) -> NoReturn:
-    """Serve `cls` on stdio until the client or conductor goes; then exit."""
+    """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.plugin_component import PluginComponent
 
@@ -52,7 +52,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     role: Any = "agent" if issubclass(cls, Agent) else "proxy"
 
     def make() -> Sequence[Component]:
-        """A second attempt to initialize gets an instance of its own."""
+        """Return the component, with a new instance for each attempt to initialize."""
         return [PluginComponent(name, made.pop() if made else instantiate(spec, cls), role)]
 
     serve_stdio(make, mode=role, bridged=False)
@@ -60,12 +60,12 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
 
 def _options(arguments: list[str]) -> dict[str, Any]:
     try:
-        # Taken out of the environment: the plugin's children have no business with it.
+        # Removed from the environment, so that child processes do not inherit it.
         options: Any = json.loads(os.environ.pop(_VARIABLE, "{}"))
     except ValueError as exc:
-        raise ValueError(f"{_VARIABLE} is no JSON object: {exc}") from exc
+        raise ValueError(f"{_VARIABLE} is not a JSON object: {exc}") from exc
     if not isinstance(options, dict):
-        raise ValueError(f"{_VARIABLE} is no JSON object")
+        raise ValueError(f"{_VARIABLE} is not a JSON object")
     words = iter(arguments)
     for word in words:
         if not word.startswith("--"):
@@ -89,7 +89,7 @@ def _usage(cls: type[Plugin]) -> str:
 
 
 def run_isolated() -> NoReturn:
-    """Serve the plugin that the first line of stdin describes (`plugins.isolation`)."""
+    """Serve the isolated plugin that the first line of stdin describes (`plugins.isolation`)."""
     from conductor.chain.build import build_components
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.isolation import about_failure, parse_bootstrap_line, plugin_info
@@ -97,7 +97,7 @@ def run_isolated() -> NoReturn:
 
     line = _read_bootstrap_line()
     if not line:
-        sys.exit(0)  # the parent process is gone
+        sys.exit(0)  # EOF: the parent process has ended
     spec, role, withheld = parse_bootstrap_line(line)
 
     def make() -> Sequence[Component]:
@@ -106,7 +106,8 @@ def run_isolated() -> NoReturn:
         component.start_soon(component.client.notify, *plugin_info(component.plugin))
 
         def lost(error: ComponentExited) -> None:
-            """The conductor answers what the plugin owed, and says what follows."""
+            """Report the failure to the conductor, which answers the open requests and decides
+            whether to restart."""
             component.client_port.neighbour.notify(*about_failure(error.status))
             component.host.component_failed(component, error)
 
@@ -126,7 +127,7 @@ def run_isolated() -> NoReturn:
 
 
 def _read_bootstrap_line() -> bytes:
-    """What comes behind it is left to the transport."""
+    """Read the first line of stdin; bytes after it are passed on to the transport. Empty at EOF."""
     chunks: list[bytes] = []
     while not chunks or b"\n" not in chunks[-1]:
         chunk = os.read(0, 1 << 16)
@@ -140,7 +141,7 @@ def _read_bootstrap_line() -> bytes:
 
 
 if __name__ == "__main__":
-    # Under its own name: this module is called `__main__`.
+    # Imported again under its real name: here this module is `__main__`.
     from conductor.proxy.standalone import run_isolated as run_imported
 
     run_imported()

@@ -1,4 +1,4 @@
-"""`@tool`: methods of a proxy that the agent's model can call; and whole MCP servers.
+"""Handlers of a proxy with tools: `@tool` methods that the agent's model can call, or MCP servers.
 
     @tool
     async def search(self, query: str, call: ToolCall) -> str:
@@ -8,10 +8,10 @@
             query: Words to look for.
         '''
 
-A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` chooses,
-and answers what the agent, or the bridge before it, asks that server: in whichever binding, each
-connection with a server of its own (RFD mcp-over-acp). Calls run beside the lanes, so a tool may
-ask the client and the agent while it runs.
+A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` selects,
+and answers the MCP messages that the agent, or the MCP bridge before it, sends to that server, in
+any of the three bindings and with one server object per connection (RFD mcp-over-acp). Tool calls
+run outside the lanes, so a tool may send requests to the client and the agent while it runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ __all__ = ["ToolCall", "tool", "with_tools"]
 
 
 def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
-    """The handlers of a plugin class, and what its tools need of the same messages."""
+    """Return the handlers of a plugin class, wrapped in those that its tools need for the same
+    messages: session set-up and end, and `mcp/*` from the agent."""
     own_servers = getattr(cls, "mcp_servers", None)
     offers = own_servers is not None and own_servers.__qualname__ != "Proxy.mcp_servers"
     if not offers and not tool_names(cls):
@@ -61,7 +62,6 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
 
 def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:
     """Return a handler function that runs `step` around the author's own handler, if any."""
-
     from conductor.proxy.tool_servers import tool_servers_of
 
     async def handle(self: ToolHost, params: bytes, forward: Any) -> bytes | None:

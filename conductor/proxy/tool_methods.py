@@ -1,4 +1,7 @@
-"""Methods as MCP tools: what `@tool` keeps, and what the model is told of it."""
+"""`@tool`: methods as MCP tools, with name, description and argument schema from the method.
+
+A parameter annotated `ToolCall` gets the caller and is not part of the argument schema.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ _MARK: Final = "__acp_tool__"
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """Who calls. A parameter with this annotation gets it; the model does not see that one."""
+    """The caller of a tool. A parameter with this annotation gets it and is hidden from the
+    model."""
 
     session_id: str | None
-    """The ACP session; `None` where the agent connected before its session had an id."""
+    """The ACP session id; `None` if the agent connected before its session had an id."""
     server_id: str
     connection_id: str | None
     """`None` in the stateless binding."""
@@ -70,7 +74,11 @@ def tool(*, name: str | None = None, description: str | None = None) -> Callable
 def tool(
     function: Any = None, /, *, name: str | None = None, description: str | None = None
 ) -> Any:
-    """Mark an async method as a tool; name, description and schema come from the method itself."""
+    """Mark an async method as an MCP tool.
+
+    Name, description and argument schema come from the method's name, docstring and annotations;
+    `name` and `description` override them.
+    """
 
     def mark(marked: F) -> F:
         if not inspect.iscoroutinefunction(marked):
@@ -83,7 +91,8 @@ def tool(
 
 
 def server_of_tools(plugin: ToolHost, call: Callable[[], ToolCall]) -> Any:
-    """A server with the plugin's tools, for one connection; `call` says who calls."""
+    """Return an `MCPServer` with the plugin's tools, for one connection; `call` returns its
+    `ToolCall`."""
     from mcp.server.mcpserver import MCPServer
 
     from conductor import __version__
@@ -104,7 +113,7 @@ def server_of_tools(plugin: ToolHost, call: Callable[[], ToolCall]) -> Any:
 def _bound(
     method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], who: Callable[[], ToolCall]
 ) -> Callable[..., Awaitable[Any]]:
-    """The method as a function of what the model gives."""
+    """Return the method as a function of the arguments that the model passes."""
     from pydantic import Field
 
     signature = inspect.signature(method, eval_str=True)
@@ -124,7 +133,7 @@ def _bound(
         try:
             return await method(**arguments, **{name: who() for name in own})
         except RequestError as exc:
-            raise ToolError(str(exc)) from exc  # the model can make something of it
+            raise ToolError(str(exc)) from exc  # a tool error is shown to the model
 
     call.__name__ = method.__name__
     call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -138,7 +147,7 @@ _SECTION: Final = re.compile(r"^\S.*:\s*$")
 
 
 def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring as the tool's description and those of its arguments."""
+    """Split a docstring into the description of the tool and those of its arguments."""
     head, *rest = _ARGUMENTS.split(text, maxsplit=1)
     found: dict[str, str] = {}
     current: str | None = None
@@ -157,7 +166,7 @@ def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def tool_names(cls: type) -> list[str]:
-    """The names of the tools, in the order in which they are written, bases first."""
+    """Return the names of the tool methods in definition order, bases first."""
     found: dict[str, None] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():

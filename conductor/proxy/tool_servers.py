@@ -1,6 +1,7 @@
-"""What a plugin's tools are at run time: servers, declared to sessions, and connections to them.
+"""MCP servers of a proxy's tools at run time: declared per session, with their connections.
 
-Apart from `tools`, which every plugin imports, because most plugins have none: it takes 3 ms.
+Imported only for a proxy with tools: the import takes 3 ms, and `tool_handlers` is imported by
+every plugin.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Next: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
 
 @attrs.define(eq=False, repr=False)
 class _DeclaredServer:
-    """A server that was declared to one session."""
+    """An MCP server that was declared in one session."""
 
     id: str
     name: str
@@ -38,7 +39,8 @@ class _DeclaredServer:
 
 @attrs.define(eq=False, repr=False)
 class _ServerConnection:
-    """One MCP connection, or all there is of one in the stateless binding."""
+    """One MCP connection to a declared server; in the stateless binding the only one (`id` is
+    `None`)."""
 
     plugin: ToolHost
     declared: _DeclaredServer
@@ -52,7 +54,7 @@ class _ServerConnection:
     def call(self) -> ToolCall:
         return ToolCall(self.declared.session or self.session, self.declared.id, self.id)
 
-    # Outside: what the server says
+    # HostedServerClient: messages of the server
 
     def request(
         self, method: str, params: dict[str, Any] | None, answered: ResponseCallback
@@ -80,14 +82,14 @@ class _ServerConnection:
 
 @attrs.define(eq=False, repr=False)
 class ToolServers:
-    """What one plugin offers at the moment."""
+    """The declared servers of one plugin, by server id, and their connections."""
 
     plugin: ToolHost
     servers: dict[str, _DeclaredServer] = attrs.field(factory=dict)
     connections: dict[str, _ServerConnection] = attrs.field(factory=dict)
 
     def declare(self) -> list[_DeclaredServer]:
-        """Servers for one more session, which nobody else gets."""
+        """Return new servers, with new ids, for one session."""
         plugin, cls = self.plugin, type(self.plugin)
         made: list[_DeclaredServer] = []
         if tool_names(cls):
@@ -164,7 +166,7 @@ async def on_session_end(
 async def on_mcp_message(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
-    """What is for a server of ours is answered here; the rest goes on to whoever owns it."""
+    """Handle an MCP message for a server of this proxy; forward any other one."""
     params = decode_params(raw, dict)
     server = params.get("serverId", params.get("acpId"))
     declared = tool_servers.servers.get(server) if isinstance(server, str) else None

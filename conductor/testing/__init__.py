@@ -1,4 +1,4 @@
-"""What tests of proxies, agents and chains need: for our own tests and for other people's.
+"""Test kit for proxies, agents and chains: whole chains in memory, on a virtual clock.
 
     async def test_it_says_hello(chain):
         async with chain(MyProxy(), FakeAgent(turns=[["Hel", "lo"]])) as client:
@@ -10,14 +10,15 @@
             assert client.transcript.text() == "Hello"
 
 - `open_chain` (the pytest fixture `chain`): a whole chain in memory, with a `FakeClient`.
-- `FakeClient`: keeps everything that it got, in order, answers by handlers, sends raw lines.
-- `FakeAgent`, `FakeProxy`: scripted components at the other end of a link, as a process would be.
-- `Transcript`, `Heard`: what was heard, and questions about it.
-- `conductor.testing.agent.TestAgent`: an agent that does what the prompt says (`use: test-agent`).
-- the pytest fixture `virtual_clock`: time passes when everyone waits, so no test ever does.
+- `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
+- `FakeAgent`, `FakeProxy`: scripted components, connected as a process would be, but in memory.
+- `Transcript`, `Heard`: the record of received messages, with queries and assertions.
+- `conductor.testing.agent.TestAgent`: an agent that runs the commands in a prompt
+  (`use: test-agent`).
+- the pytest fixture `virtual_clock`: advances time when all tasks wait, so tests never sleep.
 
-Nothing here depends on pytest; the fixtures come with the plugin `conductor.testing.plugin`, which
-pytest finds by itself.
+Only `conductor.testing.plugin` needs pytest; pytest finds this plugin, with the fixtures, by
+itself. The package may import everything except `cli` and `server`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is asked for: pytest loads this package in every run, for its plugin,
-    and the agent, which is a program of its own, has no use for the fakes."""
+    """Import a public name on first access: pytest loads this package in every run, for its plugin,
+    and the test agent, a program of its own, does not need the fakes."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

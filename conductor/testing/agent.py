@@ -1,10 +1,10 @@
-"""`test-agent`: an agent without a model, which does what the prompt says.
+"""`test-agent`: an agent without a model, which runs the commands in a prompt.
 
     acp-conductor prompt -- "python -m conductor.testing.agent" "help"
 
-A prompt is a small program, see `commands`. It is found in the last text block, so that a proxy may
-put what it likes before it; `echo` shows the whole prompt as it arrived. Ids count from 1 and
-nothing depends on time or chance, so two runs are alike.
+The commands (see `commands`) are read from the last text block of the prompt, so that a proxy may
+put others before it; `echo` shows the whole prompt as it arrived. Ids count from 1 and nothing
+depends on time or chance, so two runs send the same messages.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MODES: Final = [
 
 @attrs.define(eq=False)
 class TestAgent(Agent):
-    """Answers prompts in the language of `conductor.testing.commands`."""
+    """Answers prompts by running the commands of `conductor.testing.commands`."""
 
-    __test__: ClassVar[bool] = False  # it is no test case, whatever pytest thinks of its name
+    __test__: ClassVar[bool] = False  # pytest: not a test case, despite the name
 
     _version: int = attrs.field(default=1, init=False)
     _sessions: dict[str, CommandSession] = attrs.field(factory=dict, init=False)
@@ -146,7 +146,7 @@ class TestAgent(Agent):
             wait_room=self.wait_room,
         )
         session.remember("user_message_chunk", turn.text)
-        # `session/cancel` comes in the lane that this handler holds.
+        # `session/cancel` arrives in the lane that this handler holds.
         self.release_lane()
         if self._version == 1:
             return {"stopReason": await self._take_turn(turn)}
@@ -171,7 +171,7 @@ class TestAgent(Agent):
         return "cancelled"
 
     async def _take_turn_2(self, turn: CommandTurn) -> None:
-        """Version 2: the prompt has been answered, the end of the turn is an update."""
+        """Run a turn in version 2: the prompt is already answered, an update ends the turn."""
         try:
             reason = await self._take_turn(turn)
         except RequestError as exc:
@@ -182,16 +182,17 @@ class TestAgent(Agent):
     # ----------------------------------------------------------------------------------------------
 
     async def _open(self, session: CommandSession, params: Mapping[str, Any]) -> None:
-        """Start the session's MCP servers, as agents do; one that cannot start is no error."""
+        """Start the MCP servers of a session. A server that fails to start is recorded, not
+        raised."""
         declared: Sequence[Mapping[str, Any]] = params.get("mcpServers") or ()
         session.reopen()
-        # What they need may come through the client.
+        # A server may need a message of the client before it answers.
         self.release_lane()
         assert self._servers is not None
         for declaration in declared:
             await self._servers.start(_keep_server, session, declaration)
         if self._version == 1:
-            self.start_soon(self._announce_commands, session)  # begins after our answer
+            self.start_soon(self._announce_commands, session)  # runs after the response is sent
 
     async def _announce_commands(self, session: CommandSession) -> None:
         update = {
@@ -276,13 +277,13 @@ async def _crash() -> None:
 
 
 def _alone() -> bool:
-    """Whether this process is the agent's own, and not the conductor's."""
+    """Whether the agent has a process of its own, apart from the conductor's."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(spec, "name", "") in ("conductor.testing.agent", "conductor.proxy.standalone")
 
 
 if __name__ == "__main__":
-    # The class under its own name: this module is called `__main__`.
+    # Imported again under its real name: here this module is `__main__`.
     from conductor.testing.agent import TestAgent as Imported
 
     run(Imported)

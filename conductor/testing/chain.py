@@ -1,4 +1,4 @@
-"""A whole chain in memory, ready to be talked to."""
+"""`open_chain`: a whole chain in memory, with a fake client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from conductor.testing.fakes import FakeClient, FakeComponent
 __all__ = ["ChainPart", "open_chain"]
 
 ChainPart: TypeAlias = Plugin | FakeComponent | ComponentSpec
-"""A proxy or agent: an instance of its class, a fake, or what a chain file says about it."""
+"""A proxy or agent: an instance of a plugin class, a fake component, or a chain file's entry."""
 
 
 @asynccontextmanager
@@ -31,14 +31,14 @@ async def open_chain(
     stop_timeout: float = 5.0,
     bridged: bool = True,
 ) -> AsyncIterator[FakeClient]:
-    """Run a chain of these parts for as long as the block lasts, with a `FakeClient`.
+    """Run a chain of `parts` for the duration of the block; yields its `FakeClient`.
 
-    The first part is nearest the client. If the last one is a proxy, a `TestAgent` is put behind
-    it. A path stands for all the components of a chain file. In "proxy" mode the client plays the
-    conductor above: there is no agent, and the chain's successor is the client, too.
+    The first part is nearest to the client. A path stands for all components of a chain file. If
+    the last part is a proxy, a `TestAgent` is added behind it. In "proxy" mode the fake client acts
+    as an outer conductor: the chain has no agent, and its successor is the client as well.
 
-    Nothing starts before the client initializes. After the block the chain stops in order;
-    `client.attached.ending` says how it ended.
+    No component starts before the client sends `initialize`. After the block the chain stops in
+    order; `client.attached.ending` tells how it ended.
     """
     flat: list[ChainPart] = []
     for part in parts:
@@ -75,7 +75,7 @@ def _file(path: str | os.PathLike[str]) -> list[ChainPart]:
 
 
 def _is_proxy(part: ChainPart) -> bool:
-    """Whether it cannot be an agent; what a chain file says may be either."""
+    """Whether a part cannot be an agent; a chain file's entry may be either."""
     if isinstance(part, FakeComponent):
         return part.role == "proxy"
     return isinstance(part, Plugin) and not isinstance(part, Agent)

@@ -1,7 +1,7 @@
 """The language of the test agent's prompts: one command per line, `NAME ARGUMENTS…`.
 
-A text whose first word is no command is said back. `help` prints the table; what a command cannot
-do (a file that the client does not give, a tool that fails) it says, and the turn goes on.
+A prompt whose first word is not a command is repeated back. `help` prints the table. A command that
+fails (the client refuses a file, a tool fails) reports the error as text, and the turn continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conductor.testing.mcp_client import McpError, McpServer
 __all__ = ["COMMANDS", "Command", "CommandSession", "CommandTurn", "StopTurn", "perform"]
 
 _CHUNKS_PER_STEP: Final = 32
-"""Chunks of `stream` that are written together; between them a cancellation gets in."""
+"""Chunks that `stream` sends between two checkpoints, at which it can be cancelled."""
 _PERMISSIONS: Final = [
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
     {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
@@ -40,12 +40,12 @@ class StopTurn(Exception):
 
 
 class _Usage(Exception):
-    """The arguments of a command do not fit."""
+    """The arguments of a command are wrong."""
 
 
 @attrs.define(eq=False)
 class CommandSession:
-    """What the agent keeps of one session."""
+    """State of one session of the test agent."""
 
     id: str
     cwd: str
@@ -53,10 +53,10 @@ class CommandSession:
     turn: trio.CancelScope | None = None
     turns: int = 0
     history: list[dict[str, Any]] = attrs.field(factory=list)
-    """What was said, as the updates that `session/load` replays."""
+    """The updates that `session/load` replays."""
     servers: dict[str, McpServer] = attrs.field(factory=dict)
     broken: dict[str, str] = attrs.field(factory=dict)
-    """MCP servers that did not start, and why."""
+    """MCP servers that did not start: reason by name."""
     closed: trio.Event = attrs.field(factory=trio.Event)
 
     def remember(self, update: str, text: str) -> None:
@@ -69,14 +69,14 @@ class CommandSession:
         self.broken.clear()
 
     def reopen(self) -> None:
-        """Forget the servers of an earlier life; those that are left end."""
+        """Stop the servers of an earlier set-up of this session."""
         self.close()
         self.closed = trio.Event()
 
 
 @attrs.define(eq=False)
 class CommandTurn:
-    """One prompt and the way to answer it, in both versions of the protocol."""
+    """One prompt turn, with helpers to send its updates in both protocol versions."""
 
     client: Peer
     session: CommandSession
@@ -108,7 +108,7 @@ class CommandTurn:
         await self.update(update)
 
     async def say(self, text: str) -> None:
-        """Say something that `session/load` will repeat."""
+        """Send a message chunk, and record it for `session/load`."""
         self.session.remember("agent_message_chunk", text)
         await self.chunk(text)
 
@@ -140,7 +140,7 @@ Function: TypeAlias = Callable[[CommandTurn, str], Awaitable[None]]
 
 @attrs.frozen
 class Command:
-    """One command: its arguments and what it does, for `help`."""
+    """One command, with its arguments and description for `help`."""
 
     name: str
     arguments: str
@@ -162,7 +162,7 @@ def _command(usage: str, about: str) -> Callable[[Function], Function]:
 
 
 async def perform(turn: CommandTurn) -> None:
-    """Do what the prompt says. `StopTurn` and `RequestError` (of `fail`) end the turn."""
+    """Run the commands of the prompt. `StopTurn`, and `RequestError` of `fail`, end the turn."""
     first = turn.text.split(maxsplit=1)
     if not first or first[0] not in COMMANDS:
         await turn.say(f"You said: {turn.text}" if first else "You said nothing. Try `help`.")
@@ -400,7 +400,7 @@ async def _crash(turn: CommandTurn, _: str) -> None:
 
 
 async def _before_the_end(turn: CommandTurn) -> None:
-    """Let what was said be written; refuse to take the conductor along."""
+    """Let queued messages be written; refuse if it would end the conductor's process, too."""
     if not turn.alone:
         await turn.say(
             "this agent shares its process with the conductor: give it one of its own "
@@ -422,7 +422,7 @@ def _words(arguments: str, least: int, most: int) -> list[str]:
 
 
 def _numbers(arguments: str, *defaults: int) -> list[int]:
-    """As many whole numbers as there are defaults, which stand in for those that are left out."""
+    """Return one integer per default; a missing word takes its default."""
     words = _words(arguments, 0, len(defaults))
     try:
         return [*map(int, words), *defaults[len(words) :]]

@@ -1,4 +1,5 @@
-"""A fake between the two ends of a chain: one connection that carries two peers."""
+"""`FakeProxy`: a scripted proxy on one connection, which carries its two ports (client and
+agent)."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ __all__ = ["FakeProxy"]
 
 @attrs.define(eq=False)
 class FakeProxy(FakeComponent):
-    """A proxy that passes on whatever `handlers` has no entry for, byte for byte.
+    """A proxy that forwards messages byte for byte, except those with an entry in `handlers`.
 
-    A handler answers in place of whoever the message was for; `toward_agent` and `toward_client`
-    send requests of its own.
+    A handler answers the message in place of its receiver. `toward_agent` and `toward_client` send
+    requests of the proxy's own.
     """
 
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
@@ -57,11 +58,11 @@ class FakeProxy(FakeComponent):
 
 @attrs.define(eq=False)
 class _PassingPeer(JsonRpcPeer):
-    """A proxy's end of its one connection, which carries two peers."""
+    """The proxy's end of the connection: unwraps and wraps successor envelopes."""
 
     speaks: Dialect = attrs.field(kw_only=True)
     _passed: dict[InFlightRequest, InFlightRequest] = attrs.field(factory=dict, init=False)
-    """Sent on, and what it answers."""
+    """Forwarded request: the received request that its response answers."""
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method in self.handlers:
@@ -134,7 +135,7 @@ class _PassingPeer(JsonRpcPeer):
 
 @attrs.frozen(eq=False)
 class _ForwardedRequest:
-    """The target of a request that was passed on: cancelling it cancels what was sent on."""
+    """Target of a received request: cancels the forwarded request."""
 
     own: InFlightRequest
 

@@ -1,7 +1,8 @@
-"""Fakes at the two ends of a chain: scripted, and with a memory. (`FakeProxy`: `fake_proxy`.)
+"""`FakeClient` and `FakeAgent`: scripted ends of a chain that record what they receive.
 
-They are peers on a link, not plugins, so a test sees what a real program would see, byte for byte,
-and can do what a real program might: answer twice, answer rubbish, say nothing, hang up.
+They are JSON-RPC peers on a connection, not plugins: a test sees the bytes that a real program
+would see, and can do what a faulty program may do: answer twice, send malformed lines, stay silent,
+hang up. (`FakeProxy` is in `fake_proxy`.)
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from conductor.transport.memory import MemoryTransport
 __all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
 
 TurnStep: TypeAlias = str | Mapping[str, Any] | RequestError | Callable[[str], Awaitable[None]]
-"""A part of a scripted turn: text to say, an update to send, the answer to the prompt (with
-`stopReason`, or an error to answer with), or a function to await, which gets the session id."""
+"""One step of a scripted turn: text to send as a message chunk, an update to send, the result of
+the prompt (a mapping with `stopReason`) or its error, or an async function called with the session
+id."""
 
 ScriptedTurn: TypeAlias = Sequence[TurnStep]
 
@@ -31,15 +33,15 @@ FULL_CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "termi
 
 @attrs.define(eq=False)
 class FakeClient(Client):
-    """A client that keeps what it hears.
+    """A client that records all messages that it receives.
 
-    It has all capabilities but no handlers, save one: it picks the first option of every
-    `session/request_permission`. Put others into `handlers`.
+    It announces all capabilities of version 1. Its only handler selects the first option of every
+    `session/request_permission`; add others to `handlers`, by method.
     """
 
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
     attached: Attached[FakeClient] = attrs.field(init=False)
-    """The chain, and how it ended."""
+    """The running chain; `attached.ending` tells how it ended."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -65,35 +67,35 @@ def _first_option(params: Any) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class FakeComponent(MemoryPairComponent):
-    """A component that is played by the test, at the other end of a memory pair.
+    """A component played by the test, at the far end of a memory transport.
 
-    Requests are answered by `handlers`, those without one -32601; `peer` says things of its
-    own. Everything that arrives is in `transcript`, in order, across restarts.
+    `handlers` answer requests, by method; a request without a handler is answered -32601.
+    `endpoint` sends requests and notifications. `transcript` records everything that arrives, in
+    order, across restarts.
     """
 
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
     endpoint: JsonRpcPeer = attrs.field(init=False)
-    """The component's end, once it was started."""
+    """The component's end of the connection; set when it is started."""
 
     def hang_up(self) -> None:
-        """End as a program would that crashes."""
+        """Close the connection without notice, as a crashing program does."""
         self.endpoint.transport.close()
 
     def new_endpoint(self, transport: MemoryTransport) -> JsonRpcPeer:
-        """The component's end of a fresh connection."""
+        """Return the component's end of a new connection."""
         return JsonRpcPeer(transport, self.handlers)
 
-    # -- MemoryPairComponent
-    # ---------------------------------------------------------------------------------
+    # -- MemoryPairComponent -----------------------------------------------------------------------
 
     def _on_connected(self, transport: MemoryTransport) -> None:
         self.endpoint = self.new_endpoint(transport)
         self.endpoint.tap = self.transcript
 
     async def _run_peer(self) -> None:
-        """Live as a well-behaved program: at the end of the input, finish what was begun, and
-        leave."""
+        """Run until EOF of the input, then finish open requests and flush, as a correct program
+        does."""
         async with self.endpoint.open():
             await self.endpoint.ended.wait()
             await self.endpoint.wait_idle()
@@ -106,10 +108,10 @@ class FakeComponent(MemoryPairComponent):
 
 @attrs.define(eq=False)
 class FakeAgent(FakeComponent):
-    """An agent that follows a script: `handler_call`, one for each prompt; further ones say
-    nothing.
+    """An agent that follows a script: `turns` has the steps of one turn per prompt.
 
-    `handlers` may replace any of its answers, and add others.
+    A prompt beyond the last scripted turn is answered "end_turn" without output. `handlers` may
+    replace its handlers and add others.
     """
 
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)

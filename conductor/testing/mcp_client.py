@@ -1,4 +1,4 @@
-"""The MCP client of the test agent: servers on stdio, their tools, nothing else.
+"""MCP client of the test agent: stdio servers, and only their tools.
 
 It speaks revision 2025-11-25, as most agents do. A server lives as long as its session.
 """
@@ -28,18 +28,18 @@ _STOP_TIMEOUT: Final = 2.0
 
 
 class McpError(ConductorError):
-    """A server cannot be used; the text says why."""
+    """An MCP server cannot be used; the message gives the reason."""
 
 
 @attrs.frozen
 class McpServer:
-    """A server that has been initialized."""
+    """An initialized MCP server."""
 
     name: str
     _endpoint: JsonRpcPeer
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Its tools, all pages of them."""
+        """Return the server's tools, all pages."""
         tools: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         while True:
@@ -50,7 +50,7 @@ class McpServer:
             params = {"cursor": page["nextCursor"]}
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool; `isError` of the result tells whether it worked."""
+        """Call a tool; a result with `isError` means that the tool failed."""
         return await self._request("tools/call", {"name": tool, "arguments": dict(arguments)})
 
     async def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,10 @@ class McpServer:
 
 @asynccontextmanager
 async def open_server(declaration: Mapping[str, Any], cwd: str) -> AsyncIterator[McpServer]:
-    """Start a server as an ACP client declares it, and end it after the block."""
+    """Start the stdio server of an ACP declaration; it is stopped after the block.
+
+    Raises `McpError` if it cannot be started or initialized.
+    """
     name = declaration.get("name", "?")
     if declaration.get("type", "stdio") != "stdio":
         raise McpError(f"MCP server {name!r}: only stdio servers are supported")

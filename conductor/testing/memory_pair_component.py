@@ -1,8 +1,8 @@
-"""A component over a memory pair: what a program is to its chain, without a process.
+"""A component on a memory transport instead of a process.
 
-It has the life of a `SupervisedComponent`: it is initialized, started again in the other dialect if
-it hangs up on the first, and fails when it ends although nobody asked it to. Who plays it, at the
-far end of the pair, is for subclasses to say.
+It has the life cycle of a `SupervisedComponent`: it is initialized, started again in the other
+dialect if it closes the connection during the first attempt, and fails if it ends without being
+stopped. Subclasses implement the far end of the transport.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class MemoryPairComponent(Component):
     name: str
     role: Literal["proxy", "agent"]
     dialect: Dialect | None = attrs.field(default=None, kw_only=True)
-    """As a chain file would fix it; None: detect."""
+    """The dialect, as a chain file may set it; `None` to detect it."""
     start_timeout: float = attrs.field(default=30.0, kw_only=True)
     capacity: int = attrs.field(default=CHUNK_SIZE, kw_only=True)
-    """Bytes that each direction of the pair holds unread."""
+    """Unread bytes that each direction of the transport can hold."""
     starts: int = attrs.field(default=0, init=False)
-    """How often it was started."""
+    """Number of starts."""
     link: Link = attrs.field(init=False)
     """The conductor's end."""
     initialization: Initialization = attrs.field(init=False)
@@ -53,22 +53,22 @@ class MemoryPairComponent(Component):
     _drained: trio.Event = attrs.field(init=False)
     _ended: trio.Event = attrs.field(init=False)
 
-    # -- what subclasses say -----------------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------
 
     @abstractmethod
     def _on_connected(self, transport: MemoryTransport) -> None:
-        """Take the endpoint of a fresh connection."""
+        """Called with the far end of each new connection."""
 
     @abstractmethod
     async def _run_peer(self) -> None:
-        """Live at the endpoint."""
+        """Run the far end, until it ends."""
 
     @abstractmethod
     def _disconnect(self) -> None:
-        """Break the connection, as the end of a process does."""
+        """Close the connection abruptly, as the end of a process does."""
 
     def _report(self, event: str, detail: str) -> None:
-        """Its link found something odd."""
+        """Ignore protocol violations that the link reports."""
 
     # -- Component ---------------------------------------------------------------------------------
 

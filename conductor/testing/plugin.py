@@ -1,4 +1,5 @@
-"""The pytest plugin: two fixtures. It imports nothing before one of them is asked for."""
+"""pytest plugin with the fixtures `chain` and `virtual_clock`. Imports nothing until one is
+used."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ def chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
 
 @pytest.fixture
 def virtual_clock() -> MockClock:
-    """A clock that jumps to the next deadline as soon as nothing else can happen.
+    """A trio clock that jumps to the next deadline when all tasks wait.
 
-    pytest-trio runs a test by this clock if it is among the test's arguments.
+    pytest-trio uses it for a test that has this fixture among its arguments.
     """
     from trio.testing import MockClock
 

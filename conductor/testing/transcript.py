@@ -1,4 +1,4 @@
-"""What one end of a connection heard, in the order in which it came, and questions about it."""
+"""Record of the messages that one end of a connection received, in order, with queries."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["Heard", "Transcript"]
 
 @attrs.frozen
 class Heard:
-    """One message, or a line that was none."""
+    """One received message, or a line that was not a message."""
 
     kind: Literal["request", "notification", "answer", "malformed"]
     method: str
-    """Of an answer, the method that it answers; of a malformed line, what is wrong with it."""
+    """For an answer, the method of its request; for a malformed line, the reason."""
     params: Any = None
     result: Any = None
     error: Any = None
     id: int | str | None = None
-    """Of a request, as its sender gave it."""
+    """For a request, the id that its sender chose."""
     raw: bytes = attrs.field(default=b"", repr=False, eq=False)
-    """Params, result or error, byte for byte."""
+    """Raw JSON of the params, result or error."""
 
     @property
     def label(self) -> str:
-        """A few words: `session/update plan`, `fs/read_text_file?`, `answer to session/prompt`."""
+        """Short form: `session/update plan`, `fs/read_text_file?`, `answer to session/prompt`."""
         match self.kind:
             case "answer":
                 return f"{'error' if self.error is not None else 'answer'} to {self.method}"
@@ -53,7 +53,7 @@ class Heard:
 
 @attrs.define(eq=False)
 class Transcript(Sequence[Heard]):
-    """A list of `Heard` that only grows."""
+    """An append-only sequence of `Heard`."""
 
     _heard: list[Heard] = attrs.field(factory=list)
     _more: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -97,24 +97,24 @@ class Transcript(Sequence[Heard]):
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         self.add(Heard("malformed", frame.reason, raw=frame.excerpt.encode()))
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     @property
     def labels(self) -> list[str]:
-        """Everything, in a few words each: the shape of a conversation in one comparison."""
+        """The labels of all messages, to compare a whole conversation in one assertion."""
         return [each.label for each in self._heard]
 
     @property
     def malformed(self) -> list[Heard]:
-        """Lines that were no message, answers to nothing and second answers."""
+        """Lines that were not messages, and responses that match no open request."""
         return [each for each in self._heard if each.kind == "malformed"]
 
     def of(self, method: str, kind: str | None = None) -> list[Heard]:
-        """The messages with this method: of a request also the answers, unless `kind` says less."""
+        """Return the messages of a method, its responses included, or only those of a `kind`."""
         return [each for each in self._heard if each.method == method and kind in (None, each.kind)]
 
     def updates(self, session: str | None = None) -> list[dict[str, Any]]:
-        """The updates of one session, or of all."""
+        """Return the session updates of one session, or of all."""
         return [
             each.params["update"]
             for each in self.of("session/update", "notification")
@@ -122,7 +122,7 @@ class Transcript(Sequence[Heard]):
         ]
 
     def text(self, session: str | None = None) -> str:
-        """What the agent said: the text of its message chunks."""
+        """Return the concatenated text of the agent's message chunks."""
         return "".join(
             update["content"].get("text", "")
             for update in self.updates(session)
@@ -130,7 +130,7 @@ class Transcript(Sequence[Heard]):
         )
 
     def check_order(self, *labels: str) -> None:
-        """Assert that these labels occur in this order, whatever is between them."""
+        """Assert that these labels occur in this order, possibly with others in between."""
         rest = iter(self.labels)
         for number, label in enumerate(labels):
             if label not in rest:
@@ -139,9 +139,9 @@ class Transcript(Sequence[Heard]):
                 raise AssertionError(f"{label!r} does not come{after}; heard:\n  {heard}")
 
     async def wait(self, label: str | Callable[[Heard], bool], *, count: int = 1) -> Heard:
-        """Wait until something with this label, or for which this is true, was heard `count` times.
+        """Wait until `count` messages match, and return the last of them.
 
-        What was heard before counts.
+        `label` is a label or a predicate. Messages received before the call count too.
         """
         matches = (lambda each: each.label == label) if isinstance(label, str) else label
         while True:
@@ -158,4 +158,4 @@ def _value(payload: Payload | None) -> tuple[Any, bytes]:
     try:
         return decode_params(raw, Any), raw
     except ValueError:
-        return None, raw  # nested too deep to be decoded
+        return None, raw  # nested too deeply to be decoded

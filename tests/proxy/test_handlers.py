@@ -225,7 +225,7 @@ def test_the_conductors_own_messages_cannot_be_handled(method):
 
         type("P", (Proxy,), {"handle": on(method)(handle)})
 
-    assert "the conductor's own business" in mistake_in(define)
+    assert "the conductor handles itself" in mistake_in(define)
 
 
 def test_on_needs_the_method():

@@ -1,0 +1,112 @@
+"""Files and modules that documentation, docstrings and comments name exist."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("conductor", "proxies", "bridges", "tests")
+# A path below the root or below conductor/, or, in a page, the name of a test file alone.
+FILE = re.compile(r"(?<![\w./<*-])((?:[\w-]+/)*[\w*-]+\.py)(?:::(\w+))?(?![\w/:])")
+MODULE = re.compile(r"(?<![\w./-])((?:conductor|proxies|bridges)(?:\.[a-z_]\w*)+)")
+EXAMPLES = {
+    # written by the reader, by `new proxy`, or to be found in another project
+    *("approve.py", "context.py", "counter.py", "my_proxy.py", "notes.py", "test_context.py"),
+    *("path.py", "file.py", "tools.py", "conftest.py"),
+}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if found.returncode:
+        return tuple(str(path.relative_to(ROOT)) for path in ROOT.glob("*/**/*.py"))
+    return tuple(path for path in found.stdout.splitlines() if (ROOT / path).exists())
+
+
+def pages() -> list[str]:
+    return ["README.md", "CONTRIBUTING.md", *(p for p in tracked() if re.match(r"docs/\w+\.md", p))]
+
+
+def modules() -> list[str]:
+    return [p for p in tracked() if p.endswith(".py") and p.startswith(SOURCES)]
+
+
+def prose(path: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of every comment and docstring of a module."""
+    starts = True
+    for token in tokenize.generate_tokens(io.StringIO((ROOT / path).read_text()).readline):
+        is_docstring = token.type == tokenize.STRING and starts and '"""' in token.string[:4]
+        if token.type == tokenize.COMMENT or is_docstring:
+            yield token.start[0], token.string
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            starts = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+
+
+def files_of(name: str) -> list[str]:
+    """The files that a path or a name stands for."""
+    return [path for path in tracked() if fnmatch(f"/{path}", f"*/{name}")]
+
+
+def missing_files(text: str, *, names_alone: bool) -> Iterator[str]:
+    for name, test in FILE.findall(text):
+        if name in EXAMPLES or ("/" not in name and not names_alone):
+            continue
+        found = files_of(name)
+        is_there = test == "" or any(f"def {test}" in (ROOT / f).read_text() for f in found)
+        if not found or not is_there:
+            yield f"{name}::{test}" if test else name
+
+
+def missing_modules(text: str) -> Iterator[str]:
+    """Dotted names of which no module exists, or whose module does not have the next name."""
+    for name in MODULE.findall(text):
+        source, rest = ROOT, name.split(".")
+        while rest and (source / rest[0]).is_dir():
+            source /= rest.pop(0)
+        if rest and (source / f"{rest[0]}.py").exists():
+            source /= f"{rest.pop(0)}.py"
+        else:
+            source /= "__init__.py"
+        if rest and not re.search(rf"\b{rest[0]}\b", source.read_text()):
+            yield name
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_names_files_that_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert [*missing_files(text, names_alone=True)] == []
+
+
+def test_docstrings_and_comments_name_files_and_modules_that_exist() -> None:
+    wrong = [
+        f"{path}:{line}: {name}"
+        for path in modules()
+        for line, text in prose(path)
+        for name in (*missing_files(text, names_alone=False), *missing_modules(text))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("`conductor.jsonrpc.codec.object_members`, `conductor.errors`", []),
+        ("conductor.jsonrpc.nowhere, conductor.errors.Nothing", "all"),
+        ("conductor/errors.py, `jsonrpc/codec.py`, tests/cli/test_*.py", []),
+        ("conductor/mistakes.py `jsonrpc/nowhere.py`", "all"),
+    ],
+)
+def test_names_that_are_gone_are_found(text: str, missing: list[str] | str) -> None:
+    found = [*missing_files(text, names_alone=True), *missing_modules(text)]
+    assert found == (re.findall(r"[\w./]+", text.replace(",", "")) if missing == "all" else missing)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ("conductor", "proxies", "bridges", "tests")
 # A path below the root or below conductor/, or, in a page, the name of a test file alone.
 FILE = re.compile(r"(?<![\w./<*-])((?:[\w-]+/)*[\w*-]+\.py)(?:::(\w+))?(?![\w/:])")
-MODULE = re.compile(r"(?<![\w./-])((?:conductor|proxies|bridges)(?:\.[a-z_]\w*)+)")
+MODULE = re.compile(r"(?<![\w./-])((?:conductor|proxies|bridges)(?:\.[A-Za-z_]\w*)+)")
 EXAMPLES = {
     # written by the reader, by `new proxy`, or to be found in another project
     *("approve.py", "context.py", "counter.py", "my_proxy.py", "notes.py", "test_context.py"),

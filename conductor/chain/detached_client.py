@@ -18,13 +18,12 @@ everything that waits is sent to it, once it is back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from conductor.acp import session_id_of
 from conductor.chain.undelivered import UnansweredRequests
-from conductor.jsonrpc.codec import members
+from conductor.jsonrpc.codec import join_members, object_members
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.routing.capabilities import supports_resume
@@ -254,19 +253,19 @@ class DetachedClient:
 def _asks_for_history(params: Payload | None) -> bool:
     """Whether a `session/resume` of version 2 asks for history."""
     try:
-        return bytes(members(bytes(params or b"{}")).get("replayFrom", b"null")) != b"null"
-    except (ValueError, RecursionError):
+        return object_members(params or b"{}").get("replayFrom", b"null") != b"null"
+    except ValueError:
         return False
 
 
 def _resume_result(record: SetupRecord) -> bytes:
     """The answer to `session/resume` as the session's set-up was answered."""
     try:
-        pairs = members(record.result or b"{}")
-    except (ValueError, RecursionError):
+        result = object_members(record.result or b"{}")
+    except ValueError:
         return b"{}"  # `session/load` may be answered with null
-    pairs.pop("sessionId", None)
-    return b"{%b}" % b",".join(json.dumps(k).encode() + b":" + v for k, v in pairs.items())
+    result.pop("sessionId", None)
+    return join_members(result)
 
 
 class _DetachedClientPort(Port):

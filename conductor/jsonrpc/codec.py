@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import utf_8_decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
@@ -45,7 +45,8 @@ __all__ = [
     "decode_message",
     "decode_notification",
     "detached_copy",
-    "members",
+    "join_members",
+    "members_or_empty",
     "object_members",
     "oversized_line",
     "strip_ansi",
@@ -177,20 +178,18 @@ def decode_message(line: bytes) -> Message | None:
 
 
 def object_members(value: Payload) -> dict[str, bytes]:
-    """The members of a JSON object, each as it is written. Raises `ValueError` for everything else
-    that is no object."""
+    """The members of a JSON object, in order, each as raw JSON; of equal names the last.
+
+    Raises `ValueError` for any other value, and for an object that is nested too deeply.
+    """
     try:
         return {name: bytes(item) for name, item in _decode_object(value).items()}
-    except DECODE_ERRORS:
-        return members(bytes(value))
-
-
-def members(value: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, each as it is written: for one that msgspec refuses because of
-    a lone surrogate. Raises `ValueError` for everything else that is no object."""
-    hidden = substitute_surrogates(value)
-    if hidden is None:
-        raise ValueError(_AMBIGUOUS_SURROGATES)
+    except DECODE_ERRORS as exc:
+        hidden = substitute_surrogates(bytes(value))  # msgspec refuses lone surrogates
+        if hidden is None:
+            raise ValueError(_AMBIGUOUS_SURROGATES) from None
+        if hidden.block is None:
+            raise ValueError(str(exc)) from None
     try:
         found = _decode_object(hidden.text)
     except DECODE_ERRORS as exc:
@@ -198,16 +197,39 @@ def members(value: bytes) -> dict[str, bytes]:
     return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
 
 
+def members_or_empty(value: Payload) -> dict[str, bytes]:
+    """The members of a JSON object as `object_members` returns them; empty for any other value.
+
+    Raises `ValueError` for an object that is nested too deeply.
+    """
+    text = bytes(value)
+    return object_members(text) if text.lstrip().startswith(b"{") else {}
+
+
+def join_members(members: Mapping[str, Payload]) -> bytes:
+    """The JSON object with these members, each value raw JSON."""
+    pairs = (b"%b:%b" % (_encode_name(name), bytes(item)) for name, item in members.items())
+    return b"{%b}" % b",".join(pairs)
+
+
 def with_member(value: bytes, name: str, item: bytes) -> bytes:
-    """A JSON object with this member in place of any other of its name; the values of the others
-    stay as they are written. Raises `ValueError` for what is no object."""
+    """A JSON object with this member in place of any other of its name.
+
+    The values of the other members keep their bytes. Raises `ValueError` for any other value.
+    """
     if not _has_member(value, name):
         head = value.rstrip()[:-1].rstrip()
         comma = b"" if head.lstrip() == b"{" else b","
-        return b"%b%b%b:%b}" % (head, comma, json.dumps(name).encode(), item)
-    kept = {key: each for key, each in members(value).items() if key != name}
-    pairs = [json.dumps(key).encode() + b":" + each for key, each in {**kept, name: item}.items()]
-    return b"{" + b",".join(pairs) + b"}"
+        return b"%b%b%b:%b}" % (head, comma, _encode_name(name), item)
+    kept = {key: each for key, each in object_members(value).items() if key != name}
+    return join_members({**kept, name: item})
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        return msgspec.json.encode(name)
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(name).encode()
 
 
 def _has_member(value: bytes, name: str) -> bool:

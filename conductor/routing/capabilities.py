@@ -9,13 +9,9 @@ member.
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-import msgspec
-from msgspec import Raw
-
-from conductor.jsonrpc.codec import DECODE_ERRORS, members
+from conductor.jsonrpc.codec import join_members, object_members
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [
@@ -28,7 +24,6 @@ __all__ = [
 
 _V1: Final = (("agentCapabilities", "mcpCapabilities", "acp"), b"true")
 _V2: Final = (("capabilities", "session", "mcp", "acp"), b"{}")
-_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def with_mcp_over_acp(result: bytes) -> bytes:
@@ -69,7 +64,7 @@ def _has(result: bytes, path: tuple[str, ...]) -> bool:
         inside = _members(value)
         if inside is None or name not in inside:
             return False
-        value = bytes(inside[name])
+        value = inside[name]
     return value not in (b"false", b"null")
 
 
@@ -82,11 +77,11 @@ def supports_resume(result: bytes) -> bool:
 
 def protocol_version(result: Payload) -> int:
     """The protocol version of an `initialize` result: 2 if it says 2, else 1."""
-    return 2 if bytes((_members(bytes(result)) or {}).get("protocolVersion", b"1")) == b"2" else 1
+    return 2 if (_members(bytes(result)) or {}).get("protocolVersion", b"1") == b"2" else 1
 
 
-def _capability_path(members: dict[str, Raw]) -> tuple[tuple[str, ...], bytes]:
-    return _V2 if bytes(members.get("protocolVersion", b"1")) == b"2" else _V1
+def _capability_path(members: dict[str, bytes]) -> tuple[tuple[str, ...], bytes]:
+    return _V2 if members.get("protocolVersion", b"1") == b"2" else _V1
 
 
 def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
@@ -94,18 +89,12 @@ def _set(value: bytes, path: tuple[str, ...], leaf: bytes) -> bytes:
         return leaf
     members = _members(value) or {}
     name, rest = path[0], path[1:]
-    members[name] = Raw(_set(bytes(members.get(name, b"{}")), rest, leaf))
-    return b"{%b}" % b",".join(
-        json.dumps(key).encode() + b":" + bytes(member) for key, member in members.items()
-    )
+    members[name] = _set(members.get(name, b"{}"), rest, leaf)
+    return join_members(members)
 
 
-def _members(value: bytes) -> dict[str, Raw] | None:
+def _members(value: bytes) -> dict[str, bytes] | None:
     try:
-        return _decode_members(value)
-    except DECODE_ERRORS:
-        try:
-            # msgspec refuses lone surrogates; the slow path accepts them.
-            return {name: Raw(member) for name, member in members(value).items()}
-        except (ValueError, RecursionError):
-            return None
+        return object_members(value)
+    except ValueError:
+        return None

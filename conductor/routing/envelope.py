@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy, members
+from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy, object_members
 from conductor.jsonrpc.messages import (
     INVALID_PARAMS,
     Payload,
@@ -101,7 +101,7 @@ def _with_surrogates(params: Payload | None) -> _Envelope | None:
     """Decode an envelope that contains a lone surrogate, which msgspec refuses; `None` if
     invalid."""
     try:
-        found = members(bytes(params)) if params is not None else {}
+        found = object_members(params) if params is not None else {}
         method = msgspec.json.decode(found["method"], type=str)
     except (KeyError, ValueError, RecursionError):
         return None

@@ -12,14 +12,13 @@ each update of 200 bytes in a batch (`re` takes a third of the time of `in` here
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from conductor.acp import SESSION_SETUP_METHODS
-from conductor.jsonrpc.codec import DECODE_ERRORS, object_members
+from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, object_members
 from conductor.jsonrpc.messages import Payload
-from conductor.routing.restart_marker import join_members
 
 __all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]
 
@@ -76,8 +75,8 @@ def _without_proxy_members(meta: bytes) -> bytes:
     return join_members({k: v for k, v in found.items() if not k.startswith(_PREFIX)})
 
 
-def _members(data: bytes) -> dict[str, Any] | None:
+def _members(data: bytes) -> dict[str, bytes] | None:
     try:
         return object_members(data)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None

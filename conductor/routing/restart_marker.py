@@ -11,18 +11,16 @@ all of them. The successor does not: its `initialize` is answered from the recor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from conductor.jsonrpc.codec import members
+from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, members_or_empty
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [
     "RESTART_MARKER",
-    "join_members",
-    "params_members",
     "restarted_sessions",
     "with_restart_marker",
 ]
@@ -37,9 +35,9 @@ def with_restart_marker(params: bytes, sessions: Iterable[str]) -> bytes:
     Unchanged if the params are nested too deeply to be decoded again.
     """
     try:
-        found = params_members(params)
-        meta = params_members(bytes(found.get("_meta", b"{}")))
-    except RecursionError:
+        found = members_or_empty(params)
+        meta = members_or_empty(found.get("_meta", b"{}"))
+    except ValueError:
         return params
     meta[RESTART_MARKER] = msgspec.json.encode({"sessions": list(sessions)})
     found["_meta"] = join_members(meta)
@@ -51,29 +49,11 @@ def restarted_sessions(params: Payload | None) -> list[str] | None:
     if params is None or _MARKER_BYTES not in (raw := bytes(params)):
         return None
     try:
-        marker = params_members(bytes(params_members(raw).get("_meta", b"{}"))).get(RESTART_MARKER)
+        meta = members_or_empty(members_or_empty(raw).get("_meta", b"{}"))
+        marker = meta.get(RESTART_MARKER)
         return None if marker is None else _decode(marker).sessions
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, *DECODE_ERRORS):
         return None
-
-
-def params_members(params: bytes) -> dict[str, Payload]:
-    """The members of a JSON object as raw JSON; empty for any other value.
-
-    Raises `RecursionError` if the params are nested almost as deeply as `codec` permits.
-    """
-    try:
-        return dict(msgspec.json.decode(params, type=dict[str, msgspec.Raw]))
-    except msgspec.ValidationError:
-        return {}
-    except msgspec.MsgspecError:
-        return dict(members(params))  # lone surrogates, which msgspec refuses
-
-
-def join_members(found: Mapping[str, Payload]) -> bytes:
-    """A JSON object of raw members."""
-    pairs = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in found.items())
-    return b"{" + b",".join(pairs) + b"}"
 
 
 class _Marker(msgspec.Struct):

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from conductor.routing.restart_marker import join_members, params_members
+from conductor.jsonrpc.codec import join_members, members_or_empty
 
 __all__ = ["SERVER_NAMES", "declared_server_names", "with_server_names"]
 
@@ -46,9 +46,9 @@ def with_server_names(result: bytes, names: Mapping[str, str]) -> bytes:
     if not names or not result.startswith((b"{", b"null")):
         return result
     try:
-        found = params_members(result)
-        meta = params_members(bytes(found.get("_meta", b"{}")))
-    except RecursionError:
+        found = members_or_empty(result)
+        meta = members_or_empty(found.get("_meta", b"{}"))
+    except ValueError:
         return result
     meta[SERVER_NAMES] = json.dumps(dict(names)).encode()
     found["_meta"] = join_members(meta)

@@ -18,10 +18,10 @@ import msgspec
 import trio
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, members_or_empty
 from conductor.log import Logger
 from conductor.routing.link import Link
-from conductor.routing.restart_marker import join_members, params_members, with_restart_marker
+from conductor.routing.restart_marker import with_restart_marker
 from conductor.routing.session_log import SessionLog, SetupRecord
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.own_requests import OwnRequests
@@ -171,8 +171,8 @@ def session_resume_methods(answer: Mapping[str, Any]) -> tuple[str, ...]:
 def _resume_params(session: str, record: SetupRecord) -> bytes:
     """The params of the set-up, for this session by name; without what only a new one has."""
     try:
-        params = params_members(record.params or b"{}")
-    except RecursionError:  # nobody can take up a session with no more than its id; it is lost
+        params = members_or_empty(record.params or b"{}")
+    except ValueError:  # nobody can take up a session with no more than its id; it is lost
         params = {}
     params["sessionId"] = msgspec.json.encode(session)
     params.setdefault("mcpServers", b"[]")

@@ -16,7 +16,7 @@ from conductor.jsonrpc.codec import (
     Batch,
     Malformed,
     decode,
-    members,
+    object_members,
     oversized_line,
     strip_ansi,
     with_member,
@@ -206,7 +206,7 @@ def test_a_lone_surrogate_beside_escapes_of_all_blocks_is_refused():
 def test_the_members_of_an_object_with_lone_surrogates_are_as_they_were_written():
     value = rb'{ "\ud83d\ude00": "\ud83d", "\uDEAD" : [1e999, "\u00e4"], "a": 1, "a": 2 }'
 
-    assert members(value) == {"😀": rb'"\ud83d"', "\udead": rb'[1e999, "\u00e4"]', "a": b"2"}
+    assert object_members(value) == {"😀": rb'"\ud83d"', "\udead": rb'[1e999, "\u00e4"]', "a": b"2"}
 
 
 @pytest.mark.parametrize(
@@ -330,13 +330,13 @@ def test_any_result_keeps_its_bytes(value):
 
 @given(raw_json.objects)
 def test_the_members_of_an_object_keep_their_bytes(value):
-    assert members(value.encode()) == raw_json.cut(value.encode())
+    assert object_members(value.encode()) == raw_json.cut(value.encode())
 
 
 @pytest.mark.parametrize("value", [b"[]", b"7", b"{} x", b"{", b'"\\ud800"'])
 def test_what_is_no_object_has_no_members(value):
     with pytest.raises(ValueError):
-        members(value)
+        object_members(value)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from conductor.jsonrpc.codec import members_or_empty
 from conductor.routing.restart_marker import (
     RESTART_MARKER,
-    params_members,
     restarted_sessions,
     with_restart_marker,
 )
@@ -25,15 +25,15 @@ from conductor.routing.restart_marker import (
 )
 def test_a_mark_tells_the_sessions_and_leaves_the_rest_as_it_was(params):
     before, after = (
-        params_members(params),
-        params_members(with_restart_marker(params, ["s1", "s2"])),
+        members_or_empty(params),
+        members_or_empty(with_restart_marker(params, ["s1", "s2"])),
     )
 
     assert restarted_sessions(with_restart_marker(params, ["s1", "s2"])) == ["s1", "s2"]
     assert {name: bytes(value) for name, value in after.items() if name != "_meta"} == {
         name: bytes(value) for name, value in before.items() if name != "_meta"
     }
-    kept, meta = (params_members(bytes(each.get("_meta", b"{}"))) for each in (before, after))
+    kept, meta = (members_or_empty(bytes(each.get("_meta", b"{}"))) for each in (before, after))
     del meta[RESTART_MARKER]
     kept.pop(RESTART_MARKER, None)
     assert {k: bytes(v) for k, v in meta.items()} == {k: bytes(v) for k, v in kept.items()}

@@ -1,2 +1,14 @@
-"""One client's chain: build it, run it, end it; startup gate, MCP bridge insertion, detached
-client."""
+"""Chain: the components of one client, from build to ordered stop.
+
+- `build`: chain file specs to components; `component_secrets`: their values to mask in logs
+- `chain`: `Chain` connects the components, serves the client, and handles failures
+- `shutdown`: ordered stop of the components
+- `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
+  failed start to the user
+- `detached_client`: queues messages while the client is disconnected; `undelivered`: what is resent
+- `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
+- `plugin_endpoint`: a restartable plugin in this process
+- `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
+
+May import: everything but client, server, testing, cli.
+"""

@@ -1,10 +1,10 @@
-"""The MCP bridge takes its place before the agent when the first session needs it, not before.
+"""Lazy insertion of the MCP bridge before the agent, by the first session set-up that needs it.
 
-Most sessions declare no MCP server that an agent does not take as it is. For them the bridge would
-cost its imports at the start, and a hop for every message; so it is left out of the chain until a
-set-up request comes by with a server of a type that may have to be bridged. If it cannot be put
-there, or does not start, that request is answered with the error, and the next one tries again; so
-it does when the bridge has failed later.
+Most sessions declare only MCP servers that the agent accepts as they are. For them the bridge would
+cost its imports at startup and a hop for every message. So it is inserted when a set-up request
+declares a server of a type that may have to be bridged (`acp`, `http`, `sse`). If the insertion or
+the start of the bridge fails, that request is answered with the error, and the next one tries
+again; the same after a later failure of the bridge.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ log = get_logger(component=_NAME)
 
 
 class InsertableBridge(Protocol):
-    """What the bridge, which is a plugin, can be told."""
+    """Interface of the bridge plugin toward its insertion."""
 
     limits: Limits
 
     def set_initialize_result(self, result: bytes) -> None:
-        """What the agent answered to `initialize`, for a bridge that was not there to see it."""
+        """The agent's raw `initialize` result, which the inserted bridge has not seen."""
 
 
 @attrs.define(eq=False, repr=False)
 class BridgeInsertion:
-    """Stands at the agent's client port until it has put the bridge there.
+    """`Link.interceptor` of the agent.
 
-    `make` makes the component, and what to tell its plugin through.
+    `make` returns the bridge as a component that is not started, and its plugin.
     """
 
     agent: SupervisedComponent
@@ -54,13 +54,13 @@ class BridgeInsertion:
     _bridge: Component | None = attrs.field(default=None, init=False)
 
     def intercept(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Whether the bridge was put in place for this request, and has it now."""
+        """Insert the bridge if this request needs it; returns whether the request was handled."""
         if self._in_place or method not in SESSION_SETUP_METHODS or not _declares_bridged(params):
             return False
         predecessor = self.agent.client_port.neighbour
         try:
             component = self._insert()
-        except Exception as exc:  # whatever it is, only this request needs the bridge
+        except Exception as exc:  # only this request needs the bridge
             error = exc if isinstance(exc, StartError) else StartError(_NAME, describe(exc))
             log.error("MCP bridge insertion failed", error=str(error))
             predecessor.respond(call, None, exception_to_error(error))

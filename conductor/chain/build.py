@@ -1,4 +1,4 @@
-"""From what a chain file (or a command line) says to the components of one chain."""
+"""Build the components of one chain from the specs of a chain file or command line."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def build_components(
 ) -> list[Component]:
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
-    `mcp_bridge` puts the bridge for MCP servers over ACP before the agent, in this mode, with the
-    chain's `limits`.
-    `patch_result` may change the agent's answer to `initialize`. Raises `StartError` for components
-    that cannot be made, with all of their mistakes.
+    `mcp_bridge` is the mode of the bridge for MCP servers over ACP, which is placed before the
+    agent or inserted later, with the chain's `limits`; `None` means no bridge. `patch_result` may
+    change the agent's raw `initialize` result. Raises one `StartError` that lists all components
+    that cannot be built.
     """
     register_environment(os.environ)
     for spec in specs:
@@ -65,7 +65,7 @@ def build_components(
 
 
 def _merged_error(errors: Sequence[StartError]) -> StartError:
-    """Several components that cannot be made as one error, in the name of the first."""
+    """One error for several components that cannot be built, with the name of the first."""
     first, *others = errors
     if not others:
         return first
@@ -74,7 +74,7 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 
 
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
-    """The agent, with the bridge before it, or ready to be put there when it is needed."""
+    """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     if mode == "http":
         return [_bridge(mode, limits)[0], _component(spec, "agent", None)]
     agent = _component(spec, "agent", None if mode == "off" else with_bridgeable_mcp_over_acp)
@@ -85,9 +85,9 @@ def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list
 
 
 def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:
-    """Whether an agent could not start, or reach, what our bridge would name to it: both are here.
+    """Whether the agent runs on another machine, where it cannot reach the bridge's servers.
 
-    The conductor that serves it there has a bridge of its own.
+    The conductor that serves the agent there has a bridge of its own.
     """
     return mode == "auto" and is_remote(agent)
 
@@ -137,18 +137,18 @@ def _isolated_plugin(
     role: Literal["proxy", "agent"],
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
-    """The same plugin in a process of its own."""
+    """The plugin in a process of its own (`isolate: true`)."""
     from conductor.plugins.isolation import as_isolated_process, read_about
 
     isolated = as_isolated_process(spec, role)
     component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
 
     def set_required(params: Payload | None) -> None:
-        news = read_about(params)
-        if news.failed is not None:
-            component.told_why(news.failed)
+        about = read_about(params)
+        if about.failed is not None:
+            component.told_why(about.failed)
         else:
-            component.restart_policy.required = spec.required or news.required
+            component.restart_policy.required = spec.required or about.required
 
     component.link.on_plugin_info = set_required
     return component

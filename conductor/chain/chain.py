@@ -1,11 +1,12 @@
-"""One client's chain: its components, linked; started lazily, stopped in order.
+"""The chain of one client: connects its components, starts them lazily, stops them in order.
 
-The chain begins with the client's transport and ends when the client closes it, when somebody asks
-for it, or when a component is lost without which it cannot go on. A client that may return over
-another transport can be cut off in between (`detach_client`, `reattach_client`). Whatever the
-reason, the order of the end is the same: what came in is delivered, the components' inputs are
-closed one after the other from the client to the agent, whoever stays is ended by TERM and then by
-KILL, open requests are answered, the client's last bytes are written.
+A chain serves one client transport. It ends when the client closes the transport, when `stop` is
+called, or when a component fails that it cannot continue without. A client that may return over
+another transport can be detached in between (`detach_client`, `reattach_client`).
+
+Order of the end: requests in flight are answered, the components' inputs are closed one after the
+other from the client to the agent, components that remain get SIGTERM and then SIGKILL, open
+requests are answered with an error, and the client's write buffer is flushed.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ if TYPE_CHECKING:
 __all__ = ["Chain", "Ending", "FailureContext"]
 
 _CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds after which a client that is waited for is looked at: whether it is still there."""
+"""Seconds between two checks whether the client still reads."""
 _KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
-"""Seconds that components have to end after they were killed; a process whose pipes others hold
-takes two. The second is for an end that is asked for twice."""
+"""Seconds that components have to end after SIGKILL; a process with pipes that other processes hold
+open takes two. The second is for a second stop request (`kill`)."""
 _FINAL_WRITE_TIMEOUT = 5.0
-"""Seconds that the client has to read what is left for it, at the end."""
+"""Seconds that the client has to read the rest of the write buffer at the end."""
 
 _CLIENT_GONE = encode_error(INTERNAL_ERROR, "The client is gone")
 
@@ -64,29 +65,29 @@ log = get_logger(component="conductor")
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """Why a chain ended."""
+    """The reason why a chain ended."""
 
     reason: Literal["client", "stopped", "failed", "never started"]
-    """"never started": the client asked for it, but in vain."""
+    """"never started": the client sent `initialize`, but no start succeeded."""
     error: ComponentError | None = None
 
 
 class FailureContext(msgspec.Struct, frozen=True):
-    """For `Chain.failure_context`: where the user finds more."""
+    """Places to mention when a start fails, as paths; see `Chain.failure_context`."""
 
     file: str | None = None
     """The chain file."""
     log: str | None = None
-    """The file that our stderr goes to, if it is one."""
+    """The file that the conductor's stderr is written to, if it is one."""
 
 
 @attrs.define(eq=False, repr=False)
 class Chain(ComponentHost):
-    """Serves one client.
+    """Serves one client over `transport`.
 
-    `make` builds the components, first the one nearest the client; it is called for every attempt
-    to initialize, and may raise `ConductorError`. In "proxy" mode the client is a conductor above
-    us, which is also the successor of the last component.
+    `make` builds the components, the one nearest the client first; it is called for every attempt
+    to start, and may raise `ConductorError`. In "proxy" mode the client is a parent conductor,
+    which is also the successor of the last component. `stop_timeout` is in seconds.
     """
 
     transport: Transport
@@ -95,16 +96,16 @@ class Chain(ComponentHost):
     limits: Limits = attrs.field(factory=Limits)
     stop_timeout: float = 5.0
     bridged: bool = True
-    """Whether MCP servers over ACP are welcome whatever the agent can do."""
+    """Whether the `initialize` result announces MCP servers over ACP even if the agent does not."""
     answers_loss: bool = True
-    """Whether open requests are answered when a component is lost; else by the conductor above."""
+    """Whether open requests are answered when a component fails; if not, the parent does."""
     on_stuck: Callable[[Ending], None] | None = None
-    """Called at the end of all that can be done, if a component does not end; else `run` waits."""
+    """Called if a component still runs after SIGKILL; without it, `run` waits for the component."""
     watches_turns: bool = True
-    """Whether a cancelled turn is ended by this chain, whatever holds it up; in "proxy" mode, the
-    conductor above does so."""
+    """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
+    In "proxy" mode, the parent conductor does so."""
     failure_context: FailureContext | None = None
-    """What an agent that explains a failed start knows; without it the client gets the error."""
+    """Enables the start-failure agent; without it the client gets the error of a failed start."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Link = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -147,7 +148,7 @@ class Chain(ComponentHost):
         )
 
     async def run(self) -> Ending:
-        """Serve until the end, and leave nothing behind."""
+        """Serve until the end; when it returns, all components have ended."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.flusher.run)
@@ -162,22 +163,22 @@ class Chain(ComponentHost):
         return self._ending
 
     def stop(self) -> None:
-        """End in order, as if the client had gone."""
+        """End in order, as after EOF from the client."""
         self._finish(Ending("stopped"))
 
     def kill(self) -> None:
-        """End at once: nobody is waited for any more."""
+        """End now, without waiting for components or the client."""
         self._finish(Ending("stopped"))
         for component in self.components:
             component.kill()
         self._stopping.cancel()
 
-    # -- a client that comes and goes --------------------------------------------------------------
+    # -- detaching the client --------------------------------------------------------------
 
     def allow_reattach(self) -> None:
-        """The client may be cut off and come back: remember what it is asked from now on.
+        """Keep unanswered requests from now on, so that the client can be detached and return.
 
-        Not a conductor above us: to that one we are a component, and started again.
+        Without effect in "proxy" mode: a parent conductor restarts the chain instead.
         """
         if self.mode == "agent":
             from conductor.chain.undelivered import UnansweredRequests
@@ -185,10 +186,11 @@ class Chain(ComponentHost):
             self.client.observer = UnansweredRequests()
 
     def detach_client(self, unread: bytes = b"") -> bool:
-        """The client is cut off: go on without it, until it is taken back or `stop` is called.
+        """The client is disconnected: continue without it until `reattach_client` or `stop`.
 
-        `unread` is what its transport had been given and nobody has read. The caller ends the
-        transport afterwards. False where there is nothing to go on with, or no return is expected.
+        `unread` is the end of what was written to its transport and was not read. The caller closes
+        the transport afterwards. Returns false if the chain is not initialized, is ending, or
+        `allow_reattach` was not called.
         """
         from conductor.chain.detached_client import DetachedClient
         from conductor.chain.undelivered import UnansweredRequests, undelivered_messages
@@ -212,20 +214,22 @@ class Chain(ComponentHost):
         return True
 
     def reattach_client(self, transport: Transport) -> None:
-        """The client has returned, over this transport."""
+        """The client has returned over another transport."""
         self.transport = transport
         self._reattached.set()
 
-    # -- ComponentHost
-    # --------------------------------------------------------------------------------------
+    # -- ComponentHost -----------------------------------------------------------------------------
 
     def read_gate(self, component: Component) -> ReadGate | None:
-        """An agent is not read while the client, or any proxy, has too much to read.
+        """Back-pressure gate of a component's reader.
 
-        A proxy is read even then, because its one pipe carries both directions, and one that cannot
-        write may not read: until the one before it, or an outside reader, has its share of what we
-        may hold waiting. So each waits only for somebody nearer to the client, which waits for
-        nobody: there is no circle. What floods toward the agent meets the end of our memory.
+        The agent is not read while the write buffer of the client or of any proxy is over the high
+        watermark. A proxy is read even then, because one pipe carries both of its directions, and a
+        proxy that cannot write may stop reading. It is not read once its predecessor, or a peer
+        outside of the chain, has its share of `max_buffered_bytes` waiting, or the whole chain 5/4
+        of `max_buffered_bytes`. So each component waits only for components nearer to the client,
+        and the client for none: there is no deadlock. What a proxy floods toward the agent is
+        bounded by the total.
         """
         agent_port = component.agent_port
         if agent_port is None:
@@ -260,16 +264,16 @@ class Chain(ComponentHost):
                 self.send_notice(session, title)
 
     def bypass(self, component: Component, error: ComponentError) -> None:
-        _link_past(component)
+        _connect_past(component)
         title, _ = error.public_details()
         for session in self.client.session_log.sessions:
             self.send_notice(session, redact(title), "the chain goes on without it")
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if component not in self.components:
-            return  # of an attempt that was given up
+            return  # of an attempt to start that was abandoned
         if component in self._inserted:
-            self._take_out(component)
+            self._remove(component)
             log.error(
                 "the chain goes on without a component", error=str(error), **error.private_details()
             )
@@ -283,21 +287,21 @@ class Chain(ComponentHost):
         self._finish(Ending("failed", error))
 
     def insert(self, component: Component, *, before: Component) -> None:
-        """Put a proxy into the running chain; what was under way before passes it by.
+        """Insert a proxy into the running chain; requests in flight do not pass through it.
 
-        If it fails, it is taken out again: the chain was complete without it. Raises what `prepare`
-        raises.
+        If it fails later, it is removed again. Raises `StartError` from `prepare`, and then the
+        chain is unchanged.
         """
         assert component.agent_port is not None
-        component.prepare(self)  # if it raises, nothing has changed
+        component.prepare(self)
         self.components.insert(self.components.index(before), component)
         self._inserted.add(component)
         connect_ports(before.client_port.neighbour, component.client_port)
         connect_ports(component.agent_port, before.client_port)
         self._nursery.start_soon(component.run)
 
-    def _take_out(self, component: Component) -> None:
-        _link_past(component)
+    def _remove(self, component: Component) -> None:
+        _connect_past(component)
         self._inserted.discard(component)
         self.components.remove(component)
 
@@ -320,7 +324,7 @@ class Chain(ComponentHost):
     # -- starting ----------------------------------------------------------------------------------
 
     def _start(self) -> Port:
-        """Start every component, all at once, and link them."""
+        """Start all components concurrently and connect them; returns the first client port."""
         self._start_error = None
         self._settled = trio.Event()
         started: list[Component] = []
@@ -361,10 +365,10 @@ class Chain(ComponentHost):
             return ports[0]
         if self.client.enveloped is None:
             raise StartError("conductor", "the chain has no agent")
-        return self.client.enveloped  # a chain of nothing: what comes in goes to the successor
+        return self.client.enveloped  # no components: messages go to the successor
 
     def _describe_failure(self, error: bytes) -> str:
-        """What the start-failure agent says about a failed start."""
+        """The text of the start-failure agent."""
         from conductor.chain.start_failure_agent import client_name, describe_start_failure
 
         assert self.failure_context is not None
@@ -381,7 +385,7 @@ class Chain(ComponentHost):
         return with_mcp_over_acp(result) if self.bridged else result
 
     def _on_start_failed(self) -> None:
-        """`initialize` was answered with an error: what was started for it has to go."""
+        """A start has failed: discard its components."""
         self._discard()
         self._settled.set()
         self.flusher.made_room()
@@ -394,7 +398,7 @@ class Chain(ComponentHost):
         self._settled.set()
 
     def _discard(self) -> None:
-        """Take down what an initialization that failed has started."""
+        """Kill the components of a failed start."""
         for component in self.components:
             component.kill()
         self.components = []
@@ -406,38 +410,40 @@ class Chain(ComponentHost):
         return self.watches_turns and self.mode == "agent"
 
     def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
-        """What the client cancelled goes on, and no component behind a link ends it."""
+        """A cancelled turn or request of the client is overdue, and no component has ended it."""
         if self._startup_gate.state != "open":
             return
         if isinstance(overdue, TurnOverdue):
             self._end_cancelled_turn(overdue)
             return
         call = overdue.call
-        stuck, is_ours = self.stuck(None, ("request", call.method))
-        if is_ours:
-            name = "the chain" if stuck is None else stuck.name
+        blocking, is_chain = self.stuck(None, ("request", call.method))
+        if is_chain:
+            name = "the chain" if blocking is None else blocking.name
             log.warning(
                 "request not answered after $/cancel_request: answered in its place",
                 method=call.method,
-                stuck=name,
+                blocked_by=name,
             )
             self.client.plain.respond(call, None, cancelled_error(call.method, name))
 
     def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
         session, seconds = overdue.session, self._cancel_monitor.timeouts.timeout
-        stuck, is_ours = self.stuck(None, ("turn", session))
-        if not is_ours:
+        blocking, is_chain = self.stuck(None, ("turn", session))
+        if not is_chain:
             return
-        name = "the chain" if stuck is None else stuck.name
-        log.warning("cancelled turn goes on", session=session, seconds=seconds, stuck=name)
+        name = "the chain" if blocking is None else blocking.name
+        log.warning(
+            "cancelled turn still running", session=session, seconds=seconds, blocked_by=name
+        )
         report_ended_turn(self, session, name, seconds)
         version_2 = self._startup_gate.version == 2
-        if stuck is None or not stuck.end_turn(session, version_2=version_2):
+        if blocking is None or not blocking.end_turn(session, version_2=version_2):
             for call in overdue.prompts:
                 answer = cancelled_answer(call.method, name, version_2=version_2)
                 self.client.plain.respond(call, *answer)
         if overdue.running:
-            port = self.client.plain if stuck is None else stuck.client_port.neighbour
+            port = self.client.plain if blocking is None else blocking.client_port.neighbour
             port.notify("session/update", idle_update(session, "cancelled"))
 
     # -- the client --------------------------------------------------------------------------------
@@ -459,7 +465,7 @@ class Chain(ComponentHost):
             self.client.on_eof(_CLIENT_GONE)
             self.flusher.flush()
             if self._startup_gate.state == "starting":
-                await self._wait_settled()  # what waits at the startup gate is to be delivered
+                await self._wait_settled()  # deliver the queue of the startup gate
             if self._startup_gate.state == "open":
                 self._finish(Ending("client"))
             else:
@@ -468,7 +474,8 @@ class Chain(ComponentHost):
                 )
 
     async def _wait_settled(self) -> None:
-        """Wait for the end of an initialization, as long as for open requests after one."""
+        """Wait for the end of a start, at most `stop_timeout` seconds or until the client is
+        gone."""
         with trio.move_on_after(self.stop_timeout):
             while not self._settled.is_set() and not self.transport.peer_closed_read():
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
@@ -479,7 +486,8 @@ class Chain(ComponentHost):
 
         def backlog() -> int:
             most = max((component.backlog() for component in self.components), default=0)
-            # A reader outside, whom a plugin sends to, may be slower before the client is stopped.
+            # A peer outside, which a plugin sends to, may lag by its share before the client's
+            # messages are held back.
             outside = self.client.plain.neighbour.unread() - self._share() + HIGH_WATERMARK
             return max(most, outside) + self._startup_gate.size
 
@@ -496,7 +504,7 @@ class Chain(ComponentHost):
         return self._client_backlog() + sum(component.backlog() for component in self.components)
 
     def _share(self) -> int:
-        """Of what may wait in all, the part of each who is waited for."""
+        """Bytes of `max_buffered_bytes` for each component and the client."""
         return self.limits.max_buffered_bytes // (len(self.components) + 1)
 
     def _client_backlog(self) -> int:
@@ -520,7 +528,7 @@ class Chain(ComponentHost):
         leaves_open = self._ending.reason == "failed" and not self.answers_loss
         with self._stopping:
             if self._ending.reason in ("client", "failed") and not leaves_open:
-                await self._deliver_what_is_in_flight()
+                await self._wait_answered()
             await end_components(list(self.components), self.stop_timeout)
         for component in self.components:
             component.kill()
@@ -530,9 +538,9 @@ class Chain(ComponentHost):
             self._answer_open_requests()
         self.flusher.flush()
         self._connection.close_writing()
-        with trio.move_on_after(_FINAL_WRITE_TIMEOUT) as patience:
+        with trio.move_on_after(_FINAL_WRITE_TIMEOUT) as write_timeout:
             if self._stopping.cancel_called:
-                patience.cancel()
+                write_timeout.cancel()
             while not self._connection.closed:
                 await self.flusher.wait_room()
         if still_running:
@@ -540,10 +548,10 @@ class Chain(ComponentHost):
             if self.on_stuck is not None:
                 self.on_stuck(self._ending)
 
-    async def _deliver_what_is_in_flight(self) -> None:
-        """The client sends nothing more, but may read: requests of its own are still answered.
+    async def _wait_answered(self) -> None:
+        """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
 
-        After a loss, too: proxies that are processes pass on the error that names the component.
+        After a component's failure too: its error is still passed on by the proxies before it.
         """
         with trio.move_on_after(self.stop_timeout):
             while self._connection.unanswered() and not self._connection.closed:
@@ -553,7 +561,7 @@ class Chain(ComponentHost):
                     await self.flusher.wait_flushed()
 
     def _answer_open_requests(self) -> None:
-        """Nobody is left to answer: every request that is still open is answered here."""
+        """Answer the client's open requests with an error, after all components have ended."""
         ending = self._ending
         if ending is not None and ending.error is not None:
             ending.error.is_last = True
@@ -569,12 +577,12 @@ class Chain(ComponentHost):
 
 
 def _answered_with_error(component: Component) -> bool:
-    """Whether a component answered its initialization with an error of its own."""
+    """Whether a component itself answered its initialization with an error."""
     initialization = getattr(component, "initialization", None)
     return initialization is not None and initialization.refused
 
 
-def _link_past(component: Component) -> None:
-    """Make the neighbours of a proxy neighbours of each other."""
+def _connect_past(component: Component) -> None:
+    """Connect the neighbours of a proxy with each other."""
     assert component.agent_port is not None
     connect_ports(component.client_port.neighbour, component.agent_port.neighbour)

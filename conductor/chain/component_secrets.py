@@ -1,8 +1,8 @@
-"""What of a component's settings must not leave in a log or an error.
+"""Secret values among a component's settings, to be masked in logs and errors. Pure.
 
-Of everything that the chain file gives it: what it declares (`secrets:`), and what is called or
-looks like a secret (`secret_detection`). A value that came by `${VAR}` has two names, that of the
-variable and that of its place.
+Secret is what the chain file declares (`secrets:`), and each value that is named or looks like a
+secret (`secret_detection`). A value from `${VAR}` is tested under two names: the variable's and
+that of the setting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["component_secrets"]
 
 
 def component_secrets(spec: ComponentSpec, environ: Mapping[str, str]) -> list[str]:
-    """The values to mask; `environ` is the conductor's own."""
+    """The values to mask; `environ` is the environment of the conductor."""
     found = [environ[name] for name in spec.secrets if name in environ]
     for name, value in _named_values(spec):
         found += [value] if name in spec.secrets else secret_parts(name, value)
@@ -48,5 +48,5 @@ def _options(name: str, value: Any) -> Iterator[tuple[str, str]]:
         case list():
             for inner in value:
                 yield from _options(name, inner)
-        case str() if not value.isdigit():  # a number of tokens
+        case str() if not value.isdigit():  # digits alone are a number of tokens, not a secret
             yield name, value

@@ -1,19 +1,20 @@
-"""A chain without its client: what the chain meets until a client that was cut off is back.
+"""Detached client: takes the place of a disconnected client until it returns and resumes. Pure.
 
-A client that was lost in the middle of its connection may return over another one; turns go on
-meanwhile. `DetachedClient` stands between the client's port and the first component's, from the cut
-until the returned client has taken up its sessions. What it does:
+A client may lose its connection and return over another one; prompt turns continue meanwhile.
+`DetachedClient` is inserted between the client's port and the first component's port, from the
+disconnect until the returned client has resumed its sessions:
 
-- What the chain tells the client waits, in order: what belongs to no session until the client says
-  its first word, the rest until the client takes up its session, by whatever it says about it.
-- What the lost client had been asked and had not answered is asked again; its own requests are
-  answered to nobody.
-- `initialize` is answered from the record. `session/resume` goes to the agent if that can resume
-  and has no turn of this session under way, else it is answered from the record, since the session
-  lives. Before `session/load`, which replays the history, the updates that wait are dropped.
+- Messages to the client are queued in order. Those without a session are delivered after the
+  client's first message, those of a session after the client's first message for that session.
+- Requests that the client had received but not answered are sent again. Responses to requests of
+  the lost connection are dropped.
+- `initialize` is answered with the recorded result. `session/resume` goes to the agent if it
+  supports that and no prompt of the session is open; otherwise it is answered from the session log,
+  since the session is still open. `session/load` replays the history, so queued updates of the
+  session are dropped.
 
-A client that takes up nothing must not hold up the others' messages: beyond `MAX_QUEUED_BYTES`
-everything that waits is sent to it, once it is back.
+A client that resumes nothing must not fill the queue: beyond `MAX_QUEUED_BYTES`, all queued
+messages are delivered to the returned client.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from conductor.routing.session_log import SetupRecord
 __all__ = ["MAX_QUEUED_BYTES", "DetachedClient"]
 
 MAX_QUEUED_BYTES: Final = 1024 * 1024
-"""Bytes that may wait for sessions that a returned client has not taken up."""
+"""Bytes that may be queued for sessions that a returned client has not resumed."""
 _TOO_LARGE_TO_RESEND: Final = encode_error(
-    INTERNAL_ERROR, "The client was cut off, and this request was too large to be asked again"
+    INTERNAL_ERROR, "The client was disconnected, and this request was too large to be sent again"
 )
 
 
 class DetachedClient:
-    """Between the client's port and the first component's, while it is `active`.
+    """Queue and session bookkeeping between the client and the first component, while `active`.
 
-    `initialized` is what the client was answered to `initialize`. `made_room` is called when less
-    waits than before.
+    `initialized` is the raw `initialize` result of the client. `made_room` is called when the queue
+    has become shorter.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class DetachedClient:
     ) -> None:
         self.active = False
         self.is_detached = False
-        """The client is cut off."""
+        """Whether the client is disconnected now."""
         self._link = client
         self._client = client.plain
         self._open_requests = unanswered
@@ -65,17 +66,17 @@ class DetachedClient:
         self._made_room = made_room
         self._client_port = _DetachedClientPort(self)
         self.chain_port: Port = _DetachedChainPort(self)
-        """The port that the first component faces."""
+        """The neighbour of the first component's client port."""
         self._queue = MessageQueue()
         self._awaits_first_message = False
-        """The client has not said a word since it is back."""
+        """Whether the returned client has not sent a message yet."""
         self._not_resumed: set[str] = set()
-        """Sessions that the client has not taken up."""
+        """Sessions that the client has not resumed."""
         self._resuming: dict[InFlightRequest, tuple[str, bool]] = {}
-        """Requests that take up a session, and whether they replay its history."""
+        """Open requests that resume a session: session id, and whether its history is replayed."""
 
     def detach(self, undelivered: Sequence[QueuedMessage] = ()) -> None:
-        """The client is cut off. What it never got waits for it, too."""
+        """The client is disconnected; `undelivered` messages are queued first."""
         if not self.active:
             connect_ports(self.chain_port, self._client.neighbour)
             connect_ports(self._client, self._client_port)
@@ -93,13 +94,13 @@ class DetachedClient:
         self._queue.prepend(resend)
 
     def reattach(self) -> None:
-        """The client is there again, over another connection of its link."""
+        """The client has returned; its link has a new connection."""
         self.is_detached, self._awaits_first_message = False, True
         self._link.initialized = False
         self._not_resumed = set(self._link.session_log.sessions)
 
     def end(self, error: bytes) -> None:
-        """The client will not come back: what waits for its answer gets the error `error`."""
+        """The client will not return: answer queued requests with the wire error `error`."""
 
         def answer(message: QueuedMessage) -> None:
             if message.call is not None:
@@ -121,7 +122,7 @@ class DetachedClient:
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if self.is_detached:
-            self._first.request(call, method, params)  # said before the cut
+            self._first.request(call, method, params)  # sent before the disconnect
             return
         if method == "initialize":
             self._client.respond(call, self._initialize_result, None)
@@ -148,11 +149,11 @@ class DetachedClient:
     def _resume(
         self, call: InFlightRequest, method: str, params: Payload | None, session: str
     ) -> bool:
-        """The client names a session that is asleep. False if that is dealt with."""
+        """Handle a request that names a session not resumed yet; false if it was answered here."""
         replays = method == "session/load" or _asks_for_history(params)
         if replays:
             self._resuming[call] = (session, True)
-            self._not_resumed.discard(session)  # the history is to pass
+            self._not_resumed.discard(session)  # the replayed history is delivered at once
         elif method == "session/resume":
             record = self._link.session_log.sessions.get(session)
             if record is not None and (
@@ -171,7 +172,7 @@ class DetachedClient:
     # -- toward the client -------------------------------------------------------------------------
 
     def deliver(self, message: QueuedMessage) -> None:
-        """Something for the client."""
+        """Deliver a message to the client, or queue it."""
         if self._is_deliverable(message):
             message.send_to(self._client)
             return
@@ -200,7 +201,7 @@ class DetachedClient:
         return not self._not_resumed or session_id_of(message.params) not in self._not_resumed
 
     def _on_first_message(self) -> None:
-        """The client speaks: what belongs to no session, or to one that is awake, goes to it."""
+        """Deliver what belongs to no session, or to a resumed one."""
         if self._awaits_first_message:
             self._awaits_first_message = False
             self._release()
@@ -225,7 +226,7 @@ class DetachedClient:
         self._deactivate_if_idle()
 
     def _is_loading(self, message: QueuedMessage) -> bool:
-        """Whether it waited when a request for its session's history came: that goes first."""
+        """Whether the session's history is being replayed, which has to be delivered first."""
         loading = [session for session, replays in self._resuming.values() if replays]
         return bool(loading) and session_id_of(message.params) in loading
 
@@ -235,7 +236,7 @@ class DetachedClient:
         )
 
     def _deactivate_if_idle(self) -> None:
-        """Nothing waits, and nothing will."""
+        """Connect client and chain directly once nothing is queued or can be queued any more."""
         if (
             self.is_detached
             or self._awaits_first_message
@@ -259,17 +260,17 @@ def _asks_for_history(params: Payload | None) -> bool:
 
 
 def _resume_result(record: SetupRecord) -> bytes:
-    """The answer to `session/resume` as the session's set-up was answered."""
+    """A `session/resume` result made of the result of the session's set-up."""
     try:
         result = object_members(record.result or b"{}")
     except ValueError:
-        return b"{}"  # `session/load` may be answered with null
+        return b"{}"  # the result of `session/load` may be null
     result.pop("sessionId", None)
     return join_members(result)
 
 
 class _DetachedClientPort(Port):
-    """The port that the client faces."""
+    """The neighbour of the client's port."""
 
     __slots__ = ("_detached",)
 
@@ -294,7 +295,7 @@ class _DetachedClientPort(Port):
 
 
 class _DetachedChainPort(Port):
-    """The port that the first component faces."""
+    """The neighbour of the first component's client port."""
 
     __slots__ = ("_detached",)
 

@@ -1,7 +1,7 @@
-"""A plugin at the endpoint of a link, in this process: it can be started again when it fails.
+"""Endpoint for a plugin in this process that is restarted when it fails (`on_failure: restart`).
 
-It is what `isolate: true` makes of it, a chain with nothing else in it, but for the process. Every
-start makes a new instance of the class; what its module holds, the instances share.
+As with `isolate: true`, the plugin runs in a chain of its own behind a link, but in this process.
+Every start makes a new instance of the class; instances share the state of its module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["plugin_endpoint"]
 
 
 def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransport:
-    """A new instance, not running yet."""
+    """A transport to a new instance of the plugin, not running yet.
+
+    The transport ends with the failure reason if the plugin cannot be loaded or fails.
+    """
 
     async def carry(endpoint: RemoteTransport) -> None:
         from conductor.chain.chain import Chain

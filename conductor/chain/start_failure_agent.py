@@ -1,8 +1,8 @@
-"""A small agent for a chain that did not start: it answers each prompt with what is wrong. Pure.
+"""Agent that answers in place of a chain that failed to start, and explains the failure. Pure.
 
-An editor shows "failed to initialize" where `initialize` is answered with an error, and the reason
-nowhere. This agent's answers are shown as those of any agent. It speaks both protocol versions, and
-promises the baseline of each and no more.
+If `initialize` is answered with an error, editors show "failed to initialize" without the reason.
+They show the messages of this agent like those of any agent. It supports both protocol versions,
+and of each only the mandatory part.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = [
 
 RESTART_HINT: Final = "Restart the agent in your editor"
 CHAIN_RUNS_TEXT: Final = (
-    "**acp-conductor: the chain runs by now.**\n\nOpen a new session (thread) to use it."
+    "**acp-conductor: the chain runs now.**\n\nOpen a new session (thread) to use it."
 )
-"""What is said to prompts of sessions that are older than the chain."""
+"""Answer to prompts of sessions that were opened before the chain ran."""
 _LOG_VIEWS: Final = {
     "zed": "in Zed: the command `zed: open log`",
     "jetbrains": 'in a JetBrains IDE: "Get ACP Logs"',
 }
-"""Where an editor shows the stderr of agents, by a part of the name that it gives itself."""
+"""Where an editor shows the stderr of agents, by a part of its client name in lower case."""
 _REMEDIES: Final = {
     "command not found": "Install the program, or write its absolute path: editors often have a "
     "shorter `PATH` than a shell. `env: {PATH: …}` sets one for the component.",
@@ -70,27 +70,27 @@ _REMEDIES: Final = {
     "programs need an argument for it, such as `--acp`.",
     "Authentication required": "Log in with the agent's own program, in a terminal.",
 }
-"""What to try, by a part of the error's text."""
+"""Remedy by a part of the error's text."""
 
 _NEW_ARGUMENTS: Final = (
     "- Correct the arguments of `acp-conductor` in your editor's settings, then restart the agent.",
 )
-"""The arguments of a process stay what they are: to try again is of no use."""
+"""The arguments of a running process cannot change, so that another attempt would fail too."""
 _MAX_CHARS: Final = 50_000
-"""Of the error's text that is shown: an exception may have said anything."""
+"""Limit for the error text shown: the text of an exception may have any length."""
 _IGNORED_MEMBERS: Final = frozenset({"protocolVersion", "_meta", "info", "agentInfo", "acp"})
-"""Members of an `initialize` answer that are no loss to a client that has not seen them: of MCP
-over ACP (`acp`) the client is no user."""
+"""Members of an `initialize` result that a client does not need to know; MCP over ACP (`acp`) is
+for proxies."""
 
 
 class StartFailureAgent:
-    """Answers requests in the place of the chain. `text` is what it says to each prompt."""
+    """Answers requests in place of the chain; `text` is its answer to each prompt."""
 
     def __init__(self, client: Port, initialize: Payload | None) -> None:
         self.version = _version(initialize)
         self.text = ""
         self.sessions: set[str] = set()
-        """Its open sessions."""
+        """Ids of its open sessions."""
         self._client = client
         self._count = 0
 
@@ -110,7 +110,7 @@ class StartFailureAgent:
         )
 
     def open(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """Answer a session set-up with a session of its own."""
+        """Open a session, and answer the session set-up."""
         session = None if method in ("session/new", "session/fork") else session_id_of(params)
         result: dict[str, Any] = {}
         if session is None:
@@ -169,11 +169,11 @@ def describe_start_failure(
     log: str | None = None,
     client: str = "",
 ) -> str:
-    """What is wrong and what to do, in Markdown.
+    """Markdown text for the user: what is wrong and what to do.
 
-    `error` is the wire error of the failed start; `component` the one that answered with it, where
-    the error is its own. `file` is the chain file and `log` the file that our stderr goes to, if
-    they are known; `client` the name that the client gives itself.
+    `error` is the wire error of the failed start, `component` the component that answered
+    `initialize` with it, if one did. `file` is the chain file and `log` the file that the
+    conductor's stderr is written to, if known; `client` is the client's name.
     """
     exc = error_to_exception(error)
     data = exc.data if isinstance(exc.data, dict) else {}
@@ -185,32 +185,33 @@ def describe_start_failure(
             "**acp-conductor: the chain of this agent did not start.**",
             "",
             *_code_block(truncate(text, _MAX_CHARS)),
-            *_facts(data),
+            *_details(data),
             "",
             *_remedies(f"{exc.message} {data.get('reason', '')}"),
-            *(_NEW_ARGUMENTS if "usage" in data else _next_try(file)),
-            _where_the_log_is(log, client),
+            *(_NEW_ARGUMENTS if "usage" in data else _retry_hint(file)),
+            _log_hint(log, client),
         ]
     )
 
 
 def remedies(text_to_match: str) -> list[str]:
-    """What to try, by the text of the error of a failed start."""
+    """Remedies that match the error text of a failed start."""
     return [remedy for part, remedy in _REMEDIES.items() if part in text_to_match]
 
 
 def restart_needed(reason: str) -> str:
-    """What is said to prompts when the chain starts by now, but not for this client."""
+    """Answer to prompts when the chain could start, but not for this client."""
     return f"**acp-conductor: the chain starts now, but {reason}.**\n\n{RESTART_HINT}."
 
 
 def unannounced_capabilities(announced: bytes, real: bytes) -> list[str]:
-    """What an agent can do beyond what the client was told, as paths of capabilities."""
+    """Paths of the capabilities in `real` that `announced` lacks; both are `initialize` results."""
     known = set(_capability_paths(_members(announced)))
     return [path for path in _capability_paths(_members(real)) if path not in known]
 
 
 def client_name(initialize: Payload | None) -> str:
+    """The client's name in `initialize` params; empty if absent."""
     params = _members(initialize)
     info = params.get("clientInfo") or params.get("info")
     name = info.get("name") if isinstance(info, dict) else None
@@ -218,11 +219,11 @@ def client_name(initialize: Payload | None) -> str:
 
 
 def _code_block(text: str) -> list[str]:
-    """As a block of code, where the carets of excerpts stay below what they point to."""
+    """A Markdown code block, in which the carets of excerpts stay aligned."""
     return ["```", *text.replace("```", "'''").splitlines(), "```"]
 
 
-def _facts(data: Mapping[str, Any]) -> Iterator[str]:
+def _details(data: Mapping[str, Any]) -> Iterator[str]:
     place, command, stderr = data.get("place"), data.get("command"), data.get("stderr")
     if place:
         yield f"- Where: `{place}`"
@@ -238,13 +239,13 @@ def _remedies(text_to_match: str) -> Iterator[str]:
     yield from (f"- {remedy}" for remedy in remedies(text_to_match))
 
 
-def _next_try(file: str | None) -> Iterator[str]:
-    yield "- When it is mended, open a new session (thread): the chain is tried again then."
+def _retry_hint(file: str | None) -> Iterator[str]:
+    yield "- When it is fixed, open a new session (thread): the chain is tried again then."
     if file is not None:
         yield f"- In a terminal, `acp-conductor check --start {file}` shows more."
 
 
-def _where_the_log_is(log: str | None, client: str) -> str:
+def _log_hint(log: str | None, client: str) -> str:
     views = [view for part, view in _LOG_VIEWS.items() if part in client.lower()]
     where = f"the file {log}" if log else next(iter(views), "see your editor's log of agents")
     return f"- The log is what acp-conductor writes to stderr: {where}."
@@ -262,7 +263,7 @@ def _capability_paths(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _version(initialize: Payload | None) -> int:
-    """The newest version that both sides speak."""
+    """The newest protocol version that client and conductor support."""
     version = _members(initialize).get("protocolVersion")
     return 2 if isinstance(version, int) and version >= 2 else 1
 

@@ -1,8 +1,10 @@
-"""The startup gate: what the client meets until its chain is initialized, and no longer.
+"""Startup gate: queues the client's messages until its chain is initialized. Pure.
 
-Before `initialize` nothing runs. With it the components start; what the client sends in the
-meantime waits here, in order; when the answer is there, the client's port is linked to the first
-component's, and the gate is removed. A failed initialization may be tried again.
+Before `initialize` no component runs. `initialize` starts them; what the client sends meanwhile is
+queued in order. When the chain has answered, the client's port is connected to the first
+component's port, the queue is delivered, and the gate is out of the path. A failed start may be
+tried again: by another `initialize`, or, where a start-failure agent has answered, by the next
+session set-up.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Literal
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.chain.start_failure_agent import (
+    CHAIN_RUNS_TEXT,
     RESTART_HINT,
     StartFailureAgent,
     restart_needed,
@@ -40,13 +43,14 @@ _AUTH_REQUIRED = -32000
 
 
 class StartupGate:
-    """Stands between the client's port and the first component's.
+    """Takes the client's messages in place of the first component until the chain is initialized.
 
     `start` begins to start the chain and returns the first component's client port; it raises
-    `ConductorError`. `patch_result` may change the answer to `initialize`. `on_open` is called when
-    the chain is initialized and the client has its answer, `on_start_failed` when the start has
-    failed. `describe_failure` makes the text of the start-failure agent out of the error; without
-    it the client gets the error.
+    `ConductorError`. `patch_result` may change the raw result of `initialize`. `on_open` is called
+    when the chain is initialized and the client has its response, `on_start_failed` when the start
+    has failed. `describe_failure` turns the wire error into the text of the start-failure agent;
+    without it the client gets the error. `initialize` params over `max_initialize` bytes are
+    refused.
     """
 
     def __init__(
@@ -62,13 +66,13 @@ class StartupGate:
     ) -> None:
         self.state: GateState = "waiting"
         self.was_attempted = False
-        """Whether the client has asked for initialization."""
+        """Whether the client has sent a valid `initialize`."""
         self.version = 1
-        """The protocol version that was negotiated."""
+        """The negotiated protocol version."""
         self.params: bytes | None = None
-        """The params of the client's last `initialize`."""
+        """Raw params of the client's last `initialize`."""
         self.answer = b""
-        """What the client was answered to `initialize`."""
+        """Raw result of the client's `initialize`."""
         self._client = client
         self._start = start
         self._patch_result = patch_result
@@ -80,11 +84,11 @@ class StartupGate:
         self._client_port = _GateClientPort(self)
         self._chain_port = _GateChainPort(self)
         self._originator: InFlightRequest | None = None
-        """The client's request that the start, or the first session after it, is the answer to."""
+        """The client's request that triggered the current start: `initialize` or a set-up."""
         self._pending_setup: QueuedMessage | None = None
-        """That request, if it sets up a session."""
+        """That request, if it is a session set-up."""
         self._own_request: InFlightRequest | None = None
-        """Our own request to the chain for it."""
+        """The gate's own request to the chain on behalf of it."""
         self._queue = MessageQueue()
         connect_ports(client, self._client_port)
 
@@ -94,7 +98,7 @@ class StartupGate:
         return self._queue.size
 
     def fail(self, error: ConductorError) -> None:
-        """The chain cannot be started: everyone who waits is told why; it may be tried again."""
+        """The chain cannot start: answer all waiting requests; the start may be tried again."""
         if self.state == "starting":
             self._on_start_failed(exception_to_error(error))
 
@@ -133,12 +137,12 @@ class StartupGate:
             self._chain_port.neighbour.notify(method, params)
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Cancel `initialize` itself; others keep their mark until they are sent on."""
+        """Cancel the start; queued requests stay marked as cancelled until they are delivered."""
         if call is self._originator and self._own_request is not None:
             self._own_request.cancel()
 
     def _begin(self, originator: InFlightRequest) -> None:
-        """Start the chain, and initialize it as the client asked for."""
+        """Start the chain and initialize it with the client's params."""
         self.state = "starting"
         self._originator = originator
         originator.target = self
@@ -158,7 +162,7 @@ class StartupGate:
             return True
         session = session_id_of(params)
         if method in SESSION_SETUP_METHODS and session in self._failure_agent.sessions:
-            self._failure_agent.sessions.discard(session)  # loaded anew, from the chain
+            self._failure_agent.sessions.discard(session)  # from now on a session of the chain
         return session in self._failure_agent.sessions
 
     def _is_too_long(self, params: Payload | None) -> bool:
@@ -209,9 +213,9 @@ class StartupGate:
         self._on_open()
 
     def _first_session_answered(self, result: Payload | None, error: Payload | None) -> None:
-        """The chain's answer to the set-up of the first session after a start that was explained.
+        """Response of the chain to the first session set-up after an earlier failed start.
 
-        The client knows of the chain only what the start-failure agent promised.
+        The client knows only the capabilities that the start-failure agent has announced.
         """
         originator, setup, failure_agent = (
             self._originator,
@@ -226,15 +230,13 @@ class StartupGate:
         code = None if error is None else error_to_exception(error).code
         if code == _AUTH_REQUIRED and "authMethods" in unannounced:
             failure_agent.text = restart_needed(
-                "its agent wants you to log in, and your editor does not know the ways to do so"
+                "its agent requires a login, and your editor does not know its login methods"
             )
             failure_agent.open(originator, setup.method, setup.params)
             return
         self._client.respond(originator, result, error)
         session = session_id_of(result) or session_id_of(setup.params)
-        failure_agent.text = (
-            "**acp-conductor: the chain runs by now.**\n\nOpen a new session (thread)."
-        )
+        failure_agent.text = CHAIN_RUNS_TEXT
         if result is not None and session is not None and unannounced:
             notices = Notices.of(self.params, self.version)
             title = f"the chain runs now; {RESTART_HINT.lower()} to use all of it"
@@ -249,7 +251,7 @@ class StartupGate:
         request: Callable[[InFlightRequest, str, Payload | None], None],
         notify: Callable[[str, Payload | None], None],
     ) -> None:
-        """Deliver what waits at the startup gate."""
+        """Deliver the queued messages in order."""
 
         def deliver(message: QueuedMessage) -> None:
             if message.call is None:
@@ -263,7 +265,7 @@ class StartupGate:
     # -- a start that fails ------------------------------------------------------------------------
 
     def _on_start_failed(self, error: bytes) -> None:
-        """Tell everybody who waits; with `describe_failure`, as an agent would."""
+        """Answer all waiting requests, with the error or through the start-failure agent."""
         cancelled = isinstance(error_to_exception(error), RequestCancelled)
         if self._describe_failure is None or cancelled:
             self._answer_all(error)
@@ -305,9 +307,8 @@ class StartupGate:
             failure_agent.open(originator, setup.method, setup.params)
 
         def answer(call: InFlightRequest, method: str, params: Payload | None) -> None:
-            if (
-                method in SESSION_SETUP_METHODS
-            ):  # asked before the answer: another start would fail, too
+            # Sent before the start had failed: it is no reason for another attempt.
+            if method in SESSION_SETUP_METHODS:
                 failure_agent.open(call, method, params)
             else:
                 failure_agent.request(call, method, params)
@@ -316,7 +317,7 @@ class StartupGate:
 
 
 class _GateClientPort(Port):
-    """The port that the client faces."""
+    """The neighbour of the client's port."""
 
     __slots__ = ("_gate",)
 
@@ -331,7 +332,7 @@ class _GateClientPort(Port):
         self._gate.notify(method, params)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """The client's answer to what a component asked."""
+        """The client's response to a component's request."""
         self._gate._chain_port.neighbour.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:
@@ -345,7 +346,7 @@ class _GateClientPort(Port):
 
 
 class _GateChainPort(Port):
-    """The port that the first component faces."""
+    """The neighbour of the first component's client port."""
 
     __slots__ = ("_gate",)
 

@@ -1,7 +1,8 @@
-"""Serve one chain on our own stdin and stdout: signals, exit code, and no orphans.
+"""Serve one chain on the process's stdin and stdout: signals, exit code, orphan processes.
 
-Exit codes (design §7): 0 ended cleanly, 1 failed while running, 3 did not start, 128+n ended by
-signal n. The first signal stops the chain in order, a second one kills it now.
+Exit codes: 0 ended cleanly, 1 failed while running, 2 mistakes in the chain file, 3 did not start,
+128+n ended by signal n. The first SIGINT, SIGTERM or SIGHUP stops the chain in order, the second
+one kills its components.
 """
 
 from __future__ import annotations
@@ -43,11 +44,10 @@ def serve_stdio(
     unusable: bool = False,
     watches_turns: bool = True,
 ) -> NoReturn:
-    """Serve until the end, then exit the process with the code that says how it ended.
+    """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `bridged`, `answers_loss`, `watches_turns`: as `Chain` has them.
-    `failure_context`: answer a failed start as `Chain.failure_context` has it. `unusable`: the
-    chain file is known to have mistakes, which is the exit code's reason (2) unless the chain
+    `make`, `bridged`, `answers_loss`, `watches_turns`, `failure_context`: see `Chain`. `unusable`:
+    the chain file is known to have mistakes; the exit code is 2 unless the chain
     starts after all.
     """
     open_missing_stdio()
@@ -56,7 +56,7 @@ def serve_stdio(
     signals: list[int] = []
 
     def leave(ending: Ending) -> NoReturn:
-        """A plugin does not end: the process does."""
+        """Exit the process although a plugin still runs."""
         restore_blocking()
         kill_descendants()
         exit_now(exit_code(ending, signals))
@@ -91,13 +91,14 @@ def serve_stdio(
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:
+    """The exit code for how a chain ended; `signals` are the numbers of received signals."""
     if signals:
         return 128 + signals[0]
     return {"client": 0, "stopped": 0, "failed": 1, "never started": 3}[ending.reason]
 
 
 def exit_now(code: int) -> NoReturn:
-    """Leave without the interpreter's own shutdown, which takes 20 ms and has nothing to do."""
+    """Flush and exit without the interpreter's shutdown, which takes 20 ms."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

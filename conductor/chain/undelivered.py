@@ -1,7 +1,8 @@
-"""What a client was told and asked that it may not have got, so that it can be told again. Pure.
+"""Undelivered messages of a client, for redelivery after a reconnect. Pure.
 
-A client may be cut off and come back (`detached_client`). Kept for that are the requests that it
-has not answered, while it is there; and once it is lost, what was written and never read.
+A client may be disconnected and return (`detached_client`). For that, `UnansweredRequests` keeps
+the requests that the client has not answered, and `undelivered_messages` finds, after the
+disconnect, the messages that were written but not read.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ __all__ = ["UnansweredRequests", "undelivered_messages"]
 
 @attrs.define(eq=False)
 class UnansweredRequests:
-    """An observer of the client's link: what the client was asked, and which turns it waits for.
+    """Observer of the client's link: open requests to the client, and open prompts of the client.
 
-    Keeps at most `max_bytes` bytes; what goes beyond cannot be asked again.
+    Keeps requests of at most `max_bytes` bytes in total; others cannot be sent again.
     """
 
     max_bytes: int = 8 * 1024 * 1024
@@ -34,12 +35,12 @@ class UnansweredRequests:
     _open_prompts: dict[InFlightRequest, str | None] = attrs.field(factory=dict, init=False)
 
     def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
-        """What is not answered, in order, to be asked of somebody else."""
-        message, self._requests, self._size = self._requests, {}, 0
-        return list(message.items())
+        """Remove and return the unanswered requests in order; `None` for one that was not kept."""
+        requests, self._requests, self._size = self._requests, {}, 0
+        return list(requests.items())
 
     def has_open_prompt(self, session: str) -> bool:
-        """Whether a prompt of this session is not answered yet."""
+        """Whether a prompt of this session is unanswered."""
         return session in self._open_prompts.values()
 
     def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
@@ -64,19 +65,19 @@ class UnansweredRequests:
 
 
 def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMessage]:
-    """What a client's connection was to write and the client never got; `unread` had been written.
+    """The notifications and open requests that a disconnected client has not received, in order.
 
-    Of interest are notifications, and requests that are open; answers are for nobody, and
-    cancellations are issued anew.
+    `unread` is the end of what was written to its transport; the write buffer of `connection` is
+    emptied. Responses and cancellations are left out: they belong to the lost connection.
     """
     data = bytearray(unread)
 
-    def take_all(pieces: Sequence[bytes | memoryview]) -> int:
+    def collect(pieces: Sequence[bytes | memoryview]) -> int:
         before = len(data)
         data.extend(b"".join(pieces))
         return len(data) - before
 
-    connection.write_buffer.flush(take_all)
+    connection.write_buffer.flush(collect)
     found = []
     for line in bytes(data).split(b"\n"):
         message = decode(line) if line else None

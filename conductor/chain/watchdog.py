@@ -1,10 +1,10 @@
-"""Ends the process although the event loop does not: for plugins that block it.
+"""Watchdog thread: exits the process when a plugin blocks the event loop during shutdown.
 
 A plugin in this process can block the loop (`time.sleep`, an endless computation), so that neither
-a signal nor the end of stdin is noticed. A thread watches instead. Once the end is asked for, by a
-signal or because the client has hung up, the loop has to answer the thread within a time, again and
-again until the process ends; when it does not, everything that was started is killed and the
-process exits. A second request for the end shortens that time to one second.
+a signal nor EOF on stdin is handled. Once a shutdown is requested, by a signal or because the
+client has closed its end, a thread pings the loop repeatedly until the process ends. If the loop
+does not reply within the timeout, all child processes are killed and the process exits. A second
+request reduces the timeout to one second.
 
 Not covered: C code that never releases the interpreter lock, since the thread cannot run then.
 """
@@ -30,12 +30,12 @@ from conductor.transport.process_tree import kill_descendants
 __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 
 _MIN_TIMEOUT: Final = 5.0
-"""Seconds that the loop always has: it may import something, on a busy machine."""
+"""Seconds that the loop has at least: it may import modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _POLL_INTERVAL: Final = 0.5
-"""Seconds between two questions."""
+"""Seconds between a reply and the next ping."""
 _LOGGED_FRAMES: Final = 4
-"""Of the innermost frames of the blocked thread, so many are logged."""
+"""Number of innermost frames of the blocked thread that are logged."""
 
 log = get_logger(component="conductor")
 
@@ -46,7 +46,10 @@ def max_stop_seconds(stop_timeout: float) -> float:
 
 
 class Watchdog:
-    """Watches the event loop of the thread that makes it, once the end is asked for."""
+    """Pings the event loop of the thread that creates it, once a shutdown is requested.
+
+    `stop_timeout` is the time for a reply in seconds, at least 5.
+    """
 
     def __init__(self, stop_timeout: float, before_exit: Callable[[], None]):
         self._timeout = max(stop_timeout, _MIN_TIMEOUT)
@@ -59,32 +62,32 @@ class Watchdog:
         os.set_blocking(self._write, False)
 
     def start(self, client_fd: int | None) -> None:
-        """Begin to watch; `client_fd` hangs up when the client is gone."""
+        """Start the thread; a hang-up of `client_fd` is a request for shutdown."""
         thread = threading.Thread(target=self._watch, args=(client_fd,), daemon=True)
         thread.start()
 
     def on_signal(self, number: int) -> None:
-        """The end is asked for; a second time: at once. For a signal handler."""
+        """Request a shutdown; the second call shortens the timeout. Safe in a signal handler."""
         self._signal = self._signal or number
         self._notify(b"e")
 
     def end_within(self, seconds: float) -> None:
-        """The process has to end within this time, whatever its loop answers."""
+        """Exit the process after this time even if the loop replies."""
         self._deadline = time.monotonic() + seconds
         self._notify(b"d")
 
     def _notify(self, what: bytes) -> None:
-        with suppress(OSError):  # full: it has been told often enough
+        with suppress(OSError):  # pipe full: the thread has enough to read
             os.write(self._write, what)
 
     def _watch(self, client_fd: int | None) -> None:
-        # One that came to this thread would not interrupt a `time.sleep` of the main thread, where
-        # the handlers run.
+        # A signal delivered to this thread would not interrupt a `time.sleep` of the main thread,
+        # where the handlers run.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         if client_fd is not None:
-            poll.register(client_fd, getattr(select, "POLLRDHUP", 0))  # and hang-up, as always
+            poll.register(client_fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP is always included
         end_requests = 0
         ready = [fd for fd, _ in poll.poll()]
         if client_fd is not None:
@@ -92,21 +95,21 @@ class Watchdog:
         if self._read in ready:
             end_requests += os.read(self._read, 64).count(b"e")
         while True:
-            question = time.monotonic()
+            ping_time = time.monotonic()
             try:
                 self._token.run_sync_soon(self._notify, b"p")
             except trio.RunFinishedError:
                 return
-            answered = False
-            while not answered:
+            replied = False
+            while not replied:
                 timeout = _SECOND_REQUEST_TIMEOUT if end_requests > 1 else self._timeout
-                left = min(question + timeout, self._deadline) - time.monotonic()
+                left = min(ping_time + timeout, self._deadline) - time.monotonic()
                 if left <= 0:
                     self._exit()
                 if poll.poll(left * 1000):
                     read = os.read(self._read, 64)
                     end_requests += read.count(b"e")
-                    answered = b"p" in read
+                    replied = b"p" in read
             if poll.poll(_POLL_INTERVAL * 1000):
                 end_requests += os.read(self._read, 64).count(b"e")
 
@@ -132,10 +135,10 @@ def watchdog(
     client_fd: int | None = None,
     before_exit: Callable[[], None] = lambda: None,
 ) -> Iterator[Watchdog]:
-    """Watch for as long as the block lasts, which is inside of `trio.open_signal_receiver`.
+    """Run a watchdog during the block, which must be inside of `trio.open_signal_receiver`.
 
-    `before_exit` is called before the process is ended, which exits with 128 + n after signal n,
-    and with 1 where the client has hung up.
+    `before_exit` is called in the thread before the process exits, with code 128 + n after signal
+    n, or 1 after a hang-up of `client_fd`.
     """
     watchdog_thread = Watchdog(stop_timeout, before_exit)
     watchdog_thread.start(client_fd)

@@ -380,7 +380,7 @@ async def test_a_question_that_was_too_large_to_be_kept_is_answered_with_an_erro
         await it.cut()
 
         assert errors == [
-            "The client was cut off, and this request was too large to be asked again"
+            "The client was disconnected, and this request was too large to be sent again"
         ]
 
 

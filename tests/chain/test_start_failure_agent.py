@@ -75,7 +75,7 @@ def test_a_session_of_the_explaining_agent_is_never_the_chains():
     )
 
     chunk, prompted, refused = porch.written()
-    assert "the chain runs by now" in chunk["params"]["update"]["content"]["text"]
+    assert "the chain runs now" in chunk["params"]["update"]["content"]["text"]
     assert prompted == {"id": 3, "result": {"stopReason": "end_turn"}}
     assert (refused["id"], refused["error"]["code"]) == (4, -32601)
     assert porch.first.events[before:] == []
@@ -174,7 +174,7 @@ def test_an_explanation_has_the_error_its_facts_and_a_remedy():
         "",
         "- Install the program, or write its absolute path: editors often have a shorter `PATH` "
         "than a shell. `env: {PATH: …}` sets one for the component.",
-        "- When it is mended, open a new session (thread): the chain is tried again then.",
+        "- When it is fixed, open a new session (thread): the chain is tried again then.",
         "- In a terminal, `acp-conductor check --start /c/chain.yaml` shows more.",
         "- The log is what acp-conductor writes to stderr: in Zed: the command `zed: open log`.",
     ]

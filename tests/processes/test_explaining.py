@@ -264,7 +264,7 @@ def test_an_agent_that_wants_a_login_that_was_not_promised_needs_a_restart(run, 
     refusal = {"code": -32000, "message": "Authentication required"}
     chain_file(answering({"protocolVersion": 1, "authMethods": methods}, refusal))
 
-    assert "wants you to log in" in reply(editor, new_session(editor))
+    assert "requires a login" in reply(editor, new_session(editor))
     assert editor.leave() == 0
 
 

@@ -1,4 +1,4 @@
-"""The bridge joins a running chain; what goes wrong then is the request's error."""
+"""The bridge is inserted into a running chain; its failure is the error of the request."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_reque
         assert await client.new_session("/")
 
 
-async def test_a_bridge_that_fails_later_is_left_out_and_put_in_again():
+async def test_a_bridge_that_fails_later_is_removed_and_inserted_again():
     agent = FakeAgent()
     late = trio.Event()
     makers = [lambda: unlucky(OSError("gone"), late), lambda: _bridge("auto", Limits())]

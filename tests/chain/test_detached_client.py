@@ -1,4 +1,4 @@
-"""A chain whose client is cut off and comes back. In memory; see `parking`."""
+"""A chain with a client that is disconnected and returns. In memory."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ MODES = {"currentModeId": "ask"}
 
 @attrs.define(eq=False)
 class World:
-    """A chain of one agent, which the test plays, and its client, which comes and goes."""
+    """A chain of one agent and its client, both played by the test."""
 
     chain: Chain
     agent: FakeComponent
     lines: LineChannel
     asked: list[tuple[str, Any]] = attrs.field(factory=list)
-    """What the agent was asked, but for `initialize`."""
+    """Requests that the agent got, except `initialize`."""
     finish: trio.Event = attrs.field(factory=trio.Event)
     """Ends the turns."""
 
     async def send(self, *messages: dict[str, Any]) -> list[Any]:
-        """Say something as the client; returns what the client heard until nothing more happens."""
+        """Send messages as the client; returns what it receives until the chain is idle."""
         lines = [json.dumps({"jsonrpc": "2.0", **each}).encode() for each in messages]
         await self.lines.send(lines)
         return await self.hear()
@@ -65,7 +65,7 @@ class World:
         await wait_all_tasks_blocked()
 
     async def reattach(self) -> list[Any]:
-        """What the client hears on its return."""
+        """Messages that the client receives on its return."""
         theirs, ours = memory_pair()
         self.lines = LineChannel(ours)
         self.chain.reattach_client(theirs)
@@ -259,7 +259,7 @@ async def test_a_resumption_that_replays_history_is_like_loading():
         assert record_activity == [{"id": 1, "result": {"from": "the agent"}}]
 
 
-async def test_what_the_conductor_says_waits_with_the_rest():
+async def test_notices_are_queued_with_other_updates():
     async with world() as it:
         await it.open_session()
         await it.cut()
@@ -277,7 +277,7 @@ async def test_what_the_conductor_says_waits_with_the_rest():
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_comes_in_between_updates_are_told_once_and_in_order(seed):
+async def test_updates_are_delivered_once_and_in_order(seed):
     rng = random.Random(seed)
     async with world() as it:
         await it.open_session()
@@ -303,7 +303,7 @@ async def test_whatever_comes_in_between_updates_are_told_once_and_in_order(seed
         assert updates == [update(n=number) for number in range(told)]
 
 
-async def test_a_question_without_an_answer_is_asked_again():
+async def test_an_unanswered_request_to_the_client_is_sent_again():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()
         answers = []
@@ -329,7 +329,7 @@ async def test_a_question_without_an_answer_is_asked_again():
         assert answers == [{"outcome": {"outcome": "cancelled"}}]
 
 
-async def test_a_question_that_was_withdrawn_meanwhile_is_withdrawn_from_the_returned_client():
+async def test_a_request_cancelled_meanwhile_is_cancelled_at_the_returned_client():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()
         nursery.start_soon(_ask_and_withdraw, it)
@@ -363,7 +363,7 @@ async def _ask_and_withdraw(it: World) -> None:
             await it.agent.endpoint.request("session/request_permission", {"sessionId": "s1"})
 
 
-async def test_a_question_that_was_too_large_to_be_kept_is_answered_with_an_error():
+async def test_a_request_too_large_to_be_kept_is_answered_with_an_error():
     async with world() as it, trio.open_nursery() as nursery:
         it.chain.client.observer = UnansweredRequests(max_bytes=400)
         await it.open_session()
@@ -384,7 +384,7 @@ async def test_a_question_that_was_too_large_to_be_kept_is_answered_with_an_erro
         ]
 
 
-async def test_what_was_written_and_never_read_waits_too_in_its_order():
+async def test_messages_written_but_not_read_are_queued_in_order():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()
         await it.tell(n=1)
@@ -410,8 +410,8 @@ async def test_what_was_written_and_never_read_waits_too_in_its_order():
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_may_go_on_as_if_nothing_had_been():
-    """Without `initialize`, and without resuming: whatever it says about a session takes it up."""
+async def test_a_client_may_continue_without_initialize_and_resume():
+    """Any message that names a session resumes it."""
     async with world() as it:
         await it.open_session()
         await it.cut()
@@ -426,7 +426,7 @@ async def test_a_client_may_go_on_as_if_nothing_had_been():
         assert (silent, record_activity) == ([], [update(n=1)])
 
 
-async def test_a_session_that_is_not_taken_up_does_not_hold_up_the_other():
+async def test_a_session_that_is_not_resumed_does_not_block_others():
     async with world() as it:
         await it.open_session()
         await it.ask(2, "session/new", cwd="/", mcpServers=[])
@@ -465,7 +465,7 @@ async def test_what_waits_for_a_client_that_is_away_is_bounded_and_nothing_is_lo
         assert [each["params"]["update"]["n"] for each in record_activity[1:]] == list(range(200))
 
 
-async def test_cut_off_again_and_again():
+async def test_a_client_may_be_disconnected_repeatedly():
     async with world() as it:
         await it.open_session()
         await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
@@ -481,12 +481,12 @@ async def test_cut_off_again_and_again():
         assert record_activity[1:] == [update(n=0), update(n=1), update(n=2)]
 
 
-async def test_a_client_that_was_never_initialized_has_nothing_to_come_back_to():
+async def test_a_client_that_was_not_initialized_cannot_be_detached():
     async with world() as it:
         assert not it.chain.detach_client()
 
 
-async def test_a_chain_that_is_stopped_while_its_client_is_away_answers_who_waits_for_it():
+async def test_a_chain_stopped_while_its_client_is_away_answers_open_requests():
     async with world() as it, trio.open_nursery() as nursery:
         await it.open_session()
         errors = []

@@ -1,4 +1,4 @@
-"""What the client meets until its chain is initialized."""
+"""The startup gate: queueing, failed starts, retries."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from conductor.routing.message_queue import MESSAGE_OVERHEAD
 from conductor.routing.port import UnconnectedPort, connect_ports
 
 
-class Porch:
-    """A client that the test plays, the door, and a first component that writes things down."""
+class GateBench:
+    """A client played by the test, the gate, and a first component that records its events."""
 
     def __init__(self):
         self.transport, self.flusher = ListTransport(), Flusher()
@@ -68,161 +68,161 @@ def refused(id, problem):
 
 
 def test_nothing_starts_before_initialize():
-    porch = Porch()
+    bench = GateBench()
 
-    porch.feed({"id": 1, "method": "session/new"}, {"method": "session/cancel"}, cancel(1))
+    bench.feed({"id": 1, "method": "session/new"}, {"method": "session/cancel"}, cancel(1))
 
-    assert porch.written() == [refused(1, "expected `initialize` request")]
-    assert (porch.gate.state, porch.first.events) == ("waiting", [])
+    assert bench.written() == [refused(1, "expected `initialize` request")]
+    assert (bench.gate.state, bench.first.events) == ("waiting", [])
 
 
 def test_a_long_initialize_is_refused_and_a_shorter_one_is_taken():
-    porch = Porch()
+    bench = GateBench()
     meta = {"_meta": {"x": "y" * 256 * 1024}}
 
-    porch.feed({**INIT, "params": {**INIT["params"], **meta}})
+    bench.feed({**INIT, "params": {**INIT["params"], **meta}})
 
-    (answer,) = porch.written()
+    (answer,) = bench.written()
     assert "over the limit of 262144 bytes (max_initialize_bytes)" in answer["error"]["data"]
-    assert (porch.gate.state, porch.first.events) == ("waiting", [])
-    porch.feed(INIT)
-    porch.answer()
-    assert porch.written() == [{"id": 0, "result": {}}]
+    assert (bench.gate.state, bench.first.events) == ("waiting", [])
+    bench.feed(INIT)
+    bench.answer()
+    assert bench.written() == [{"id": 0, "result": {}}]
 
 
 def test_what_the_client_sends_meanwhile_is_delivered_in_order_after_the_answer():
-    porch = Porch()
-    porch.feed(
+    bench = GateBench()
+    bench.feed(
         INIT,
         {"id": 1, "method": "a", "params": {"x": 1}},
         {"method": "b"},
         {"method": "b", "params": {"y": 1}},
         {"id": 2, "method": "c"},
     )
-    assert porch.first.events == [("request", "initialize", b'{"protocolVersion": 1}')]
-    assert porch.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x": 1}{"y": 1}')
+    assert bench.first.events == [("request", "initialize", b'{"protocolVersion": 1}')]
+    assert bench.gate.size == 4 * MESSAGE_OVERHEAD + len(b'{"x": 1}{"y": 1}')
 
-    porch.answer(b'{"ok":1}')
+    bench.answer(b'{"ok":1}')
 
-    assert porch.written() == [{"id": 0, "result": {"ok": 1}}]
-    assert porch.first.events[1:] == [
+    assert bench.written() == [{"id": 0, "result": {"ok": 1}}]
+    assert bench.first.events[1:] == [
         ("request", "a", b'{"x": 1}'),
         ("notification", "b", None),
         ("notification", "b", b'{"y": 1}'),
         ("request", "c", None),
     ]
-    assert (porch.gate.state, porch.gate.size, porch.opened) == ("open", 0, 1)
+    assert (bench.gate.state, bench.gate.size, bench.opened) == ("open", 0, 1)
 
 
-def test_the_door_is_out_of_the_way_when_it_is_open():
-    porch = Porch()
-    porch.feed(INIT)
-    porch.answer()
+def test_the_gate_is_removed_when_the_chain_is_initialized():
+    bench = GateBench()
+    bench.feed(INIT)
+    bench.answer()
 
-    porch.feed({"id": 1, "method": "a"})
-    porch.first.neighbour.notify("n", b"{}")
-    porch.first.neighbour.respond(porch.first.calls[-1], b"1", None)
+    bench.feed({"id": 1, "method": "a"})
+    bench.first.neighbour.notify("n", b"{}")
+    bench.first.neighbour.respond(bench.first.calls[-1], b"1", None)
 
-    assert porch.first.neighbour is porch.link.plain
-    assert porch.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
+    assert bench.first.neighbour is bench.link.plain
+    assert bench.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
 
 
 def test_a_second_initialize_is_refused_while_the_first_is_under_way():
-    porch = Porch()
+    bench = GateBench()
 
-    porch.feed(INIT, INIT | {"id": 1})
+    bench.feed(INIT, INIT | {"id": 1})
 
-    assert porch.written() == [refused(1, "`initialize` is already under way")]
+    assert bench.written() == [refused(1, "`initialize` is already under way")]
 
 
-def test_what_components_say_meanwhile_reaches_the_client_and_is_answered():
-    porch = Porch()
-    porch.feed(INIT)
+def test_messages_from_components_during_the_start_reach_the_client():
+    bench = GateBench()
+    bench.feed(INIT)
 
-    porch.first.neighbour.notify("n", None)
-    porch.first.neighbour.notify_batch(NotificationBatch("u", [b"{}", b"{}"]))
-    porch.first.neighbour.request(InFlightRequest("question", porch.first), "question", None)
-    porch.feed({"id": 1, "result": "yes"})
+    bench.first.neighbour.notify("n", None)
+    bench.first.neighbour.notify_batch(NotificationBatch("u", [b"{}", b"{}"]))
+    bench.first.neighbour.request(InFlightRequest("question", bench.first), "question", None)
+    bench.feed({"id": 1, "result": "yes"})
 
-    assert porch.written() == [
+    assert bench.written() == [
         {"method": "n"},
         {"method": "u", "params": {}},
         {"method": "u", "params": {}},
         {"id": 1, "method": "question"},
     ]
-    assert porch.first.events[1:] == [("answer", "question", b'"yes"', None)]
+    assert bench.first.events[1:] == [("answer", "question", b'"yes"', None)]
 
 
-def test_a_cancelled_initialize_is_cancelled_inside_and_answered_by_whoever_answers():
-    porch = Porch()
-    porch.feed(INIT, cancel(0), cancel(0))
+def test_a_cancelled_initialize_is_cancelled_in_the_chain_which_answers_it():
+    bench = GateBench()
+    bench.feed(INIT, cancel(0), cancel(0))
 
-    assert porch.first.events[1:] == [("cancel", "initialize")]
-    porch.answer(error=b'{"code":-32800,"message":"Request cancelled"}')
+    assert bench.first.events[1:] == [("cancel", "initialize")]
+    bench.answer(error=b'{"code":-32800,"message":"Request cancelled"}')
 
     error = {"code": -32800, "message": "Request cancelled"}
-    assert porch.written() == [{"id": 0, "error": error}]
-    assert porch.gate.state == "waiting"
+    assert bench.written() == [{"id": 0, "error": error}]
+    assert bench.gate.state == "waiting"
 
 
 def test_a_request_that_waits_keeps_its_cancellation():
-    porch = Porch()
-    porch.feed(INIT, {"id": 1, "method": "a"}, cancel(1))
+    bench = GateBench()
+    bench.feed(INIT, {"id": 1, "method": "a"}, cancel(1))
 
-    porch.answer()
+    bench.answer()
 
-    assert porch.first.calls[-1].cancelled
+    assert bench.first.calls[-1].cancelled
 
 
 @pytest.mark.parametrize("how", ["answered", "cannot start", "failed later"])
-def test_a_failed_initialize_answers_everyone_who_waits_and_may_be_tried_again(how):
-    porch = Porch()
+def test_a_failed_initialize_answers_all_waiting_requests_and_may_be_retried(how):
+    bench = GateBench()
     error = {
         "code": -32603,
         "message": "component 'x' did not start: no",
         "data": {"component": "x", "reason": "no"},
     }
     if how == "cannot start":
-        porch.error = StartError("x", "no")
-    porch.feed(INIT)
+        bench.error = StartError("x", "no")
+    bench.feed(INIT)
     if how != "cannot start":
-        porch.feed({"id": 1, "method": "a"}, {"method": "b"})
+        bench.feed({"id": 1, "method": "a"}, {"method": "b"})
     if how == "answered":
-        porch.answer(error=json.dumps(error).encode())
+        bench.answer(error=json.dumps(error).encode())
     if how == "failed later":
-        porch.gate.fail(StartError("x", "no"))
+        bench.gate.fail(StartError("x", "no"))
 
     waiting = [0] if how == "cannot start" else [0, 1]
-    assert porch.written() == [{"id": id, "error": error} for id in waiting]
-    assert (porch.gate.state, porch.gate.size) == ("waiting", 0)
+    assert bench.written() == [{"id": id, "error": error} for id in waiting]
+    assert (bench.gate.state, bench.gate.size) == ("waiting", 0)
 
-    porch.error = None
-    porch.feed(INIT | {"id": 5})
-    porch.answer()
-    assert porch.written() == [{"id": 5, "result": {}}]
-    assert [event[1] for event in porch.first.events if event[1] != "initialize"] == []
+    bench.error = None
+    bench.feed(INIT | {"id": 5})
+    bench.answer()
+    assert bench.written() == [{"id": 5, "result": {}}]
+    assert [event[1] for event in bench.first.events if event[1] != "initialize"] == []
 
 
 def test_a_late_answer_to_an_attempt_that_failed_is_ignored():
-    porch = Porch()
-    porch.feed(INIT)
-    (late,) = porch.first.calls
-    porch.gate.fail(StartError("x", "no"))
-    porch.feed(INIT | {"id": 1})
-    porch.written()
+    bench = GateBench()
+    bench.feed(INIT)
+    (late,) = bench.first.calls
+    bench.gate.fail(StartError("x", "no"))
+    bench.feed(INIT | {"id": 1})
+    bench.written()
 
-    porch.first.neighbour.respond(late, b'"late"', None)
-    assert porch.written() == []
-    porch.answer()
+    bench.first.neighbour.respond(late, b'"late"', None)
+    assert bench.written() == []
+    bench.answer()
 
-    assert porch.written() == [{"id": 1, "result": {}}]
+    assert bench.written() == [{"id": 1, "result": {}}]
 
 
-def test_a_side_that_is_linked_to_nothing_answers_requests():
-    porch = Porch()
-    connect_ports(porch.link.plain, UnconnectedPort())
+def test_an_unconnected_port_refuses_requests():
+    bench = GateBench()
+    connect_ports(bench.link.plain, UnconnectedPort())
 
-    porch.feed({"id": 1, "method": "m"}, {"method": "n"})
+    bench.feed({"id": 1, "method": "m"}, {"method": "n"})
 
-    (reply,) = porch.written()
+    (reply,) = bench.written()
     assert (reply["id"], reply["error"]["code"]) == (1, -32603)

@@ -1,4 +1,4 @@
-"""What follows from each reaction to an init (interop §1.6, §1.7)."""
+"""The step after each reaction to an initialization."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_proxy_that_answers_alone_is_not_asked_again():
 
 
 @pytest.mark.parametrize("role", ["proxy", "agent"])
-def test_a_program_that_sends_its_init_back_is_not_asked_again(role):
+def test_a_program_that_echoes_its_initialization_is_not_asked_again(role):
     handshake = Handshake(role)
 
     reaction = handshake.after(EchoedToPredecessor(handshake.method))

@@ -1,4 +1,4 @@
-"""A connection as a component: its sides, its envelope, and what it refuses."""
+"""A link: its ports, its envelope, and what it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conductor.routing.port import connect_ports
 
 
 class Bench:
-    """A wire between two neighbours, with a peer that the test plays."""
+    """A link between two neighbours, with a peer played by the test."""
 
     def __init__(self, role, *, dialect="proxy", **options):
         self.reports = []
@@ -49,7 +49,7 @@ def envelope(dialect, method, params=None, **outer):
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-def test_a_proxy_is_spoken_to_in_its_dialect(dialect):
+def test_messages_to_a_proxy_are_in_its_dialect(dialect):
     bench = Bench("proxy", dialect=dialect)
 
     bench.link.plain.request(InFlightRequest("a", bench.before), "a", b'{"x":1}')
@@ -66,7 +66,7 @@ def test_a_proxy_is_spoken_to_in_its_dialect(dialect):
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-def test_a_proxy_is_understood_in_either_dialect(dialect):
+def test_messages_from_a_proxy_are_accepted_in_either_dialect(dialect):
     bench = Bench("proxy", dialect="proxy")
 
     bench.feed(
@@ -140,7 +140,7 @@ def test_nested_envelopes_without_an_id_are_dropped(inner):
 
 @pytest.mark.parametrize("role", ["client", "agent"])
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-def test_who_has_no_successor_may_not_send_envelopes(role, dialect):
+def test_a_component_without_a_successor_may_not_send_envelopes(role, dialect):
     bench = Bench(role)
 
     bench.feed(envelope(dialect, "m", {}, id=1), *[envelope(dialect, "m", {})] * 3)
@@ -274,10 +274,10 @@ def test_a_conductor_in_proxy_mode_refuses_a_plain_initialize():
     assert "proxy/initialize" in reply["error"]["data"]
 
 
-# -- runs --------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------
 
 
-def test_a_run_is_sent_on_as_single_messages():
+def test_a_batch_of_notifications_is_forwarded_as_single_messages():
     bench = Bench("proxy", dialect="_proxy")
 
     bench.link.plain.notify_batch(NotificationBatch("u", [b'{"a":1}', b'{"a":2}']))
@@ -291,7 +291,7 @@ def test_a_run_is_sent_on_as_single_messages():
     ]
 
 
-def test_the_envelopes_of_a_run_are_taken_off_one_by_one():
+def test_the_envelopes_of_a_batch_are_removed_one_by_one():
     bench = Bench("proxy")
     bench.feed({"id": 1, "method": "m"}, envelope("proxy", "m", id=2))
     bench.before.events.clear()
@@ -327,7 +327,7 @@ def test_the_envelopes_of_a_run_are_taken_off_one_by_one():
 # -- the end -----------------------------------------------------------------------------------
 
 
-def test_a_peer_that_is_gone_owes_nothing_and_wants_nothing():
+def test_a_disconnect_answers_requests_to_the_peer_and_cancels_its_own():
     bench = Bench("proxy")
     bench.link.plain.request(InFlightRequest("a", bench.before), "a", None)
     bench.link.enveloped.request(InFlightRequest("b", bench.behind), "b", None)
@@ -348,7 +348,7 @@ def test_a_peer_that_is_gone_owes_nothing_and_wants_nothing():
     ]
 
 
-def test_requests_with_equal_ids_of_a_peer_that_is_gone_are_all_withdrawn():
+def test_a_disconnect_cancels_requests_with_equal_ids():
     bench = Bench("proxy")
     bench.feed({"id": 1, "method": "old"}, {"id": 1, "method": "new"})
 
@@ -357,7 +357,7 @@ def test_requests_with_equal_ids_of_a_peer_that_is_gone_are_all_withdrawn():
     assert sorted(bench.before.events[2:]) == [("cancel", "new"), ("cancel", "old")]
 
 
-def test_a_request_for_a_peer_that_is_gone_is_answered_at_once():
+def test_a_request_to_a_disconnected_peer_is_answered_at_once():
     bench = Bench("agent")
     bench.link.disconnect(FailureErrors.plain(b'{"code":-1,"message":"gone"}'))
 
@@ -384,7 +384,7 @@ def test_a_malformed_answer_is_an_error_that_names_the_component():
     assert len(bench.reports) == 1
 
 
-def test_an_answer_to_nothing_is_reported():
+def test_a_response_without_a_request_is_reported():
     bench = Bench("agent")
 
     bench.feed({"id": 5, "result": {}})
@@ -395,7 +395,7 @@ def test_an_answer_to_nothing_is_reported():
 # -- init --------------------------------------------------------------------------------------
 
 
-def test_initialize_is_left_to_whoever_initialises_the_component():
+def test_initialize_is_left_to_the_initialization_handler():
     bench = Bench("proxy")
     told = []
     bench.link.initializer = SimpleNamespace(

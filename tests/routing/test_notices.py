@@ -1,4 +1,4 @@
-"""What the conductor has to tell is a notice where the client presents notices."""
+"""Notices for clients that support them, messages for others."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_a_client_with_the_capability_gets_a_notice():
 
 
 @pytest.mark.parametrize("initialize", [b"{}", PRESENTS])
-def test_text_that_is_no_unicode_is_told_without_what_cannot_be_encoded(initialize):
+def test_characters_that_cannot_be_encoded_are_left_out(initialize):
     params = Notices.of(initialize, 1).params("s1", "\udcff failed: caf\xe9", "no \ud83d")
 
     assert "? failed: café" in params.decode()

@@ -1,5 +1,4 @@
-"""The mark by which a proxy learns that it is not the first
-(`conductor.routing.restart_marker`)."""
+"""The restart marker in `_meta` of `initialize`."""
 
 import json
 
@@ -23,7 +22,7 @@ from conductor.routing.restart_marker import (
         with_restart_marker(b"{}", ["of an earlier restart"]),
     ],
 )
-def test_a_mark_tells_the_sessions_and_leaves_the_rest_as_it_was(params):
+def test_a_marker_names_the_sessions_and_changes_nothing_else(params):
     before, after = (
         members_or_empty(params),
         members_or_empty(with_restart_marker(params, ["s1", "s2"])),
@@ -51,9 +50,9 @@ def test_a_mark_tells_the_sessions_and_leaves_the_rest_as_it_was(params):
         json.dumps({"_meta": {RESTART_MARKER: {"sessions": [1]}}}).encode(),
     ],
 )
-def test_what_is_no_mark_is_none(params):
+def test_an_invalid_marker_is_none(params):
     assert restarted_sessions(params) is None
 
 
-def test_a_restart_without_sessions_is_one():
+def test_a_marker_may_have_no_sessions():
     assert restarted_sessions(with_restart_marker(b"{}", [])) == []

@@ -1,4 +1,4 @@
-"""What a restarted component is told again, and what is answered in its successor's place. Pure."""
+"""The log of handshake and session set-ups for a replay. Pure."""
 
 import pytest
 
@@ -9,19 +9,19 @@ from conductor.limits import Limits
 from conductor.routing.session_log import SessionLog
 
 
-class Nobody:
+class UnusedSource:
     def respond(self, call, result, error):
-        raise AssertionError("nobody asked")
+        raise AssertionError("no response expected")
 
 
 def ask(session_log, method, params=b"{}"):
-    call = InFlightRequest(method, Nobody())
+    call = InFlightRequest(method, UnusedSource())
     session_log.log_request(call, method, params)
     return call
 
 
 def pass_on(session_log, method, result):
-    session_log.log_successor_response(InFlightRequest(method, Nobody()), result)
+    session_log.log_successor_response(InFlightRequest(method, UnusedSource()), result)
 
 
 def refusal(session_log, method, params=b"{}"):
@@ -129,16 +129,16 @@ def test_an_answer_of_the_successor_is_not_left_for_the_next_session():
     assert kept.sessions["s"].successor_result == b""
 
 
-def test_answers_that_nobody_asked_for_are_no_business_of_ours():
+def test_responses_without_a_request_are_not_recorded():
     kept = SessionLog()
     pass_on(kept, "session/new", b'{"sessionId":"of-its-own"}')
 
-    kept.log_response(InFlightRequest("session/new", Nobody()), b'{"sessionId":"x"}')
+    kept.log_response(InFlightRequest("session/new", UnusedSource()), b'{"sessionId":"x"}')
 
     assert (kept.sessions, kept._successor_results) == ({}, [])
 
 
-def test_the_process_that_was_asked_is_gone_but_its_initialization_goes_on():
+def test_initialize_stays_open_when_the_process_is_gone():
     """It may be asked again in the other dialect, in a fresh process."""
     kept = SessionLog()
     initialize, session = ask(kept, "initialize"), ask(kept, "session/new")
@@ -177,7 +177,7 @@ def test_a_set_up_over_the_limit_passes_and_is_not_kept():
 
 
 @pytest.mark.parametrize("end", ["session/close", "session/delete"])
-def test_what_is_over_counts_no_more(end):
+def test_closed_sessions_do_not_count_towards_the_size(end):
     kept = SessionLog()
     for _ in range(3):
         kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
@@ -206,7 +206,7 @@ def test_an_initialize_over_the_limit_is_refused():
     assert "max_session_log_bytes" in refusal(kept, "initialize", b'{"_meta":"xxxxxxxx"}').data
 
 
-def test_a_proxy_that_asks_more_than_it_is_asked_fills_no_memory():
+def test_recorded_successor_results_are_bounded():
     kept = SessionLog()
     ask(kept, "session/new")
 

@@ -28,6 +28,8 @@ __all__ = [
     "SESSION_CREATING_METHODS",
     "SESSION_END_METHODS",
     "SESSION_SETUP_METHODS",
+    "CONNECTION_HEADER",
+    "SESSION_HEADER",
     "AmbiguousSessionId",
     "session_id_of",
     "unambiguous_session_id",
@@ -43,6 +45,10 @@ SESSION_END_METHODS: Final = frozenset({"session/close", "session/delete"})
 """Requests that end a session when they succeed."""
 MCP_METHODS: Final = frozenset({"mcp/connect", "mcp/message", "mcp/disconnect"})
 """Methods of MCP over ACP (RFD mcp-over-acp)."""
+CONNECTION_HEADER: Final = "acp-connection-id"
+"""HTTP header with the id of a connection (RFD streamable HTTP and WebSocket, identity model)."""
+SESSION_HEADER: Final = "acp-session-id"
+"""HTTP header with the id of the session that a message belongs to (same section)."""
 
 
 class AmbiguousSessionId(ValueError):

@@ -126,10 +126,10 @@ def command(file: str, **options: Any) -> None:
 
 
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:
+    from conductor.network.tls import server_context
     from conductor.server.access import AccessPolicy, host_name_of, read_tokens
     from conductor.server.limits import ServerLimits, ServerTimeouts
     from conductor.server.listen.address import TcpAddress, parse_address
-    from conductor.server.listen.tcp import server_context
     from conductor.server.run import ServerSettings
 
     try:

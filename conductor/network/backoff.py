@@ -9,6 +9,7 @@ gone, with everything of ours, unless what listens for it (a load balancer) is b
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -16,7 +17,7 @@ import trio
 
 from conductor.log import get_logger
 
-__all__ = ["REFUSED_TIMEOUT", "Backoff"]
+__all__ = ["REFUSED_TIMEOUT", "Backoff", "retry_delays"]
 
 _INITIAL_DELAY: Final = 0.1
 _MAX_DELAY: Final = 10.0
@@ -35,11 +36,11 @@ class Backoff:
     """For people."""
     _failed_since: float | None = attrs.field(default=None, init=False)
     _refused_since: float | None = attrs.field(default=None, init=False)
-    _delay: float = attrs.field(default=_INITIAL_DELAY, init=False)
+    _delays: Iterator[float] = attrs.field(factory=lambda: retry_delays(), init=False)
 
     def reset(self) -> None:
         """The server has answered."""
-        self._failed_since, self._refused_since, self._delay = None, None, _INITIAL_DELAY
+        self._failed_since, self._refused_since, self._delays = None, None, retry_delays()
 
     async def wait_to_retry(self, *, refused: bool = False) -> bool:
         """After a failure: wait, and say whether to try again. `refused` listened there."""
@@ -56,6 +57,13 @@ class Backoff:
             return False
         if now - self._failed_since >= self.keep:
             return False
-        delay, self._delay = self._delay, min(2 * self._delay, _MAX_DELAY)
-        await trio.sleep(random.uniform(delay / 2, delay))
+        await trio.sleep(next(self._delays))
         return True
+
+
+def retry_delays() -> Iterator[float]:
+    """Seconds to wait before each attempt: doubling up to `_MAX_DELAY`, with jitter of one half."""
+    longest = _INITIAL_DELAY
+    while True:
+        yield random.uniform(longest / 2, longest)
+        longest = min(longest * 2, _MAX_DELAY)

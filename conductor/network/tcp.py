@@ -17,13 +17,13 @@ import trio
 from conductor.log import get_logger
 from conductor.network.address import RemoteAddress
 from conductor.network.http_proxy import HttpProxyError, display_url, open_tunnel, proxy_for
+from conductor.network.keepalive import client_keep_alive
 from conductor.network.tls import TlsConfigError, client_context, describe_tls_error
 
 __all__ = [
     "Unreachable",
     "describe_os_error",
     "is_connection_refused",
-    "keep_alive_options",
     "network_errors",
     "open_stream",
     "warn_about_plaintext_credentials",
@@ -91,19 +91,6 @@ def network_errors(address: RemoteAddress) -> Iterator[None]:
         raise Unreachable(reason, refused=is_connection_refused(exc)) from exc
 
 
-def keep_alive_options(seconds: float) -> list[tuple[int, int, int]]:
-    """Socket options by which the kernel finds an idle connection that is dead, in so many seconds.
-
-    Not `TCP_USER_TIMEOUT`, which on Linux ends a connection to a slow reader, too.
-    """
-    third = max(1, round(seconds / 3))
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", third), ("TCP_KEEPINTVL", third), ("TCP_KEEPCNT", 2)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
-
-
 def describe_os_error(error: OSError) -> str:
     """Why there is no connection."""
     causes = [error, *_causes(error)]
@@ -133,7 +120,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 async def _connect_tcp(host: str, port: int, ping_timeout: float) -> trio.SocketStream:
     stream = await trio.open_tcp_stream(host, port)
-    for option in keep_alive_options(ping_timeout):
+    for option in client_keep_alive(ping_timeout):
         stream.setsockopt(*option)
     return stream
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from conductor.chainfile.model import Tls
 
-__all__ = ["TlsConfigError", "client_context", "describe_tls_error"]
+__all__ = ["TlsConfigError", "client_context", "describe_tls_error", "server_context"]
 
 
 class TlsConfigError(Exception):
@@ -30,6 +30,24 @@ def client_context(tls: Tls, alpn: Sequence[str] = ()) -> ssl.SSLContext:
             raise _config_error("cert", tls.cert, exc) from exc
     if alpn:
         context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
+    """TLS 1.2 or later with ALPN for HTTP/2 and HTTP/1.1; `cert` and `key` are PEM files.
+
+    With `client_ca` (a PEM file) a client may show a certificate, which is verified. It is
+    optional at this level, since `/health` is answered without one. Raises `OSError`, of which
+    `ssl.SSLError` is one, for files that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.load_cert_chain(cert, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 

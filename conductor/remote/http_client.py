@@ -21,7 +21,8 @@ import trio
 
 from conductor.network.address import RemoteAddress
 from conductor.network.http_proxy import display_url, proxy_for
-from conductor.network.tcp import describe_os_error, keep_alive_options, network_errors, open_stream
+from conductor.network.keepalive import client_keep_alive
+from conductor.network.tcp import describe_os_error, network_errors, open_stream
 from conductor.network.tls import client_context, describe_tls_error
 
 __all__ = ["HttpClientPool"]
@@ -64,7 +65,7 @@ class HttpClientPool:
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
             proxy=self._proxy,
             trust_env=False,
-            socket_options=keep_alive_options(self._ping_timeout),
+            socket_options=client_keep_alive(self._ping_timeout),
         )
         return httpx2.AsyncClient(
             transport=transport,

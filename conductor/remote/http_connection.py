@@ -15,6 +15,7 @@ import attrs
 import httpx2
 import trio
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.network.address import RemoteAddress
 from conductor.network.backoff import Backoff
 from conductor.network.tcp import is_connection_refused
@@ -22,15 +23,11 @@ from conductor.remote.http_client import HttpClientPool
 from conductor.remote.transport import RemoteTransport
 
 __all__ = [
-    "CONNECTION_HEADER",
     "JSON_TYPE",
     "RETRY_STATUSES",
-    "SESSION_HEADER",
     "ClientHttpConnection",
 ]
 
-CONNECTION_HEADER: Final = "Acp-Connection-Id"
-SESSION_HEADER: Final = "Acp-Session-Id"
 JSON_TYPE: Final = "application/json"
 RETRY_STATUSES: Final = frozenset({408, 425, 502, 503, 504})
 """Statuses of whoever is between us and a server of ours, or of one that is about to end."""

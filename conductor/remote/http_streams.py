@@ -21,15 +21,14 @@ import attrs
 import httpx2
 import trio
 
+from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
 from conductor.errors import ConnectionClosed
 from conductor.network.resumable_stream import RECEIVED_HEADER
 from conductor.network.sequence_numbers import NumberedFrame, ReceiveWindow, SequenceError
 from conductor.network.sse import EventDecoder, EventTooLarge, ServerSentEvent
 from conductor.network.tcp import is_connection_refused
 from conductor.remote.http_connection import (
-    CONNECTION_HEADER,
     RETRY_STATUSES,
-    SESSION_HEADER,
     ClientHttpConnection,
 )
 from conductor.remote.message_meta import SessionTracker, read_meta

@@ -8,16 +8,16 @@ forgotten it; then the component has failed, and its contract says what follows.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeAlias
 
 import attrs
 import trio
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.log import get_logger
-from conductor.network.backoff import REFUSED_TIMEOUT
+from conductor.network.backoff import REFUSED_TIMEOUT, retry_delays
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, ResumableStream
 from conductor.network.sequence_numbers import SequenceError
 from conductor.network.tcp import Unreachable
@@ -26,9 +26,6 @@ from conductor.remote.websocket_connection import ClientWebSocket, send_pings
 
 __all__ = ["RESUME_OFFER", "ResumeTerms", "relay_resumable"]
 
-_CONNECTION_HEADER: Final = "acp-connection-id"
-_INITIAL_DELAY: Final = 0.1
-_MAX_DELAY: Final = 10.0
 _RETRY_STATUSES: Final = frozenset({408, 425, 429})
 """Refusals of 4xx that are not for good."""
 _FINAL_CLOSE_CODES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1010, 4400})
@@ -55,7 +52,7 @@ class ResumeTerms:
     def from_headers(cls, headers: Mapping[str, str]) -> ResumeTerms | None:
         """None: it is not one of ours."""
         try:
-            return cls(headers[_CONNECTION_HEADER], float(headers[RESUME_HEADER]))
+            return cls(headers[CONNECTION_HEADER], float(headers[RESUME_HEADER]))
         except (KeyError, ValueError):
             return None
 
@@ -90,12 +87,12 @@ async def _reconnect(
     until = trio.current_time() + terms.keep
     reason, refused_since = "it was cut", math.inf
     told = False
-    for delay in _backoff_delays():
+    for delay in retry_delays():
         await trio.sleep(delay)
         if trio.current_time() > until:
             transport.lost(f"{reason}; gave up after {terms.keep:g} s")
             return
-        headers = ((_CONNECTION_HEADER, terms.id), (RECEIVED_HEADER, str(stream.received)))
+        headers = ((CONNECTION_HEADER, terms.id), (RECEIVED_HEADER, str(stream.received)))
         with trio.move_on_after(ping_timeout) as attempt:
             try:
                 async with connect(headers) as socket:
@@ -148,11 +145,3 @@ async def _relay(
 
 def _is_final_status(status: int) -> bool:
     return 400 <= status < 500 and status not in _RETRY_STATUSES
-
-
-def _backoff_delays() -> Iterator[float]:
-    """Seconds to wait before each attempt: longer and longer, and not all clients at once."""
-    longest = _INITIAL_DELAY
-    while True:
-        yield random.uniform(longest / 2, longest)
-        longest = min(longest * 2, _MAX_DELAY)

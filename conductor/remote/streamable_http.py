@@ -20,16 +20,14 @@ import attrs
 import httpx2
 import trio
 
-from conductor.acp import SESSION_SETUP_METHODS
+from conductor.acp import CONNECTION_HEADER, SESSION_HEADER, SESSION_SETUP_METHODS
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.network.address import RemoteAddress
 from conductor.network.resumable_stream import RESUME_HEADER, SEQUENCE_HEADER
 from conductor.network.tcp import warn_about_plaintext_credentials
 from conductor.remote.http_client import HttpClientPool
 from conductor.remote.http_connection import (
-    CONNECTION_HEADER,
     JSON_TYPE,
-    SESSION_HEADER,
     ClientHttpConnection,
 )
 from conductor.remote.http_errors import refusal_message, server_text
@@ -193,7 +191,9 @@ class _PostQueue:
             self.requests.fail(exc)
             return
         status, body = response.status_code, response.content
-        forgotten = status == 404 and (session is None or CONNECTION_HEADER.encode() in body)
+        forgotten = status == 404 and (
+            session is None or CONNECTION_HEADER.encode() in body.lower()
+        )
         if status == 200 and body:
             await self.streams.deliver([body])
         elif response.is_success:

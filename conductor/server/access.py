@@ -14,17 +14,26 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
 from conductor.server.client_certificate import NameKind
 
-__all__ = ["AccessPolicy", "Refusal", "TcpPeer", "host_name_of", "join_headers", "read_tokens"]
+__all__ = [
+    "ALLOWED_METHODS",
+    "AccessPolicy",
+    "Refusal",
+    "TcpPeer",
+    "host_name_of",
+    "join_headers",
+    "read_tokens",
+]
 
 _TOKEN_DIGEST = re.compile(r"(?:(?P<name>[^:]*):)?\s*sha256:(?P<digest>[0-9A-Fa-f]{64})")
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 _HOST_HEADER = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*))(?::[0-9]*)?")
 _ALLOWED_HEADERS = (
-    "authorization, content-type, accept, acp-connection-id, acp-session-id, last-event-id"
+    f"authorization, content-type, accept, {CONNECTION_HEADER}, {SESSION_HEADER}, last-event-id"
 )
-_EXPOSED_HEADERS = "Acp-Connection-Id, Acp-Session-Id"
+_EXPOSED_HEADERS = f"{CONNECTION_HEADER}, {SESSION_HEADER}"
 
 
 @attrs.frozen

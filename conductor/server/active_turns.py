@@ -16,7 +16,7 @@ from msgspec import UNSET
 from conductor.acp import session_id_of
 from conductor.jsonrpc.codec import decode_message, object_members
 from conductor.network.line_channel import LineChannel
-from conductor.server.shares import at_once
+from conductor.server.fair_share import no_wait
 
 __all__ = ["TurnTrackingChannel"]
 
@@ -30,11 +30,11 @@ class TurnTrackingChannel(LineChannel):
     """`running` are the sessions that have a turn, as far as the agent was heard (version 2)."""
 
     running: set[str] = attrs.field(factory=set)
-    turn: Callable[[], Awaitable[None]] = at_once
+    wait_for_share: Callable[[], Awaitable[None]] = no_wait
     """Waits until the client may use the loop for more lines (`shares`)."""
 
     async def receive(self) -> list[bytes]:
-        await self.turn()
+        await self.wait_for_share()
         lines = await LineChannel.receive(self)
         for line in lines:
             if _STATE_UPDATE in line:

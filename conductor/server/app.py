@@ -13,14 +13,17 @@ from typing import Any
 import attrs
 import trio
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.client.peer import background_tasks
 from conductor.log import get_logger
 from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
 from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
 from conductor.server.cluster.forward import CONNECTION_COOKIE, NodeForwarder, connection_cookie
 from conductor.server.exception_location import exception_location
+from conductor.server.fair_share import CURRENT_ACCOUNT
 from conductor.server.http.connection import ServerHttpConnection
-from conductor.server.http.endpoint import ENDPOINT_PATH, EndpointHandler
+from conductor.server.http.endpoint import EndpointHandler
+from conductor.server.http.parse_request import ENDPOINT_PATH
 from conductor.server.http.request_response import (
     PLAIN_TEXT,
     Headers,
@@ -30,7 +33,6 @@ from conductor.server.http.request_response import (
     encode_headers,
 )
 from conductor.server.listen.protocol_sniff import PeekableStream, parse_headers
-from conductor.server.shares import PAYER
 from conductor.server.websocket.bounded import PARTIAL_MESSAGE_KEY
 from conductor.server.websocket.connection import AsgiServerWebSocket, serve_websocket
 from conductor.server.websocket.partial_message import PartialMessage
@@ -66,18 +68,18 @@ class AsgiApp:
 
     # -- shares of the loop ------------------------------------------------------------------------
 
-    async def turn(self) -> None:
+    async def wait_for_share(self) -> None:
         """Wait until the connection of this task may use the loop (`shares`)."""
-        payer = PAYER.get()
-        if payer is not None:
-            await self.clients.shares.turn(payer.account)
+        account_ref = CURRENT_ACCOUNT.get()
+        if account_ref is not None:
+            await self.clients.fair_share.wait_for_share(account_ref.account)
 
-    def charge(self, headers: Mapping[str, str], peer: TcpPeer) -> None:
+    def charge_to_principal(self, headers: Mapping[str, str], peer: TcpPeer) -> None:
         """From now on the connection of this task is its principal's."""
-        principal, payer = self.access.principal(headers, peer), PAYER.get()
-        if payer is not None and not isinstance(principal, Refusal):
+        principal, account_ref = self.access.principal(headers, peer), CURRENT_ACCOUNT.get()
+        if account_ref is not None and not isinstance(principal, Refusal):
             owner = ClientOwner(principal, peer.address)
-            payer.account = self.clients.shares.account(owner.quota_key)
+            account_ref.account = self.clients.fair_share.account(owner.quota_key)
 
     # -- WebSocket ---------------------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class AsgiApp:
         """What a client is told of its connection: a header, and a cookie for load balancers."""
         secure = "; Secure" if peer.secure else ""
         cookie = f"{CONNECTION_COOKIE}={client.id}; Path=/; HttpOnly; SameSite=Strict{secure}"
-        return [("acp-connection-id", client.id), ("set-cookie", cookie)]
+        return [(CONNECTION_HEADER, client.id), ("set-cookie", cookie)]
 
     async def _websocket(self, peer: TcpPeer, scope: Any, receive: Receive, send: Send) -> None:
         partial_message, give_up = scope["state"][PARTIAL_MESSAGE_KEY]

@@ -26,10 +26,11 @@ from conductor.network.resumable_stream import ResumableStream
 from conductor.server.access import Refusal
 from conductor.server.active_turns import TurnTrackingChannel
 from conductor.server.cluster.directory import SessionDirectory
+from conductor.server.cluster.registration import with_registrar
 from conductor.server.exception_location import exception_location
+from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef, FairShare
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.session_access import SessionAccess, restrict_sessions
-from conductor.server.shares import PAYER, Payer, Shares
 from conductor.transport.base import Transport
 from conductor.transport.memory import memory_pair
 
@@ -129,7 +130,9 @@ class RemoteClient:
         """It is there again: its chain goes on with it."""
         theirs, ours = memory_pair()
         lines = self.lines
-        self.lines = TurnTrackingChannel(ours, running=lines.running, turn=lines.turn)
+        self.lines = TurnTrackingChannel(
+            ours, running=lines.running, wait_for_share=lines.wait_for_share
+        )
         self.runs_detached = False
         self.chain.reattach_client(theirs)
 
@@ -151,7 +154,7 @@ class ClientRegistry:
     make_chain: Callable[[Transport], Chain]
     limits: ServerLimits = attrs.field(factory=ServerLimits)
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
-    shares: Shares = attrs.field(factory=Shares)
+    fair_share: FairShare = attrs.field(factory=FairShare)
     directory: SessionDirectory | None = None
     """Where the other nodes look up what is here."""
     draining: bool = attrs.field(default=False, init=False)
@@ -196,7 +199,7 @@ class ClientRegistry:
             return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
         if len(self.by_id) >= self.limits.clients and not self._evict_longest_detached():
             return Refusal(503, "too many clients", (("retry-after", "5"),))
-        account = self.shares.account(owner.quota_key)
+        account = self.fair_share.account(owner.quota_key)
         theirs, ours = memory_pair()
         self._last_number += 1
         client = RemoteClient(
@@ -204,12 +207,12 @@ class ClientRegistry:
             id=secrets.token_urlsafe(24),
             owner=owner,
             profile=profile,
-            lines=TurnTrackingChannel(ours, turn=partial(self.shares.turn, account)),
+            lines=TurnTrackingChannel(
+                ours, wait_for_share=partial(self.fair_share.wait_for_share, account)
+            ),
             chain=self.make_chain(theirs),
         )
         if self.directory is not None:
-            from conductor.server.cluster.registration import with_registrar
-
             self.directory.connection_opened(client.id)
             make, principal = client.chain.make, owner.principal
             client.chain.make = with_registrar(make, self.directory, principal)
@@ -226,33 +229,8 @@ class ClientRegistry:
         client = self.by_id.get(id) if id is not None else None
         return client if client is not None and client.owner.principal == principal else None
 
-    async def drain(self) -> None:
-        """Take no new clients, let turns end, then end every chain. Returns when all have ended."""
-        self.draining = True
-        with trio.move_on_after(self.timeouts.drain):
-            while self.by_id:
-                for client in list(self.by_id.values()):
-                    if not client.busy:
-                        client.end()
-                await trio.sleep(0.1)
-        left = list(self.by_id.values())
-        for client in left:
-            client.end()
-        for client in left:
-            await client.ended.wait()
-        with trio.move_on_after(_CLOSE_TIMEOUT):
-            for client in left:
-                await client.detached.wait()
-
-    def kill(self) -> None:
-        """End every chain at once."""
-        self.draining = True
-        for client in list(self.by_id.values()):
-            client.chain.kill()
-            client.lines.close()
-
     async def _run(self, client: RemoteClient) -> None:
-        PAYER.set(Payer(self.shares.account(client.owner.quota_key)))
+        CURRENT_ACCOUNT.set(AccountRef(self.fair_share.account(client.owner.quota_key)))
         try:
             async with background_tasks() as nursery:
                 if client.resumable_stream is not None:

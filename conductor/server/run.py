@@ -33,6 +33,7 @@ from conductor.server.app import AsgiApp
 from conductor.server.clients import ClientRegistry
 from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.cluster.forward import NodeForwarder
+from conductor.server.drain import drain, kill
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
@@ -130,7 +131,7 @@ async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) 
             dog.end_within(settings.timeouts.drain + max_stop_seconds(stop_timeout))
             log.info("draining", clients=len(server.clients.by_id))
             nursery.start_soon(_kill_at_next_signal, received, server.clients, dog)
-            await server.clients.drain()
+            await drain(server.clients)
 
 
 @attrs.frozen
@@ -149,7 +150,7 @@ async def open_server(
     """Serve for as long as the block lasts. Raises `OSError` where it cannot listen."""
     directory = settings.directory
     clients = ClientRegistry(make_chain, settings.limits, settings.timeouts, directory=directory)
-    with ExitStack() as stack, clients.shares.measured():
+    with ExitStack() as stack, clients.fair_share.measured():
         opened = await _bind_all(settings, stack)
         async with _joined_cluster(directory) as forwarding, background_tasks() as nursery:
             app = AsgiApp(clients, settings.access, nursery, forwarding)
@@ -203,7 +204,7 @@ async def _kill_at_next_signal(
 ) -> None:
     await anext(signals)
     dog.end_within(_KILL_TIMEOUT)
-    clients.kill()
+    kill(clients)
 
 
 def _announce(address: str) -> None:

@@ -33,7 +33,7 @@ from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_R
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.routing.component import Component
-from conductor.server.claims import Record, Verdict
+from conductor.server.cluster.claims import Record, Verdict
 from conductor.server.cluster.directory import Away, SessionDirectory
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from support.server_clients import (
 )
 
 from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.drain import kill
 
 ANN, BOB = "a" * 32, "b" * 32
 TOKENS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
@@ -280,7 +281,7 @@ async def test_a_refused_body_does_not_end_a_connection_that_others_share(tmp_pa
             for _ in range(10):
                 response = await client.post("/acp", json=initialize(), headers=bearer(ANN))
                 assert response.status_code == 200
-        server.clients.kill()
+        kill(server.clients)
 
 
 async def _post_unasked(client: httpx2.AsyncClient) -> None:

@@ -37,7 +37,7 @@ import trio
 
 from conductor.log import get_logger
 from conductor.redaction import register_secrets
-from conductor.server.claims import SharedClaims
+from conductor.server.cluster.claims import SharedClaims
 
 if TYPE_CHECKING:
     from coredis import Redis
@@ -71,7 +71,7 @@ class SessionDirectory:
     """The URL under which the other nodes, and clients that are sent here, reach this one."""
     lease: float = 15.0
     """Seconds after its last heartbeat that a node is taken for dead."""
-    patience: float = 0.5
+    lookup_timeout: float = 0.5
     """Seconds that a look-up may take."""
     claims: SharedClaims = attrs.field(
         default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
@@ -92,7 +92,7 @@ class SessionDirectory:
         password = urlsplit(self.url).password
         register_secrets([password] if password else [])
         try:
-            async with _redis_client(self.url, self.patience) as self._redis:
+            async with _redis_client(self.url, self.lookup_timeout) as self._redis:
                 await self._send_heartbeat()
                 task_status.started()
                 while True:
@@ -214,7 +214,7 @@ class SessionDirectory:
             return
         left = [*self._own_keys, *self._writing.keys, *self._next.keys]
         self._own_keys.clear()
-        async with _redis_client(self.url, self.patience) as redis:
+        async with _redis_client(self.url, self.lookup_timeout) as redis:
             with self._redis_errors_logged():
                 await redis.delete([_node_key(self._node)])  # first: it makes the others void
                 while left:
@@ -230,7 +230,7 @@ class SessionDirectory:
         failures = (RedisError, OSError, trio.TooSlowError)
         cut = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
         try:
-            with trio.fail_after(self.patience):
+            with trio.fail_after(self.lookup_timeout):
                 yield
         except (*failures, *cut) as exc:
             if not self.away:
@@ -247,15 +247,15 @@ class _PendingChanges:
     written: trio.Event = attrs.field(factory=trio.Event)
 
 
-def _redis_client(url: str, patience: float) -> Redis[str]:
+def _redis_client(url: str, lookup_timeout: float) -> Redis[str]:
     import coredis
     from coredis.retry import NoRetryPolicy
 
     return coredis.Redis.from_url(
         url,
         decode_responses=True,
-        connect_timeout=patience,
-        stream_timeout=patience,
+        connect_timeout=lookup_timeout,
+        stream_timeout=lookup_timeout,
         retry_policy=NoRetryPolicy(),
     )
 

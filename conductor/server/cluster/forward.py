@@ -23,11 +23,12 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.client.peer import background_tasks
 from conductor.log import get_logger
+from conductor.network.keepalive import SocketOption, keep_alive_options
 from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.cluster.tunnel import STREAM_ERRORS, MessageSocket, copy_bytes, copy_messages
-from conductor.server.http.parse_request import CONNECTION_HEADER
 
 if TYPE_CHECKING:
     from httpx2 import AsyncHTTPTransport
@@ -59,9 +60,9 @@ class NodeForwarder:
     """From this node to the others."""
 
     directory: SessionDirectory
-    patience: float = 5.0
+    connect_timeout: float = 5.0
     """Seconds in which another node must let itself be connected to, and take a WebSocket."""
-    silence: float = 40.0
+    keep_alive_timeout: float = 40.0
     """Seconds after which a node whose machine does not acknowledge anything is given up."""
     _transport: AsyncHTTPTransport = attrs.field(init=False)
     _tls: ssl.SSLContext = attrs.field(factory=ssl.create_default_context, init=False)
@@ -77,7 +78,7 @@ class NodeForwarder:
             http2=False,  # a stream of which nobody is told that it is not read any more
             trust_env=False,
             limits=httpx2.Limits(keepalive_expiry=30.0),
-            socket_options=_socket_options(self.silence),
+            socket_options=_socket_options(self.keep_alive_timeout),
         )
         async with self._transport:
             yield
@@ -125,7 +126,7 @@ class NodeForwarder:
         socket: trio_websocket.WebSocketConnection | None = None
         try:
             async with background_tasks() as nursery:
-                with trio.move_on_after(self.patience):
+                with trio.move_on_after(self.connect_timeout):
                     stream = await self._connect(owner)
                     socket = await trio_websocket.wrap_client_stream(
                         nursery,
@@ -165,7 +166,7 @@ class NodeForwarder:
             owner + scope["path"] + (f"?{query}" if query else ""),
             headers=[*_end_to_end_headers(scope["headers"]), (b"via", f"1.1 {_VIA_NAME}".encode())],
             content=body,
-            extensions={"timeout": {"connect": self.patience, "pool": self.patience}},
+            extensions={"timeout": {"connect": self.connect_timeout, "pool": self.connect_timeout}},
         )
         try:
             response = await self._transport.handle_async_request(request)
@@ -198,7 +199,7 @@ class NodeForwarder:
         asked = b"\r\n".join([request, f"Via: 1.1 {_VIA_NAME}".encode(), rest]) + _HEAD_END
         stream: _NodeStream | None = None
         answer = b""
-        with trio.move_on_after(self.patience):
+        with trio.move_on_after(self.connect_timeout):
             try:
                 stream = await self._connect(owner)
                 await stream.send_all(asked)
@@ -214,7 +215,7 @@ class NodeForwarder:
 
     async def _connect(self, owner: str) -> _NodeStream:
         stream = await trio.open_tcp_stream(*_host_and_port(owner))
-        for level, name, value in _socket_options(self.silence):
+        for level, name, value in _socket_options(self.keep_alive_timeout):
             stream.setsockopt(level, name, value)
         if not owner.startswith("https:"):
             return stream
@@ -264,19 +265,9 @@ def _log_unreachable(owner: str, error: Exception) -> None:
     log.warning("another node cannot be reached", url=owner, error=str(error) or repr(error))
 
 
-def _socket_options(silence: float) -> list[tuple[int, int, int]]:
-    """Options of a socket by which the kernel finds out that the other machine is gone."""
-    wanted = {
-        "TCP_KEEPIDLE": round(silence / 2),
-        "TCP_KEEPINTVL": round(silence / 8),
-        "TCP_KEEPCNT": 4,
-        "TCP_USER_TIMEOUT": round(silence * 1000),
-    }
-    tcp = stdlib_socket.IPPROTO_TCP
-    known = [
-        (tcp, getattr(stdlib_socket, name), value)
-        for name, value in wanted.items()
-        if hasattr(stdlib_socket, name)
-    ]
-    keepalive = (stdlib_socket.SOL_SOCKET, stdlib_socket.SO_KEEPALIVE, 1)
-    return [keepalive, (tcp, stdlib_socket.TCP_NODELAY, 1), *known]
+def _socket_options(timeout: float) -> list[SocketOption]:
+    """Keep-alive with a user timeout: the next hop is a node, which always reads."""
+    keep_alive = keep_alive_options(
+        idle=timeout / 2, interval=timeout / 8, probes=4, user_timeout=timeout
+    )
+    return [(stdlib_socket.IPPROTO_TCP, stdlib_socket.TCP_NODELAY, 1), *keep_alive]

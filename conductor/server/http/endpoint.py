@@ -9,43 +9,57 @@ GET     /health whether the process lives; /ready: whether it takes new clients;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
+from conductor.acp import CONNECTION_HEADER, SESSION_HEADER
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, SEQUENCE_HEADER
 from conductor.network.sequence_numbers import SequenceError
-from conductor.server.access import Refusal, TcpPeer
-from conductor.server.clients import ClientOwner
+from conductor.server.access import ALLOWED_METHODS, Refusal, TcpPeer
+from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
+from conductor.server.cluster.forward import NodeForwarder
 from conductor.server.http.connection import ServerHttpConnection, is_error
 from conductor.server.http.event_stream import send_events, send_numbered_events
 from conductor.server.http.parse_request import (
-    CONNECTION_HEADER,
-    SESSION_HEADER,
+    ENDPOINT_PATH,
     accepts_event_stream,
     is_json,
     parse_post,
 )
 from conductor.server.http.request_response import PLAIN_TEXT, Headers, RequestResponse
 
-if TYPE_CHECKING:
-    from conductor.server.app import AsgiApp
+__all__ = ["EndpointHandler", "EndpointHost"]
 
-__all__ = ["ENDPOINT_PATH", "EndpointHandler"]
-
-ENDPOINT_PATH: Final = "/acp"
-_ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
 _NO_STORE: Final = ("cache-control", "no-store")
 _LAST_EVENT_HEADER: Final = "last-event-id"
+
+
+class EndpointHost(Protocol):
+    """The parts of the ASGI app that an HTTP request needs; the app imports this module."""
+
+    clients: ClientRegistry
+    forwarding: NodeForwarder | None
+
+    async def wait_for_share(self) -> None: ...
+
+    def charge_to_principal(self, headers: Mapping[str, str], peer: TcpPeer) -> None: ...
+
+    def connect(self, owner: ClientOwner) -> ServerHttpConnection | Refusal: ...
+
+    def find(self, id: str | None, principal: str) -> ServerHttpConnection | Refusal: ...
+
+    def identity(self, client: RemoteClient, peer: TcpPeer) -> Headers: ...
 
 
 @attrs.define(eq=False)
 class EndpointHandler(RequestResponse):
     """One request of the Streamable HTTP profile, or about the server's state."""
 
-    app: AsgiApp
+    app: EndpointHost
     peer: TcpPeer
     principal: str = attrs.field(default="", init=False)
 
@@ -78,11 +92,11 @@ class EndpointHandler(RequestResponse):
             await self.refuse(principal)
             return
         self.principal = principal
-        self.app.charge(self.headers, self.peer)
-        await self.app.turn()
+        self.app.charge_to_principal(self.headers, self.peer)
+        await self.app.wait_for_share()
         handler = {"POST": self._post, "GET": self._get, "DELETE": self._delete}.get(method)
         if handler is None:
-            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", _ALLOWED_METHODS),)))
+            await self.refuse(Refusal(405, "Method Not Allowed", (("allow", ALLOWED_METHODS),)))
         else:
             await handler()
 

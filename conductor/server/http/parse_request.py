@@ -14,7 +14,7 @@ import attrs
 import msgspec
 from msgspec import UNSET
 
-from conductor.acp import AmbiguousSessionId, unambiguous_session_id
+from conductor.acp import SESSION_HEADER, AmbiguousSessionId, unambiguous_session_id
 from conductor.jsonrpc.codec import Batch, Malformed, decode, with_member
 from conductor.jsonrpc.messages import PARSE_ERROR, Message
 from conductor.routing.envelope import INIT_METHODS
@@ -22,16 +22,14 @@ from conductor.server.access import Refusal
 
 __all__ = [
     "ATTACH_METHODS",
-    "CONNECTION_HEADER",
-    "SESSION_HEADER",
+    "ENDPOINT_PATH",
     "PostedMessage",
     "accepts_event_stream",
     "is_json",
     "parse_post",
 ]
 
-CONNECTION_HEADER: Final = "acp-connection-id"
-SESSION_HEADER: Final = "acp-session-id"
+ENDPOINT_PATH: Final = "/acp"
 
 _INITIALIZE_METHODS: Final = frozenset({*INIT_METHODS, "initialize"})
 """A chain of proxies is initialized by the conductor that it is a component of."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from conductor.server.shares import at_once
+from conductor.server.fair_share import no_wait
 
 __all__ = ["PeekableStream", "is_websocket_upgrade", "parse_headers"]
 
@@ -23,10 +23,10 @@ class PeekableStream(trio.abc.HalfCloseableStream):
     def __init__(
         self,
         stream: trio.SocketStream | trio.SSLStream[trio.SocketStream],
-        turn: Callable[[], Awaitable[None]] = at_once,
+        wait_for_share: Callable[[], Awaitable[None]] = no_wait,
     ) -> None:
         self._stream = stream
-        self._turn = turn
+        self._wait_for_share = wait_for_share
         self._pending = b""
         self.head = b""
         self.last_progress = trio.current_time()
@@ -53,7 +53,7 @@ class PeekableStream(trio.abc.HalfCloseableStream):
             most = max_bytes or len(self._pending)
             data, self._pending = self._pending[:most], self._pending[most:]
             return data
-        await self._turn()
+        await self._wait_for_share()
         data = bytes(await self._stream.receive_some(max_bytes or _CHUNK))
         self.last_progress = trio.current_time()
         return data

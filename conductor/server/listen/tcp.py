@@ -28,11 +28,13 @@ from hypercorn.trio.worker_context import WorkerContext
 
 from conductor.log import get_logger
 from conductor.network.close_handshake import CloseHandshakeStream
+from conductor.network.keepalive import keep_alive_options
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.server.access import Refusal, TcpPeer, join_headers
 from conductor.server.app import AsgiApp
 from conductor.server.client_certificate import NoCertificateName, certificate_name
 from conductor.server.exception_location import exception_location
+from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef
 from conductor.server.http.request_response import encode_headers
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import accept
@@ -41,7 +43,6 @@ from conductor.server.listen.protocol_sniff import (
     is_websocket_upgrade,
     parse_headers,
 )
-from conductor.server.shares import PAYER, Payer
 from conductor.server.websocket.bounded import (
     BoundedConfig,
     BoundedTrioConnection,
@@ -52,7 +53,7 @@ from conductor.server.websocket.connection import TrioServerWebSocket, serve_web
 from conductor.server.websocket.partial_message import PartialMessage
 from conductor.supervision.stderr import TokenBucket
 
-__all__ = ["TcpAcceptor", "server_context"]
+__all__ = ["TcpAcceptor"]
 
 _CHUNK: Final = 65536
 
@@ -110,11 +111,11 @@ class TcpAcceptor:
     async def _handle_connection(self, stream: trio.SocketStream, address: str) -> None:
         self._open[stream] = address
         self._counts[address] += 1
-        payer = Payer(self.app.clients.shares.account(address))
-        PAYER.set(payer)
+        account_ref = AccountRef(self.app.clients.fair_share.account(address))
+        CURRENT_ACCOUNT.set(account_ref)
         try:
             _set_socket_options(stream.socket, self.timeouts)
-            await self.app.turn()
+            await self.app.wait_for_share()
             await self._serve_connection(stream, address)
         except Exception as exc:
             # h2 and hypercorn have more ways to say that a peer is gone than they document.
@@ -128,12 +129,12 @@ class TcpAcceptor:
                 del self._counts[address]
 
     async def _serve_connection(self, stream: trio.SocketStream, address: str) -> None:
-        peekable = PeekableStream(stream, self.app.turn)
+        peekable = PeekableStream(stream, self.app.wait_for_share)
         certificate = None
         with trio.move_on_after(self.timeouts.headers) as timeout:
             if self.tls is not None:
                 secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
-                peekable = PeekableStream(secured, self.app.turn)
+                peekable = PeekableStream(secured, self.app.wait_for_share)
                 await self._tls_handshake(secured, address)
                 certificate = self._name_in_certificate(secured, address)
             if self.tls is None or secured.selected_alpn_protocol() != "h2":
@@ -147,8 +148,8 @@ class TcpAcceptor:
             secure=self.tls is not None,
         )
         if is_websocket_upgrade(peekable.head):
-            self.app.charge(join_headers(parse_headers(peekable.head)), peer)
-            await self.app.turn()
+            self.app.charge_to_principal(join_headers(parse_headers(peekable.head)), peer)
+            await self.app.wait_for_share()
             if not await self.app.try_forward(peekable, peer):
                 await self._websocket(peekable, peer, stream)
         else:
@@ -259,19 +260,6 @@ class _HypercornServer(TCPServer):
         await self.idle_task.stop()
 
 
-def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """For a server; a client may show a certificate where `client_ca` can check it."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    context.load_cert_chain(cert, key)
-    if client_ca is not None:
-        context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_OPTIONAL  # so that health can be asked for without one
-    return context
-
-
 def _config(
     limits: ServerLimits, timeouts: ServerTimeouts, partial_message: Callable[[], PartialMessage]
 ) -> BoundedConfig:
@@ -289,22 +277,21 @@ def _config(
 
 
 def _set_socket_options(socket: trio.socket.SocketType, timeouts: ServerTimeouts) -> None:
-    """Have the kernel find out about a peer that is gone, whatever protocol is spoken."""
-    silence = max(1, round(timeouts.ping_interval + timeouts.ping_timeout))
-    options = [
-        (stdlib_socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-        (stdlib_socket.IPPROTO_TCP, "TCP_NODELAY", 1),
-        # What waits in the kernel cannot be seen to move, and a ping waits behind it.
-        (stdlib_socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", 2 * _CHUNK),
-        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPIDLE", max(1, round(timeouts.ping_interval))),
-        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPINTVL", max(1, round(timeouts.ping_timeout / 4))),
-        (stdlib_socket.IPPROTO_TCP, "TCP_KEEPCNT", 4),
-        (stdlib_socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", silence * 1000),
-    ]
-    for level, name, value in options:
+    """Set keep-alive, which detects a dead peer under every protocol, and small send buffers."""
+    keep_alive = keep_alive_options(
+        idle=timeouts.ping_interval,
+        interval=timeouts.ping_timeout / 4,
+        probes=4,
+        user_timeout=timeouts.ping_interval + timeouts.ping_timeout,
+    )
+    options = [(stdlib_socket.IPPROTO_TCP, stdlib_socket.TCP_NODELAY, 1), *keep_alive]
+    if hasattr(stdlib_socket, "TCP_NOTSENT_LOWAT"):
+        # The progress of unsent bytes in the kernel is invisible here, and pings wait behind them.
+        level, name = stdlib_socket.IPPROTO_TCP, stdlib_socket.TCP_NOTSENT_LOWAT
+        options.append((level, name, 2 * _CHUNK))
+    for option in options:
         with suppress(OSError):
-            if hasattr(stdlib_socket, name):
-                socket.setsockopt(level, getattr(stdlib_socket, name), value)
+            socket.setsockopt(*option)
 
 
 def _is_peer_gone(exc: BaseException) -> bool:

@@ -207,7 +207,7 @@ async def _receive_messages(
         while (text := await socket.receive()) is not None:
             client.record_activity()
             await client.lines.send([text.encode()])
-            await client.lines.turn()
+            await client.lines.wait_for_share()
     except ConnectionClosed:
         return  # the chain has ended: what it said last is on its way
     scope.cancel()

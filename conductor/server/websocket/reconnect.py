@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import attrs
 
+from conductor.acp import CONNECTION_HEADER
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, ResumableStream
 from conductor.server.access import Refusal
 from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
-from conductor.server.http.parse_request import CONNECTION_HEADER
 
 __all__ = ["AdmittedWebSocket", "admit_websocket"]
 

@@ -30,9 +30,9 @@ from support.server_clients import (
 )
 
 from conductor.client.peer import background_tasks
+from conductor.network.tls import server_context
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.listen.address import TcpAddress
-from conductor.server.listen.tcp import server_context
 from conductor.server.run import RunningServer
 
 pytestmark = COREDIS_FORGETS

@@ -13,8 +13,8 @@ import trustme
 from support.server_clients import PATIENCE, ask, connect, initialize, new_session, serving
 
 from conductor import log
+from conductor.network.tls import server_context
 from conductor.server.access import AccessPolicy
-from conductor.server.listen.tcp import server_context
 from conductor.server.run import RunningServer
 
 httpx2 = pytest.importorskip("httpx2")

@@ -10,6 +10,7 @@ import trio
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.drain import kill
 from conductor.server.listen.address import TcpAddress, UnixAddress
 
 
@@ -29,7 +30,7 @@ async def test_one_that_goes_while_it_is_told_much_hurts_nobody(tmp_path):
         async with await trio.open_unix_socket(path) as stream:
             await line(stream, initialize(7))
             assert json.loads(await stream.receive_some())["id"] == 7
-        server.clients.kill()
+        kill(server.clients)
 
 
 async def test_one_that_ends_its_stream_still_gets_its_answers(tmp_path):

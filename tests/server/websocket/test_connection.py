@@ -25,6 +25,7 @@ from support.server_clients import (
 )
 
 from conductor.server.access import AccessPolicy
+from conductor.server.drain import kill
 
 QUICK = {"ping_interval": 0.1, "ping_timeout": 0.2}
 
@@ -159,7 +160,7 @@ async def test_a_client_that_is_cut_off_keeps_its_turn_and_what_it_was_not_told(
         assert client.busy
         assert client.has_session(session)
         assert not client.ended.is_set()
-        server.clients.kill()
+        kill(server.clients)
 
 
 async def test_a_peer_that_shows_no_sign_of_life_is_found(tmp_path):
@@ -196,7 +197,7 @@ async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
             assert client.attached
             await trio.sleep(0.01)
         await client.detached.wait()  # now that nothing is read
-        server.clients.kill()
+        kill(server.clients)
 
 
 async def test_a_peer_that_answers_pings_is_left_alone(tmp_path):
@@ -227,7 +228,7 @@ async def test_a_peer_that_reads_nothing_holds_up_neither_others_nor_the_end(tmp
             named["acp-session-id"] = "session-1"
             await client.post("/acp", json=message, headers=named)
         await ask(other, initialize())
-        server.clients.kill()
+        kill(server.clients)
     peer_closed_read.close()
 
 

@@ -24,6 +24,7 @@ from support.server_clients import (
 
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.clients import RemoteClient
+from conductor.server.drain import kill
 
 Socket = trio_websocket.WebSocketConnection
 
@@ -180,7 +181,7 @@ async def test_a_server_that_drains_sends_no_one_back_to_what_is_about_to_end(tm
             await lose(first, client)
         server.clients.draining = True
         refused = await refusal(server, **{"acp-connection-id": client.id})
-        server.clients.kill()
+        kill(server.clients)
 
         assert refused == (503, "the server is about to end")
 

@@ -1,14 +1,14 @@
-"""Shares of the event loop: a principal that asks for much waits, not the other ones.
+"""Fair sharing of the event loop between principals: one that uses much waits, the others do not.
 
-Each connection and each chain has a `Payer` in its context, which all its tasks inherit; it names
-the account of a principal (of an address, until the principal is known). An instrument adds the
-time of every step of such a task to the account, including what the step waits for: for others the
-loop is blocked either way.
+Each connection and each chain has an `AccountRef` in its context, inherited by all its tasks. It
+names the account of a principal (of an address, until the principal is known). A trio instrument
+adds the duration of every step of such a task to the account, including what the step waits for:
+the loop is blocked for the others either way.
 
 An account drains at its share of the time: all of it while no other account is active; otherwise
-1 / (n + 1), with n accounts over their share, so that one share is always left for those who ask
-for little. An account that is more than `SLICE` ahead is over its share: before its connections
-read, pass on or deliver more, they wait for their turn, first in, first out.
+1 / (n + 1), with n accounts over their share, so that one share is always left for accounts with
+little use. An account more than `SLICE` ahead is over its share: before its connections read,
+forward or deliver more, they wait, first in, first out.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Final
 import attrs
 import trio
 
-__all__ = ["PAYER", "SLICE", "Account", "Payer", "Shares", "at_once"]
+__all__ = ["CURRENT_ACCOUNT", "SLICE", "Account", "AccountRef", "FairShare", "no_wait"]
 
 SLICE: Final = 0.002
-"""Seconds of the loop that an account may be ahead of its share."""
+"""Seconds of loop time that an account may be ahead of its share."""
 _RECENT: Final = 0.1
 """Seconds for which an account is active after its last step."""
 _MOST: Final = 0.5
-"""Seconds that an account can be ahead at most: a step may also be long because the machine has
-other things to do."""
+"""Maximum seconds that an account can be ahead: a step may also be long because the machine is
+busy."""
 _ACCOUNTS: Final = 1000
-"""How many accounts are kept before those that owe nothing are dropped."""
+"""Number of accounts above which the settled ones are dropped."""
 
 
 @attrs.define(eq=False)
@@ -41,40 +41,41 @@ class Account:
 
     name: str
     ahead: float = 0.0
-    """Seconds that it has used beyond its share, as of `updated`."""
+    """Seconds used beyond its share, at the time `updated`."""
     updated: float = 0.0
     last: float = -1.0
-    """When its last step ended."""
+    """End of its last step, on the clock of `FairShare`."""
     waiting: int = 0
-    """Tasks that wait for their turn."""
+    """Tasks in `wait_for_share`."""
     turns: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
 
 
 @attrs.define(eq=False)
-class Payer:
-    """Whose account the steps of a connection's or chain's tasks are added to."""
+class AccountRef:
+    """The account that the steps of a connection's or chain's tasks are added to; replaceable."""
 
     account: Account
 
 
-PAYER: Final[ContextVar[Payer | None]] = ContextVar("payer", default=None)
+CURRENT_ACCOUNT: Final[ContextVar[AccountRef | None]] = ContextVar("account_ref", default=None)
 
 
 @attrs.define(eq=False)
-class Shares:
+class FairShare:
     """The accounts of one server."""
 
     clock: Callable[[], float] = time.perf_counter
     _accounts: dict[str, Account] = attrs.field(factory=dict, init=False)
     _newest: Account = attrs.field(factory=lambda: Account(""), init=False)
-    """The account of the last step, and of the last step of another."""
+    """Account of the last step."""
     _second: Account = attrs.field(factory=lambda: Account(""), init=False)
+    """Account of the last step by another account than `_newest`."""
     _over: int = attrs.field(default=0, init=False)
-    """Accounts with tasks that wait for their turn."""
+    """Number of accounts with tasks in `wait_for_share`."""
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Measure the steps of this trio run for as long as the block lasts."""
+        """Measure the steps of this trio run during the block."""
         meter = _Meter(self)
         trio.lowlevel.add_instrument(meter)
         try:
@@ -83,6 +84,7 @@ class Shares:
             trio.lowlevel.remove_instrument(meter)
 
     def account(self, name: str) -> Account:
+        """The account of a principal or an address; created on first use."""
         found = self._accounts.get(name)
         if found is None:
             if len(self._accounts) >= _ACCOUNTS:
@@ -91,22 +93,22 @@ class Shares:
         return found
 
     def add(self, account: Account, began: float, ended: float) -> None:
-        """Add a step to an account."""
+        """Add a step, from `began` to `ended` (seconds of the clock), to an account."""
         account.ahead += ended - began
         account.last = ended
         if account is not self._newest:
             self._second, self._newest = self._newest, account
 
     def ahead(self, account: Account) -> float:
-        """Seconds that the account is ahead of its share now."""
+        """Seconds that the account is ahead of its share at present."""
         now = self.clock()
         drained = (now - account.updated) * self._share(account, now)
         account.ahead = min(max(account.ahead - drained, 0.0), _MOST)
         account.updated = now
         return account.ahead
 
-    async def turn(self, account: Account) -> None:
-        """Return once the account is not over its share; its callers take turns, in order."""
+    async def wait_for_share(self, account: Account) -> None:
+        """Return when the account is within its share; first in, first out per account."""
         if not account.waiting and self.ahead(account) <= SLICE:
             return
         self._over += not account.waiting
@@ -132,12 +134,14 @@ class Shares:
                 del self._accounts[account.name]
 
 
-async def at_once() -> None:
-    """The turn of what has no share."""
+async def no_wait() -> None:
+    """The `wait_for_share` of a connection without an account."""
 
 
 class _Meter(trio.abc.Instrument):
-    def __init__(self, shares: Shares) -> None:
+    """Adds the duration of each task step to the task's account."""
+
+    def __init__(self, shares: FairShare) -> None:
         self._shares = shares
         self._began = shares.clock()  # the step that installs it
 
@@ -145,6 +149,6 @@ class _Meter(trio.abc.Instrument):
         self._began = self._shares.clock()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        payer = task.context.get(PAYER)
-        if payer is not None:
-            self._shares.add(payer.account, self._began, self._shares.clock())
+        account_ref = task.context.get(CURRENT_ACCOUNT)
+        if account_ref is not None:
+            self._shares.add(account_ref.account, self._began, self._shares.clock())

@@ -11,7 +11,7 @@ import trio.testing
 from support.server_clients import ask, initialize, new_session, prompt, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
-from conductor.server.shares import PAYER, SLICE, Payer, Shares
+from conductor.server.fair_share import CURRENT_ACCOUNT, SLICE, AccountRef, FairShare
 
 ANN, BOB = "a" * 32, "b" * 32
 TOKENS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
@@ -24,7 +24,7 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def spend(self, shares: Shares, name: str, seconds: float) -> None:
+    def spend(self, shares: FairShare, name: str, seconds: float) -> None:
         """A step of an account."""
         account, began = shares.account(name), self.now
         self.now += seconds
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 
 def test_alone_an_account_is_never_ahead(clock):
-    shares = Shares(clock)
+    shares = FairShare(clock)
     for _ in range(100):
         clock.spend(shares, "ann", 0.05)
 
@@ -45,7 +45,7 @@ def test_alone_an_account_is_never_ahead(clock):
 
 
 def test_while_another_is_active_an_account_has_half_of_the_time(clock):
-    shares = Shares(clock)
+    shares = FairShare(clock)
     clock.spend(shares, "bob", 0.001)
     shares.ahead(shares.account("ann"))
     clock.spend(shares, "ann", 0.04)
@@ -56,7 +56,7 @@ def test_while_another_is_active_an_account_has_half_of_the_time(clock):
 
 
 def test_an_account_is_not_ahead_without_bounds(clock):
-    shares = Shares(clock)
+    shares = FairShare(clock)
     clock.spend(shares, "ann", 100)
     clock.spend(shares, "bob", 0.001)
 
@@ -64,7 +64,7 @@ def test_an_account_is_not_ahead_without_bounds(clock):
 
 
 def test_accounts_that_owe_nothing_are_dropped(clock):
-    shares = Shares(clock)
+    shares = FairShare(clock)
     for number in range(5000):
         clock.spend(shares, str(number), 0.01)
 
@@ -72,26 +72,26 @@ def test_accounts_that_owe_nothing_are_dropped(clock):
 
 
 async def test_who_is_over_the_share_waits_and_others_do_not(autojump_clock):
-    shares = Shares(trio.current_time)
+    shares = FairShare(trio.current_time)
     ann, bob = shares.account("ann"), shares.account("bob")
     now = trio.current_time()
     shares.add(bob, now, now)
     ann.ahead = 0.010
     began = trio.current_time()
 
-    await shares.turn(bob)
+    await shares.wait_for_share(bob)
     assert trio.current_time() == began
-    await shares.turn(ann)
+    await shares.wait_for_share(ann)
     assert trio.current_time() == pytest.approx(began + 2 * (0.010 - SLICE / 2))
 
 
 async def test_turns_of_one_account_come_in_order_one_slice_at_a_time(autojump_clock):
-    shares = Shares(trio.current_time)
+    shares = FairShare(trio.current_time)
     ann, bob = shares.account("ann"), shares.account("bob")
     ended: list[tuple[int, float]] = []
 
     async def step(number: int) -> None:
-        await shares.turn(ann)
+        await shares.wait_for_share(ann)
         now = trio.current_time()
         shares.add(bob, now, now)
         shares.add(ann, now, now + SLICE)  # as if it had taken so long
@@ -112,7 +112,7 @@ async def test_turns_of_one_account_come_in_order_one_slice_at_a_time(autojump_c
 
 
 async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
-    shares = Shares()
+    shares = FairShare()
 
     async def child() -> None:
         end = shares.clock() + 0.01
@@ -120,7 +120,7 @@ async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
             pass
 
     async def parent() -> None:
-        PAYER.set(Payer(shares.account("ann")))
+        CURRENT_ACCOUNT.set(AccountRef(shares.account("ann")))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(child)
 
@@ -148,7 +148,7 @@ async def test_who_floods_waits_for_its_turn_and_others_are_answered(tmp_path):
         serving(tmp_path, access=TOKENS) as server,
         websocket(server, ("authorization", f"Bearer {BOB}")) as socket,
     ):
-        ann = server.clients.shares.account("token ann")
+        ann = server.clients.fair_share.account("token ann")
         await ask(socket, initialize())
         session = (await ask(socket, new_session(1)))["result"]["sessionId"]
         async with trio.open_nursery() as nursery:
@@ -170,7 +170,9 @@ async def test_what_a_connection_did_before_it_was_authenticated_is_its_addresse
         websocket(server, ("authorization", f"Bearer {ANN}")) as socket,
     ):
         await ask(socket, initialize())
-        used = [server.clients.shares.account(name).last > 0 for name in ("127.0.0.1", "token ann")]
-        never = server.clients.shares.account("token bob").last
+        used = [
+            server.clients.fair_share.account(name).last > 0 for name in ("127.0.0.1", "token ann")
+        ]
+        never = server.clients.fair_share.account("token bob").last
 
     assert (used, never) == ([True, True], -1)

@@ -17,7 +17,7 @@ from support.external_programs import Program, free_port
 from support.server_clients import ask, initialize, new_session, request, serving, websocket
 
 from conductor.server.access import AccessPolicy, read_tokens
-from conductor.server.claims import SharedClaims
+from conductor.server.cluster.claims import SharedClaims
 from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer

@@ -1,2 +1,10 @@
-"""What both ends of a network connection share: addresses, TLS, backoff, cookies, SSE,
-WebSockets."""
+"""Parts shared by both ends of a network connection: `remote/` (client) and `server/`.
+
+- `address`, `tls`, `http_proxy`, `cookies`, `keepalive`, `tcp`: open a byte stream to a URL.
+- `websocket` (the interface), `close_handshake`, `sse`: framing of messages.
+- `line_channel`: the network end of a memory pair, in lines.
+- `sequence_numbers` (pure), `resumable_stream`: resume a cut connection without loss.
+- `backoff`: delays between attempts to reconnect.
+
+May import: errors, log, chainfile (the model of `tls:`), jsonrpc (line framing), transport.
+"""

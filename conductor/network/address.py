@@ -1,7 +1,6 @@
-"""Where a component on another machine is, and how to speak with it: a URL taken apart. Pure.
+"""Address of a remote component: the parts of its URL, its headers and its TLS settings. Pure.
 
-Headers, and what the URL says of a user, may be secret: no error and no log shows more of an
-address than `display_url`.
+Headers and the user part of the URL may be secret: errors and logs show only `display_url`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CREDENTIAL_HEADERS: Final = frozenset(
 
 @attrs.frozen(repr=False)
 class RemoteAddress:
-    """An endpoint; `target` is its path and query."""
+    """An endpoint. `scheme`: ws, wss, http or https; `target`: path and query."""
 
     scheme: str
     host: str
@@ -40,7 +39,10 @@ class RemoteAddress:
     def from_url(
         cls, url: str, headers: Mapping[str, str], tls: Tls | None = None
     ) -> RemoteAddress:
-        """The address of a URL that is known to be one. Without a path, it is that of the RFD."""
+        """Parse a URL that has been validated. The default path is `/acp` (RFD streamable HTTP).
+
+        A user in the URL becomes basic authorization, unless `headers` has an `Authorization`.
+        """
         parts = urlsplit(url)
         target = parts.path or _DEFAULT_PATH
         if parts.query:
@@ -65,24 +67,24 @@ class RemoteAddress:
 
     @property
     def exposes_credentials(self) -> bool:
-        """Whether others on the way can read who we are: beyond this machine, and not encrypted."""
+        """Whether credentials would cross the network unencrypted."""
         known = any(name.lower() in _CREDENTIAL_HEADERS for name in self.headers)
         return known and not self.is_secure and not _is_loopback(self.host)
 
     @property
     def authority(self) -> str:
-        """Host and port, as the header `ComponentHost` has them."""
+        """Host and port in the form of the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """For the network: without the user, whom a header names."""
+        """The URL for requests, without the user part (sent as a header)."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @property
     def display_url(self) -> str:
-        """For people: without the query either."""
+        """The URL for logs and errors, without user and query."""
         return self.url.partition("?")[0]
 
 
@@ -94,6 +96,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def basic_authorization(user: str, password: str | None) -> str:
-    """The value of a header that authorizes a user of a URL."""
+    """Value of a basic authorization header (RFC 7617) for the user part of a URL."""
     pair = f"{unquote(user)}:{unquote(password or '')}"
     return f"Basic {b64encode(pair.encode()).decode()}"

@@ -1,9 +1,10 @@
-"""How long a server of ours is tried again that cannot be reached, over HTTP.
+"""Reconnect backoff for a remote conductor.
 
-Each failure is followed by a wait that gets longer and differs from client to client; what is asked
-for next over any connection counts as the next attempt. When nothing has been answered for as long
-as the server keeps what is ours, it is given up; much sooner where nobody listens: the server is
-gone, with everything of ours, unless what listens for it (a load balancer) is being restarted.
+Delays double up to a maximum and have jitter (`retry_delays`). Over HTTP (`Backoff`) all requests
+of a connection share one state: any response resets it. Attempts end when there was no response
+for as long as the server keeps a cut connection, and after `REFUSED_TIMEOUT` when the TCP
+connection is refused: the server process has ended, and its connections with it, unless a load
+balancer in front of it is being restarted.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ __all__ = ["REFUSED_TIMEOUT", "Backoff", "retry_delays"]
 _INITIAL_DELAY: Final = 0.1
 _MAX_DELAY: Final = 10.0
 REFUSED_TIMEOUT: Final = 5.0
-"""Seconds that a server is tried again where nobody listens."""
+"""Seconds of attempts while the TCP connection is refused."""
 
 log = get_logger(component="conductor")
 
 
 @attrs.define(eq=False)
 class Backoff:
-    """`keep` is in seconds; at 0, the first failure is the last."""
+    """Backoff state of one connection. `keep`: seconds to retry; 0 means no retry."""
 
     keep: float = 0.0
     location: str = ""
-    """For people."""
+    """URL for the log."""
     _failed_since: float | None = attrs.field(default=None, init=False)
     _refused_since: float | None = attrs.field(default=None, init=False)
     _delays: Iterator[float] = attrs.field(factory=lambda: retry_delays(), init=False)
 
     def reset(self) -> None:
-        """The server has answered."""
+        """Record a response."""
         self._failed_since, self._refused_since, self._delays = None, None, retry_delays()
 
     async def wait_to_retry(self, *, refused: bool = False) -> bool:
-        """After a failure: wait, and say whether to try again. `refused` listened there."""
+        """Wait after a failure; return whether to retry. `refused`: TCP connection refused."""
         now = trio.current_time()
         if self._failed_since is None:
             self._failed_since = now
             if self.keep:
-                log.warning("the connection was cut, and is tried again", location=self.location)
+                log.warning("connection lost, reconnecting", location=self.location)
         if not refused:
             self._refused_since = None
         elif self._refused_since is None:

@@ -1,7 +1,7 @@
-"""The stream under a WebSocket, by which a peer that breaks the rules is told so before it is cut.
+"""Send a close frame before a WebSocket connection is failed.
 
-Whoever fails a connection should first say by which rule (RFC 6455 §7.1.7), which is all that the
-author of the other end, or a browser's console, has to go by; trio-websocket only hangs up.
+RFC 6455 §7.1.7 asks for a close frame with the violated rule, the only diagnosis that the author of
+the other end, or a browser's console, gets; trio-websocket closes the stream without one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["CloseHandshakeStream"]
 
 _CLOSE_FRAME: Final = b"\x88"
 _VIOLATION_CODES: Final = frozenset({1002, 1007})
-"""Broken rules of the protocol, and text that is not UTF-8."""
+"""Close codes: protocol error, and text that is not UTF-8."""
 _CLOSE_TIMEOUT: Final = 2.0
 
 
 @attrs.define(eq=False)
 class CloseHandshakeStream(trio.abc.Stream):
-    """`_stream`, and the WebSocket over it, once there is one."""
+    """Byte stream below a WebSocket. Set `connection` once the handshake is done."""
 
     _stream: trio.abc.Stream
     connection: trio_websocket.WebSocketConnection | None = attrs.field(default=None, init=False)
@@ -32,15 +32,15 @@ class CloseHandshakeStream(trio.abc.Stream):
 
     @property
     def violation(self) -> trio_websocket.CloseReason | None:
-        """By which rule the peer was found to be wrong."""
+        """The protocol violation by the peer, or `None`."""
         closed = None if self.connection is None else self.connection.closed
-        # What the peer closed has been answered by a close frame.
+        # A close frame by the peer has already been answered by one.
         if closed is None or closed.code not in _VIOLATION_CODES or self._close_sent:
             return None
         return closed
 
     async def send_close_frame(self) -> None:
-        """Tell the peer of its fault, if it has one."""
+        """Send the close frame for a violation, if there is one. Ignores a lost connection."""
         if self.connection is None or (violation := self.violation) is None:
             return
         kind = ConnectionType.CLIENT if self.connection.is_client else ConnectionType.SERVER
@@ -49,10 +49,10 @@ class CloseHandshakeStream(trio.abc.Stream):
             with trio.move_on_after(_CLOSE_TIMEOUT):
                 await self._stream.send_all(words)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass  # it is gone, or is in the middle of another frame
+            pass  # lost, or in the middle of another frame
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        self._close_sent = data[:1] == _CLOSE_FRAME  # every call brings a frame
+        self._close_sent = data[:1] == _CLOSE_FRAME  # each call has one frame
         await self._stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:

@@ -1,7 +1,7 @@
-"""The cookies of one component: kept over its connections, so that it finds its own server again.
+"""Cookies of one remote component, kept across its connections: session affinity.
 
-ACP asks clients for cookies on every transport (RFD streamable HTTP and WebSocket, 5). The rules
-which cookie goes where are the standard library's, which knows requests of `urllib` only.
+ACP requires cookie support of clients on every transport (RFD streamable HTTP and WebSocket, 5).
+The scope rules are those of `http.cookiejar`, which accepts only `urllib` requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["cookies_for", "store_cookies"]
 
 
 class _CookieResponse:
-    """A response, as a `CookieJar` reads one."""
+    """The interface of a response that `CookieJar` reads."""
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._message = Message()
@@ -29,7 +29,7 @@ class _CookieResponse:
 
 
 def cookies_for(address: RemoteAddress, jar: CookieJar) -> str | None:
-    """The value of the header `Cookie` for a request to this address."""
+    """Value of the `Cookie` header for a request to this address, or `None`."""
     request = _request(address)
     jar.add_cookie_header(request)
     return request.get_header("Cookie")
@@ -38,7 +38,7 @@ def cookies_for(address: RemoteAddress, jar: CookieJar) -> str | None:
 def store_cookies(
     address: RemoteAddress, headers: Iterable[tuple[bytes, bytes]], jar: CookieJar
 ) -> None:
-    """Keep what the headers of a response from this address set."""
+    """Store the cookies that a response from this address sets. `headers`: raw pairs."""
     jar.extract_cookies(_CookieResponse(headers), _request(address))  # type: ignore[arg-type]
 
 

@@ -1,11 +1,11 @@
-"""HTTP proxies that the environment names (`http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`),
-and a tunnel through one (`CONNECT`, RFC 9110 §9.3.6)."""
+"""HTTP proxies from the environment (`http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`), and
+tunnels through them (`CONNECT`, RFC 9110 §9.3.6)."""
 
 from __future__ import annotations
 
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import (  # type: ignore[attr-defined]  # of which typeshed knows one
+from urllib.request import (  # type: ignore[attr-defined]  # typeshed has only one of them
     getproxies_environment,
     proxy_bypass_environment,
 )
@@ -20,11 +20,11 @@ _MAX_HEAD: Final = 64 * 1024
 
 
 class HttpProxyError(Exception):
-    """The proxy does not do what it is for; the text is for people."""
+    """The proxy cannot be used, or refused the tunnel."""
 
 
 def proxy_for(address: RemoteAddress) -> str | None:
-    """The URL of the proxy that leads to this address. Raises `HttpProxyError`."""
+    """URL of the proxy for this address, or `None`. Raises `HttpProxyError`."""
     proxies = getproxies_environment()
     if proxy_bypass_environment(f"{address.host}:{address.port}", proxies):
         return None
@@ -38,7 +38,7 @@ def proxy_for(address: RemoteAddress) -> str | None:
 
 
 async def open_tunnel(stream: trio.abc.Stream, proxy: str, address: RemoteAddress) -> None:
-    """Have the proxy at the other end of `stream` connect it with the address."""
+    """Ask the proxy at the other end of `stream` for a tunnel. Raises `HttpProxyError`."""
     parts = urlsplit(proxy)
     target = f"{f'[{address.host}]' if ':' in address.host else address.host}:{address.port}"
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
@@ -53,7 +53,7 @@ async def open_tunnel(stream: trio.abc.Stream, proxy: str, address: RemoteAddres
 
 
 async def _read_head(stream: trio.abc.Stream) -> bytes:
-    """The answer up to its empty line: byte by byte, since what follows is not for us."""
+    """Read the head of the response. Byte by byte: the bytes after it belong to the tunnel."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = await stream.receive_some(1)
@@ -64,7 +64,7 @@ async def _read_head(stream: trio.abc.Stream) -> bytes:
 
 
 def display_url(url: str) -> str:
-    """A proxy for people: without its user."""
+    """The URL of a proxy without its user part, for logs and errors."""
     parts: SplitResult = urlsplit(url)
     return (
         f"{parts.scheme}://{parts.hostname}:{parts.port}" if parts.port else parts.hostname or url

@@ -1,9 +1,8 @@
-"""The network's end of a memory pair, as lines.
+"""The network end of a memory pair, in lines.
 
-A chain, or the connection of a component, holds the one end of `memory_pair()` and never knows
-about the network; what carries its lines over the network holds the other end by this. The pair is
-bounded, so a network that does not take what it is given slows its source down, and the other way
-round.
+A chain, or the connection of a component, holds one end of `memory_pair()`; the code that carries
+its lines over the network holds the other end through a `LineChannel`. The pair is bounded, which
+gives back-pressure in both directions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SPACES: Final = bytes.maketrans(b"\n", b" ")
 
 @attrs.define(eq=False)
 class LineChannel:
-    """One reader; any number of tasks may send, whose lines do not mix."""
+    """One reader; any number of senders. Lines are atomic."""
 
     _transport: MemoryTransport
     _splitter: LineSplitter = attrs.field(factory=lambda: LineSplitter(sys.maxsize), init=False)
@@ -34,9 +33,9 @@ class LineChannel:
     _sending: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     async def receive(self) -> list[bytes]:
-        """The next lines, at least one, without their newlines; `[]` at the end.
+        """The next lines, at least one, without their newlines; `[]` at EOF.
 
-        A line that the end cut short is no message and is not among them.
+        An incomplete last line is dropped.
         """
         while chunk := await self._transport.receive():
             if lines := self._splitter.feed(chunk):
@@ -44,17 +43,16 @@ class LineChannel:
         return []
 
     def take_rest(self) -> bytes:
-        """What was said and is not received yet, newlines included; for whoever gives up."""
+        """All bytes that are not received yet, newlines included. Does not wait."""
         begun = self._splitter.end()
         rest = self._transport.receive_now()
         return begun + rest if isinstance(begun, bytes) else rest
 
     async def send(self, lines: Iterable[bytes]) -> None:
-        """Pass lines on, waiting for room. Raises `ConnectionClosed` when nobody reads any more.
+        """Send lines, waiting for room. Raises `ConnectionClosed` when the reader has gone.
 
-        A newline within one, which is only white space between the tokens of JSON, becomes a space.
-        What the caller had given when it was cancelled is sent before what comes next, so that no
-        line is lost, or ever arrives in part.
+        A newline within a line (white space between JSON tokens) becomes a space. After a
+        cancellation, the next call sends the rest first: no line is lost or truncated.
         """
         data = b"".join([(_on_one_line(line) if b"\n" in line else line) + b"\n" for line in lines])
         if data:
@@ -66,11 +64,11 @@ class LineChannel:
                 await self._transport.wait_writable()
 
     def close_sending(self) -> None:
-        """Nothing more comes from the network; what is still on its way to it may be received."""
+        """EOF from the network; the other direction stays open."""
         self._transport.close_writing()
 
     def close(self) -> None:
-        """Give up both directions. Idempotent."""
+        """Close both directions and drop unsent lines. Idempotent."""
         self._unsent.clear()
         self._transport.close()
 

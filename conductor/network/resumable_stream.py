@@ -1,8 +1,7 @@
-"""Carries the lines of a memory pair over one WebSocket after the other, between two ends of ours.
+"""Line stream over successive WebSockets between two conductors: a cut connection is resumed.
 
-Whoever speaks at either end never sees that a socket was cut: its lines wait (within `WINDOW`)
-until the next socket takes them. A text is one line or several; an empty one is the end of that
-direction.
+Neither end of the stream sees a cut: its lines wait (up to `WINDOW` bytes, then back-pressure)
+for the next socket. A text is one or more lines; an empty text is EOF of its direction.
 
     client                                                        server
     GET Upgrade, Acp-Conductor-Resume: 1                     ->
@@ -11,8 +10,9 @@ direction.
     GET Upgrade, Acp-Connection-Id: x, Acp-Conductor-Received: 17 ->
                                   <-  101, Acp-Conductor-Received: 23
 
-The server tells for how many seconds it keeps what belongs to a connection that is cut. Both tell
-the number of the newest text that they have received.
+`Acp-Conductor-Resume` of the response is the number of seconds that the server keeps a cut
+connection. `Acp-Conductor-Received` is the number of the newest text received by the sender of the
+header.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ __all__ = [
 ]
 
 RESUME_HEADER: Final = "acp-conductor-resume"
-"""The header by which two ends of ours know each other."""
+"""Header by which two conductors recognize each other."""
 RECEIVED_HEADER: Final = "acp-conductor-received"
-"""The header that says where to go on."""
+"""Header with the number of the newest text received."""
 SEQUENCE_HEADER: Final = "acp-conductor-sequence"
-"""Over HTTP, the header by which a POST that comes twice is taken once."""
+"""Header that numbers POSTs over HTTP, so that a repeated one is processed once."""
 
 FRAME_OVERHEAD: Final = CHUNK_SIZE + 32
-"""Bytes that a text may have besides a message: its number, and messages with it."""
+"""Maximum size of a text beyond one message of maximum size: its number and other messages."""
 _SEQUENCE_ERROR_CODE: Final = 4400
-"""The code of a close frame that says that nothing can be resumed."""
+"""Close code: the connection cannot be resumed."""
 
 
 @attrs.define(eq=False)
 class ResumableStream:
-    """`run` once, and `carry` for every socket, one at a time."""
+    """Call `run` once, and `carry` for every socket, one at a time."""
 
     _lines: LineChannel
     _on_activity: Callable[[], None] = lambda: None
-    """Called when something was said, by either side."""
+    """Called for every frame in either direction."""
     peer_ended: bool = attrs.field(default=False, init=False)
-    """Whether everything that the peer will ever say has arrived."""
+    """Whether the EOF of the peer has been received."""
     _ended: bool = attrs.field(default=False, init=False)
-    """Our last text is the end."""
+    """The EOF of this end has been numbered."""
     _outgoing: SendWindow = attrs.field(factory=SendWindow, init=False)
     _incoming: ReceiveWindow = attrs.field(factory=ReceiveWindow, init=False)
     _room: ParkingLot = attrs.field(factory=ParkingLot, init=False)
@@ -77,24 +77,24 @@ class ResumableStream:
 
     @property
     def received(self) -> int:
-        """The number of the newest text that was received, for the peer."""
+        """Number of the newest text received."""
         return self._incoming.taken
 
     @property
     def is_drained(self) -> bool:
-        """Whether our direction has ended, and the peer has everything."""
+        """Whether the outgoing direction is at EOF and fully acknowledged."""
         return self._ended and self._outgoing.acknowledged == self._outgoing.last
 
     async def run(self) -> None:
-        """Number what is to be sent, and pass on what was received, until both have ended."""
+        """Number outgoing lines and deliver incoming ones, until both directions are at EOF."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._number)
             nursery.start_soon(self._pass_on)
 
     async def carry(self, socket: WebSocket, received: int) -> None:
-        """Until the socket is closed or lost, or both directions have ended.
+        """Run over one socket until it is closed or lost, or both directions are at EOF.
 
-        `received` is what the peer said that it has. Raises `SequenceError`.
+        `received`: number of the newest text that the peer has. Raises `SequenceError`.
         """
         problem: SequenceError | None = None
         async with trio.open_nursery() as nursery:
@@ -110,11 +110,11 @@ class ResumableStream:
             raise problem
 
     async def wait_drained(self) -> None:
-        """Return when the peer has everything, the end included."""
+        """Return when the peer has acknowledged everything, EOF included."""
         while not self.is_drained:
             await self._room.park()
 
-    # -- as long as the connection lives -----------------------------------------------------------
+    # -- for the lifetime of the stream ------------------------------------------------------------
 
     async def _number(self) -> None:
         while lines := await self._lines.receive():
@@ -130,7 +130,7 @@ class ResumableStream:
 
     async def _pass_on(self) -> None:
         while text := await self._take():
-            with suppress(ConnectionClosed):  # our end is gone: this is for nobody
+            with suppress(ConnectionClosed):  # the local reader has gone
                 await self._lines.send(filter(None, text.split(b"\n")))
         self._lines.close_sending()
         self.peer_ended = True
@@ -139,10 +139,10 @@ class ResumableStream:
     async def _take(self) -> bytes:
         while (text := self._incoming.take(trio.current_time())) is None:
             await self._arrived.park()
-        self._to_send.unpark_all()  # it is to be acknowledged, sooner or later
+        self._to_send.unpark_all()  # an acknowledgement is due now or later
         return text
 
-    # -- as long as a socket lives -----------------------------------------------------------------
+    # -- for the lifetime of a socket --------------------------------------------------------------
 
     async def _send(self, socket: WebSocket, sent: int, scope: trio.CancelScope) -> None:
         try:

@@ -1,15 +1,15 @@
-"""Numbers on what two ends of ours tell each other, so that a cut connection can be resumed. Pure.
+"""Sequence numbers and acknowledgements between two conductors, to resume a cut connection. Pure.
 
-Each direction numbers its texts from 1. The sender keeps a text until its receiver has acknowledged
-it; after a cut each end says how far it has received, and the other goes on behind that. What came
-twice is dropped. On the wire, one message of a WebSocket each: `<number> <text>`, `ack <number>`.
+Each direction numbers its texts from 1. The sender keeps a text until it is acknowledged; after a
+cut, each end states the newest number that it received, and the other continues after it.
+Duplicates are dropped. Frames, one WebSocket message each: `<number> <text>`, `ack <number>`.
 
-A text is acknowledged when it was taken, not when it arrived: a sender that waits for room in its
-`WINDOW` bounds what lies at both ends, however long the network is away, while acknowledgements
-themselves never wait behind texts that nobody takes.
+A text is acknowledged when it is taken from the receive window, not when it arrives: the send
+window (`WINDOW` bytes) bounds the memory at both ends during an outage, and acknowledgements never
+wait behind texts that are not read.
 
-Numbers that cannot be (a gap, an acknowledgement of what was never sent) mean that the other end
-is not the one that we knew: `SequenceError`, and nothing can be resumed.
+Impossible numbers (a gap, an acknowledgement of an unsent text) mean that the peer has a different
+state: `SequenceError`, the connection cannot be resumed.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = [
 ]
 
 WINDOW: Final = 1024 * 1024
-"""Bytes that may be sent and not acknowledged before a sender waits; one text may go beyond it."""
+"""Unacknowledged bytes at which a sender waits; the last text may exceed it."""
 _ACK_FRAMES: Final = 100
 _ACK_BYTES: Final = WINDOW // 8
 _ACK_SECONDS: Final = 0.2
-"""An acknowledgement is sent after so many texts, or bytes, or seconds, whatever comes first, and
-at once for an empty text, which is the last."""
+"""An acknowledgement is due after this many texts, bytes or seconds, whichever is first, and
+immediately for an empty text (EOF)."""
 _MAX_DIGITS: Final = 18
 _DUPLICATE_WINDOW: Final = 1000
-"""POSTs that may be under way at a time."""
+"""Maximum number of POSTs in flight."""
 
 
 class SequenceError(Exception):
-    """The peer's numbers do not fit ours; the text is for people."""
+    """The peer's sequence numbers contradict the local state."""
 
 
 @attrs.frozen
 class NumberedFrame:
-    """A frame that brings a text."""
+    """A frame with a text."""
 
     number: int
     text: bytes
@@ -60,7 +60,7 @@ class NumberedFrame:
 
 @attrs.frozen
 class AckFrame:
-    """A frame that says that everything up to `number` was taken."""
+    """A frame that acknowledges all texts up to `number`."""
 
     number: int
 
@@ -69,7 +69,7 @@ class AckFrame:
 
 
 def parse_frame(frame: str) -> NumberedFrame | AckFrame:
-    """Raises `SequenceError` for what is neither."""
+    """Parse a frame. Raises `SequenceError`."""
     word, space, rest = frame.partition(" ")
     digits, text = (rest, None) if word == "ack" else (word, rest)
     if not space or not digits.isascii() or not digits.isdecimal() or len(digits) > _MAX_DIGITS:
@@ -81,13 +81,13 @@ def parse_frame(frame: str) -> NumberedFrame | AckFrame:
 
 @attrs.define(eq=False)
 class SendWindow:
-    """What this end sends."""
+    """Sent texts that are not acknowledged."""
 
     last: int = 0
-    """The number of the newest text."""
+    """Number of the newest text."""
     acknowledged: int = 0
     size: int = 0
-    """Bytes that are not acknowledged."""
+    """Unacknowledged bytes."""
     _kept: deque[bytes] = attrs.field(factory=deque)
 
     @property
@@ -95,20 +95,20 @@ class SendWindow:
         return self.size >= WINDOW
 
     def put(self, text: bytes) -> int:
-        """Keep a text until it is acknowledged; returns its number."""
+        """Append a text; return its number."""
         self._kept.append(text)
         self.size += len(text)
         self.last += 1
         return self.last
 
     def get(self, number: int) -> NumberedFrame:
-        """A text that is kept."""
+        """An unacknowledged text by number."""
         return NumberedFrame(
             number, self._kept[number - self.last - 1]
-        )  # the newest are asked for most
+        )  # indexing from the end: mostly the newest is needed
 
     def acknowledge(self, number: int) -> None:
-        """The peer has everything up to this number."""
+        """Drop the texts up to this number. Raises `SequenceError`."""
         if not self.acknowledged <= number <= self.last:
             known = f"{self.acknowledged} to {self.last}"
             raise SequenceError(f"the peer claims to have received {number}; possible are {known}")
@@ -119,7 +119,7 @@ class SendWindow:
 
 @attrs.define(eq=False)
 class ReceiveWindow:
-    """What this end receives. `taken` is the number of the newest text that was taken."""
+    """Received texts that are not taken yet. `taken`: number of the newest text taken."""
 
     taken: int = 0
     _waiting: deque[bytes] = attrs.field(factory=deque)
@@ -127,10 +127,10 @@ class ReceiveWindow:
     _acknowledged: int = 0
     _unacknowledged_bytes: int = 0
     ack_at: float = math.inf
-    """When an acknowledgement is due."""
+    """Time at which an acknowledgement is due (trio clock)."""
 
     def put(self, frame: NumberedFrame) -> None:
-        """A text has arrived; what had arrived before is dropped."""
+        """Append a received text; a duplicate is dropped. Raises `SequenceError`."""
         expected = self.taken + len(self._waiting) + 1
         if frame.number < expected:
             return
@@ -144,7 +144,7 @@ class ReceiveWindow:
         self._waiting_size += len(frame.text)
 
     def take(self, now: float) -> bytes | None:
-        """The next text; whoever takes it answers for it."""
+        """Take the next text, or `None`; it will be acknowledged."""
         if not self._waiting:
             return None
         text = self._waiting.popleft()
@@ -157,7 +157,7 @@ class ReceiveWindow:
         return text
 
     def acknowledgement(self, now: float) -> AckFrame | None:
-        """The acknowledgement to be sent, if one is due."""
+        """The acknowledgement to send, if one is due."""
         if now < self.ack_at:
             return None
         self._acknowledged, self._unacknowledged_bytes, self.ack_at = self.taken, 0, math.inf
@@ -166,13 +166,13 @@ class ReceiveWindow:
 
 @attrs.define(eq=False)
 class DuplicateFilter:
-    """Numbers that may come several times, and in any order within `_DUPLICATE_WINDOW`."""
+    """Detects repeated numbers, in any order within `_DUPLICATE_WINDOW`."""
 
     _taken: set[int] = attrs.field(factory=set, init=False)
     _highest: int = attrs.field(default=0, init=False)
 
     def is_new(self, number: int) -> bool:
-        """Whether it comes for the first time. What is older than the window has come."""
+        """Whether the number is seen for the first time. One below the window counts as seen."""
         if number in self._taken or number <= self._highest - _DUPLICATE_WINDOW:
             return False
         self._taken.add(number)

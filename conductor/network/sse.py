@@ -1,7 +1,6 @@
-"""Server-sent events: bytes in, events out; and an event as bytes. Pure.
+"""Decoder and encoder for server-sent events (WHATWG HTML, "Server-sent events"). Pure.
 
-Of the format (WHATWG HTML, server-sent events) everything is understood, and written is what is
-needed: `data`, and `id` where events are numbered.
+The decoder accepts the whole format; the encoder writes `data`, and `id` where events are numbered.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ __all__ = ["EventDecoder", "EventTooLarge", "ServerSentEvent", "encode_event"]
 
 
 class EventTooLarge(Exception):
-    """An event is longer than what we take."""
+    """An event is larger than the limit."""
 
 
 @attrs.frozen
 class ServerSentEvent:
-    """One event; `id` is the last one that the stream has named."""
+    """One event. `id`: the last event id of the stream."""
 
     data: bytes
     id: str | None = None
@@ -26,13 +25,13 @@ class ServerSentEvent:
 
 @attrs.define
 class EventDecoder:
-    """Reads a stream of events, however it was split. `limit` is the longest one, in bytes."""
+    """Incremental decoder. `limit`: maximum size of an event in bytes."""
 
     limit: int
     retry: float | None = attrs.field(default=None, init=False)
-    """Seconds that the server asks to wait before its stream is opened again."""
+    """Reconnection time in seconds, as given by the server."""
     _pieces: list[bytes] = attrs.field(factory=list, init=False)
-    """Of a line that is not complete."""
+    """Parts of the incomplete last line."""
     _size: int = attrs.field(default=0, init=False)
     _data: list[bytes] = attrs.field(factory=list, init=False)
     _id: str | None = attrs.field(default=None, init=False)
@@ -41,12 +40,12 @@ class EventDecoder:
     _begun: bool = attrs.field(default=False, init=False)
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """The events that this chunk completes. Raises `EventTooLarge`."""
+        """Decode a chunk; return the events that it completes. Raises `EventTooLarge`."""
         if not chunk:
             return []
         after_return, self._after_return = self._after_return, chunk.endswith(b"\r")
         if after_return and chunk.startswith(b"\n"):
-            chunk = chunk[1:]  # of a line end that was split
+            chunk = chunk[1:]  # CRLF split between chunks
         lines = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         events: list[ServerSentEvent] = []
         for line in lines[:-1]:
@@ -89,6 +88,6 @@ class EventDecoder:
 
 
 def encode_event(data: bytes, id: int | None = None) -> bytes:
-    """One line as an event."""
+    """Encode one line as an event, with its number as `id` if given."""
     numbered = b"" if id is None else b"id: %d\n" % id
     return b"%sdata: %s\n\n" % (numbered, data)

@@ -1,6 +1,6 @@
-"""A byte stream to an address: TCP, through a proxy where the environment names one, and TLS.
+"""Open a byte stream to a remote address: TCP, an HTTP proxy from the environment, TLS.
 
-Whatever goes wrong becomes `Unreachable`, in words that say what to try.
+Every failure becomes `Unreachable`, with a text that names the cause and a remedy.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 
 
 class Unreachable(Exception):
-    """There is no way to the address; the text is for people.
+    """No connection to the address.
 
-    `status` is that of HTTP, where it was refused so; `refused` says that nothing listens there.
+    `status`: HTTP status of a refusal; `refused`: the TCP connection was refused.
     """
 
     def __init__(self, reason: str, status: int | None = None, *, refused: bool = False) -> None:
@@ -49,7 +49,7 @@ class Unreachable(Exception):
 async def open_stream(
     address: RemoteAddress, ping_timeout: float, alpn: Sequence[str] = ("http/1.1",)
 ) -> trio.abc.Stream:
-    """Connect. Raises `Unreachable`."""
+    """Connect, with keep-alive for `ping_timeout` seconds. Raises `Unreachable`."""
     with network_errors(address):
         context = client_context(address.tls, alpn) if address.is_secure else None
         proxy = proxy_for(address)
@@ -64,17 +64,15 @@ async def open_stream(
 
 
 def warn_about_plaintext_credentials(address: RemoteAddress) -> None:
-    """Tell the person that others may read what should be secret."""
+    """Log a warning if credentials would cross the network unencrypted."""
     if address.exposes_credentials:
         safe = f"{address.scheme}s://"
-        log.warning(
-            "the token goes over the network as plain text", to=address.display_url, safe=safe
-        )
+        log.warning("credentials sent in plain text", to=address.display_url, safe=safe)
 
 
 @contextmanager
 def network_errors(address: RemoteAddress) -> Iterator[None]:
-    """Turns what the network, TLS and a proxy raise into `Unreachable`."""
+    """Convert errors of the network, TLS and a proxy to `Unreachable`."""
     try:
         yield
     except (HttpProxyError, TlsConfigError) as exc:
@@ -92,7 +90,7 @@ def network_errors(address: RemoteAddress) -> Iterator[None]:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Why there is no connection."""
+    """Text for an error of `connect` or name resolution."""
     causes = [error, *_causes(error)]
     for cause in causes:
         if isinstance(cause, socket.gaierror):
@@ -104,14 +102,14 @@ def describe_os_error(error: OSError) -> str:
 
 
 def is_connection_refused(error: BaseException) -> bool:
-    """Whether the connection was refused at every address that was tried."""
+    """Whether the TCP connection was refused at every address tried."""
     attempts = [each for each in (error, *_causes(error)) if isinstance(each, OSError)]
     refused = [each for each in attempts if isinstance(each, ConnectionRefusedError)]
     return bool(refused) and all(each in refused or each.errno is None for each in attempts)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The errors of the single attempts, where several addresses were tried."""
+    """The errors below an error: those of the single attempts, for several addresses."""
     for cause in (error.__cause__ or error.__context__, *getattr(error, "exceptions", ())):
         if cause is not None:
             yield cause

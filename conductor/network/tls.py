@@ -1,4 +1,4 @@
-"""TLS as a client: from `tls:` of a chain file to an `SSLContext`, and its failures in words."""
+"""TLS contexts for clients (from `tls:` of a chain file) and servers, and texts for TLS errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["TlsConfigError", "client_context", "describe_tls_error", "server_con
 
 
 class TlsConfigError(Exception):
-    """A file of `tls:` cannot be used; the text is for people."""
+    """A file named by `tls:` cannot be used."""
 
 
 def client_context(tls: Tls, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """A context that trusts and shows what `tls` says. Raises `TlsConfigError`."""
+    """Client context for the settings in `tls:`. Raises `TlsConfigError`."""
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (OSError, ssl.SSLError) as exc:
@@ -52,7 +52,7 @@ def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:
-    """Why a handshake failed, and what to try."""
+    """Cause of a failed handshake, and a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); "
@@ -60,14 +60,14 @@ def describe_tls_error(error: ssl.SSLError) -> str:
         )
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "alert" in reason and "certificate" in reason:
-        return f"it did not take our certificate ({reason}); `tls: {{cert: …, key: …}}` names one"
+        return f"it rejected the certificate ({reason}); `tls: {{cert: …, key: …}}` names one"
     hint = "; does it speak TLS at all?" if "eof" in reason or "wrong version" in reason else ""
     return f"TLS failed ({reason}){hint}"
 
 
 class _EncryptedKeyError(Exception):
     def __str__(self) -> str:
-        return "the key is encrypted, and nobody can be asked for its password"
+        return "the key is encrypted, and there is no prompt for its password"
 
 
 def _refuse_password() -> str:

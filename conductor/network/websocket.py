@@ -1,4 +1,4 @@
-"""What a WebSocket is to us, whoever holds its other end and whatever library carries it."""
+"""The WebSocket interface, for clients and servers and for each library below."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["WebSocket", "WebSocketClosed"]
 
 
 class WebSocketClosed(Exception):
-    """The socket is closed or lost. `code` is that of the close frame; 1006: there was none."""
+    """The socket is closed or lost. `code`: from the close frame; 1006 if there was none."""
 
     def __init__(self, code: int, reason: str | None = None) -> None:
         super().__init__(f"closed ({code}{f', {reason}' if reason else ''})")
@@ -17,17 +17,16 @@ class WebSocketClosed(Exception):
 
 
 class WebSocket(Protocol):
-    """One WebSocket: text in, text out."""
+    """One WebSocket, for text messages."""
 
     async def receive(self) -> str | None:
-        """The next text message; None when the socket is closed. A binary one is ignored."""
+        """The next text message; `None` when the socket is closed. Binary ones are ignored."""
 
     async def send(self, text: str) -> None:
         """Send a text message, waiting for room. Raises `WebSocketClosed`."""
 
     async def ping(self, deadline: float) -> None:
-        """Have the peer show that it is there: raises `WebSocketClosed` after `deadline`
-        seconds."""
+        """Check that the peer responds. Raises `WebSocketClosed` after `deadline` seconds."""
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Say goodbye, in this way; returns soon, whether or not the peer answers. Idempotent."""
+        """Send a close frame and wait briefly for the peer's. Idempotent."""

@@ -180,7 +180,7 @@ def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
         env={**os.environ, "ACP_CONDUCTOR_TOKEN": token, "ACP_CONDUCTOR_LOG": "debug"},
     )
 
-    assert b"the token goes over the network as plain text" in result.stderr
+    assert b"credentials sent in plain text" in result.stderr
     assert token.encode() not in result.stdout + result.stderr
 
 

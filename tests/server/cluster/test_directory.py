@@ -132,7 +132,7 @@ async def test_a_node_that_ends_leaves_nothing_but_the_state_of_the_claims(node,
 
 
 async def test_a_node_that_could_not_take_leave_owns_nothing_soon(node, redis):
-    a, b = node(A, lease=0.3, timeouts=0.1), node(B)
+    a, b = node(A, lease=0.3, lookup_timeout=0.1), node(B)
     async with running(b):
         async with running(a):
             a.connection_opened("one")

@@ -1,1 +1,9 @@
-"""Peers on other machines: the network as a pump on the far side of a memory pair."""
+"""Components on other machines, seen by the conductor as if they were child processes.
+
+- `transport.RemoteTransport`: one connection; pairs a memory transport with a relay function.
+- `websocket`, `streamable_http`, `unix`: `run_transport`, the relay function of each network.
+- `resume_client`: a WebSocket connection to a conductor, resumed after a cut.
+- `message_meta`, `http_errors`, `ssh` (pure): message routing over HTTP, texts, command lines.
+
+May import: errors, log, jsonrpc, acp, transport, network. The mirror image is `server/`.
+"""

@@ -1,12 +1,11 @@
-"""HTTP clients for one address: TLS, proxies, cookies, and the version of HTTP that is spoken.
+"""HTTP clients for one address: TLS, proxies, cookies, and the version of HTTP.
 
-ACP asks for HTTP/2 (RFD streamable HTTP, 1); with TLS both ends agree on it (ALPN), on plain TCP we
-have to know: the preface of HTTP/2 is tried on a connection of its own. HTTP/1.1 is spoken with a
-server that has nothing else.
+ACP asks for HTTP/2 (RFD streamable HTTP, 1). With TLS it is negotiated by ALPN; on plain TCP the
+HTTP/2 preface is tried on a separate connection. The fallback is HTTP/1.1.
 
-A stream that stays open has a connection for itself in any case: of three or more on a connection
-of HTTP/2, httpcore hands what arrived for one to its reader only when there is something for
-another, because whoever waits in line for the socket does not see what was read for him before.
+A long-lived stream always has a TCP connection of its own: with three or more streams on one HTTP/2
+connection, httpcore delivers data of one stream only when data for another arrives, because a
+reader that waits for the socket does not see what another reader has read for it.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from conductor.network.tls import client_context, describe_tls_error
 __all__ = ["HttpClientPool"]
 
 _PREFACE_TIMEOUT: Final = 2.0
-"""Seconds for the answer to a preface of HTTP/2."""
+"""Seconds for the response to an HTTP/2 preface."""
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS: Final = 4
 
 
 class HttpClientPool:
-    """One client for what is short, `short`, and one for each stream that stays open."""
+    """One client for short requests (`short`), and one for each long-lived stream (`new`)."""
 
     def __init__(self, address: RemoteAddress, cookies: CookieJar, ping_timeout: float) -> None:
         self._address = address
@@ -45,7 +44,7 @@ class HttpClientPool:
         self._proxy: str | None = None
 
     async def open(self) -> None:
-        """Find out what the server speaks. Raises `Unreachable`."""
+        """Detect the HTTP version of the server. Raises `Unreachable`."""
         address = self._address
         with network_errors(address):
             self._proxy = proxy_for(address)
@@ -56,7 +55,7 @@ class HttpClientPool:
         self.short = self.new()
 
     def new(self) -> httpx2.AsyncClient:
-        """A client, to be closed by whoever asks for it."""
+        """A new client; the caller closes it."""
         address = self._address
         transport = httpx2.AsyncHTTPTransport(
             verify=self._tls,
@@ -76,7 +75,7 @@ class HttpClientPool:
         )
 
     def why(self, error: httpx2.HTTPError) -> str:
-        """Why a request failed."""
+        """Text for a failed request."""
         proxy = "" if self._proxy is None else f"the proxy {display_url(self._proxy)}"
         if proxy and isinstance(error, httpx2.ConnectError):
             return f"{proxy}: {_describe_http_error(error)}"

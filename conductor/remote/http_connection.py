@@ -1,8 +1,8 @@
-"""Requests to one endpoint over HTTP, and what they have in common: the connection that they name,
-and how they fail.
+"""Requests of one Streamable HTTP connection: connection id, retries, errors.
 
-A server of ours gets a request again until it has answered, for as long as it keeps what is ours.
-What is under way when the connection is found to be dead is cut, and tried again over another one.
+To a conductor, a request is repeated until it is answered, for as long as the server keeps the
+connection. When the TCP connection is found dead, the requests in flight are cancelled and repeated
+over a new one.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = [
 
 JSON_TYPE: Final = "application/json"
 RETRY_STATUSES: Final = frozenset({408, 425, 502, 503, 504})
-"""Statuses of whoever is between us and a server of ours, or of one that is about to end."""
+"""Retried statuses: from an intermediary, or from a conductor that is draining."""
 
 
 @attrs.define(eq=False)
 class ClientHttpConnection:
-    """`connection` is the id that the server gave us, once it has."""
+    """`connection`: the id given by the server; `None` before initialization."""
 
     transport: RemoteTransport
     address: RemoteAddress
     clients: HttpClientPool
     connection: str | None = attrs.field(default=None, init=False)
     last_received: float = attrs.field(factory=trio.current_time, init=False)
-    """When the server last said anything."""
+    """Time of the last data from the server (trio clock)."""
     backoff: Backoff = attrs.field(
         default=attrs.Factory(
             lambda self: Backoff(location=self.transport.location), takes_self=True
@@ -50,11 +50,11 @@ class ClientHttpConnection:
         init=False,
     )
     _attempts: set[trio.CancelScope] = attrs.field(factory=set, init=False)
-    """ClientHttpConnection that are under way."""
+    """Requests in flight."""
 
     @property
     def is_conductor(self) -> bool:
-        """Whether the server is an acp-conductor, which keeps what is ours for a while."""
+        """Whether the server is a conductor, which keeps a cut connection for a while."""
         return self.backoff.keep > 0
 
     @property
@@ -78,7 +78,7 @@ class ClientHttpConnection:
     async def request_with_retry(
         self, method: str, headers: dict[str, str], content: bytes
     ) -> httpx2.Response:
-        """A request that a server of ours gets again until it has answered."""
+        """Send a request; repeat it to a conductor until it is answered. Raises `HTTPError`."""
         while True:
             response: httpx2.Response | None = None
             error: httpx2.HTTPError = httpx2.ReadTimeout("it did not answer")
@@ -98,7 +98,7 @@ class ClientHttpConnection:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What happens in the block ends when the connection is found to be dead."""
+        """Cancel the block when the connection is found dead (`cut`)."""
         with trio.CancelScope() as scope:
             self._attempts.add(scope)
             try:
@@ -107,14 +107,14 @@ class ClientHttpConnection:
                 self._attempts.discard(scope)
 
     def cut(self, nursery: trio.Nursery) -> None:
-        """What is under way will not be answered: let it be tried again, over other connections."""
+        """The TCP connection is dead: cancel the requests in flight and use a new HTTP client."""
         dead, self.clients.short = self.clients.short, self.clients.new()
         nursery.start_soon(dead.aclose)
         for scope in self._attempts:
             scope.cancel()
 
     def fail(self, error: httpx2.HTTPError) -> None:
-        """End the connection: this went wrong, and is not tried again."""
+        """End the connection with this error, without a retry."""
         why = self.clients.why(error)
         if self.transport.reached:
             self.transport.lost(why)
@@ -122,10 +122,10 @@ class ClientHttpConnection:
             self.transport.end(f"could not be reached at {self.transport.location}: {why}")
 
     async def send_delete(self) -> None:
-        """Tell a server that has not lost us that the connection is over."""
+        """End the connection at the server, unless it is lost. Errors are ignored."""
         if self.connection is None or self.transport.is_lost:
             return
         try:
             await self.request("DELETE", {})
         except httpx2.HTTPError:
-            return  # the server finds out by itself
+            return  # the server detects the end by timeout

@@ -1,14 +1,13 @@
-"""What a server says over HTTP: streams of events, one for the connection and one for each session.
+"""Event streams from a Streamable HTTP server: one for the connection, one per session.
 
-They are read side by side: the order of messages is kept within a stream, and so within a session.
-A stream that ends is opened again, because there may be somebody between who ends long requests,
-and a server keeps what it has for a stream until somebody reads it; one that ends at once, or is
-cut in the middle, ends the connection. With a server of ours it goes on behind the last event that
-arrived.
+The streams are read concurrently: messages are ordered within a stream, hence within a session.
+A stream that ends is opened again, since intermediaries end long requests and a server keeps
+messages for a stream until it is read. One that ends within a second, or is cut, ends the
+connection; with a conductor, it continues after the last event received.
 
-The stream of a session is closed here once the session was closed or deleted, and nothing that was
-asked about it is open any more. A server limits how many are open at a time; one of ours tells of a
-session beyond that on the connection's stream.
+A session's stream is closed when the session has been closed or deleted and no request about it is
+in flight. Servers limit the number of open streams; a conductor sends messages of the sessions
+beyond the limit on the connection's stream.
 """
 
 from __future__ import annotations
@@ -37,43 +36,43 @@ from conductor.remote.transport import RemoteTransport
 __all__ = ["SessionStreams", "is_header_value"]
 
 is_header_value: Final = re.compile(r"[!-~]([ -~]*[!-~])?").fullmatch
-"""Whether HTTP lets the id of a session be in a header."""
+"""Whether a session id is a valid HTTP header value."""
 _LAST_EVENT_HEADER: Final = "Last-Event-ID"
 _EVENT_STREAM_TYPE: Final = "text/event-stream"
 _MIN_STREAM_SECONDS: Final = 1.0
-"""A stream that ends within so many seconds is not opened again."""
+"""Seconds within which a stream that ends is not opened again."""
 _RETRY_SECONDS: Final = 1.0
-"""Seconds until a stream is asked for again that the server cannot open yet."""
+"""Seconds before the next attempt to open a stream that the server cannot open yet."""
 _MAX_CONFLICTS: Final = 10
-"""Times that a stream is asked for while the server says that it has a reader: the one before, of
-which it has not noticed yet that it was closed."""
+"""Attempts to open a stream that has a reader according to the server: the previous one, before
+the server has detected its end."""
 _NO_STATUS: Final = 0
-"""In place of a status: there was none, or what followed was cut."""
+"""In place of a status: no response, or its body was cut."""
 
 
 @attrs.define(eq=False)
 class SessionStreams:
-    """The streams of one connection, read in tasks of `nursery`."""
+    """Event streams of one connection, each read in a task of `nursery`."""
 
     transport: RemoteTransport
     requests: ClientHttpConnection
     sessions: SessionTracker
     nursery: trio.Nursery
     _events: dict[str | None, ReceiveWindow] = attrs.field(factory=dict, init=False)
-    """What has come, by session."""
+    """Received events by session; `None` is the connection's stream."""
     _open: dict[str | None, trio.CancelScope] = attrs.field(factory=dict, init=False)
-    """SessionTracker whose stream is open, or is being opened; what ends it."""
+    """Cancel scope of each stream that is open or being opened, by session."""
     _unread: int = attrs.field(default=0, init=False)
-    """SessionStreams whose messages wait for us."""
+    """Number of streams with messages that the chain has not taken yet."""
 
     def open(self, session: str | None) -> None:
-        """Read this session's stream, or the connection's, if that is not done yet."""
+        """Start to read a session's stream (`None`: the connection's), unless it is being read."""
         if session not in self._open:
             self._open[session] = trio.CancelScope()
             self.nursery.start_soon(self._keep, session, self._open[session])
 
     async def deliver(self, lines: list[bytes]) -> None:
-        """Hand on messages of the server's; the sessions that they name have streams now."""
+        """Deliver messages of the server, and open the streams of the sessions that they set up."""
         for line in lines:
             session = self.sessions.record_received(read_meta(line))
             if session is not None and is_header_value(session):
@@ -87,7 +86,7 @@ class SessionStreams:
             self._close(session)
 
     async def watch(self, ping_timeout: float) -> None:
-        """Ask a server that is silent whether it is there: any answer will do."""
+        """Send `OPTIONS` to a server that is silent for half of `ping_timeout`; fail after it."""
         half = ping_timeout / 2
         asked = trio.current_time()
         while True:
@@ -117,7 +116,7 @@ class SessionStreams:
                 return
 
     def _close(self, session: str) -> None:
-        """Nothing more will come for this session."""
+        """Close the stream of a session that has ended."""
         if (scope := self._open.pop(session, None)) is not None:
             scope.cancel()
         if (incoming := self._events.pop(session, None)) is not None:
@@ -127,10 +126,10 @@ class SessionStreams:
         with scope:
             await self._read_again(session)
             if session is not None and self._open.get(session) is scope:
-                del self._open[session]  # it is opened when the session is set up
+                del self._open[session]  # opened again when the session is set up
 
     async def _read_again(self, session: str | None) -> None:
-        """Read a stream, and again when it has ended; return when it is not to be read now."""
+        """Read a stream, opening it again as often as needed; return when it is not needed."""
         taken = 0
         while True:
             began = trio.current_time()
@@ -162,7 +161,7 @@ class SessionStreams:
                 await trio.sleep(_RETRY_SECONDS)
                 continue
             if session is not None and status == 429 and self.requests.is_conductor:
-                await trio.sleep_forever()  # everything is told on the connection's stream
+                await trio.sleep_forever()  # its messages come on the connection's stream
             may_go_on = self.requests.is_conductor and status in RETRY_STATUSES | {200, _NO_STATUS}
             refused = status == _NO_STATUS and is_connection_refused(error)
             if may_go_on and await self.requests.backoff.wait_to_retry(refused=refused):
@@ -176,7 +175,7 @@ class SessionStreams:
                 return
 
     async def _read(self, client: httpx2.AsyncClient, session: str | None) -> tuple[int, bool]:
-        """The status that a stream was answered with, and whether it may be opened later."""
+        """Read a stream to its end. Returns the status, and whether it may be opened later."""
         assert self.requests.connection is not None
         headers = {
             "Accept": _EVENT_STREAM_TYPE,
@@ -188,7 +187,7 @@ class SessionStreams:
         if self.requests.is_conductor:
             known = self._events.get(session)
             headers[_LAST_EVENT_HEADER] = "0" if known is None else str(known.taken)
-            await self.transport.lines.send(())  # what was cut short
+            await self.transport.lines.send(())  # the rest of a cancelled send
         reader = EventDecoder(self.transport.max_message_bytes)
         async with client.stream(
             "GET", self.requests.address.url, headers=headers, extensions=self.requests.extensions
@@ -203,17 +202,17 @@ class SessionStreams:
                     lines = self._new_messages(reader.feed(chunk), session)
                     if lines:
                         await self.deliver(lines)
-                        await trio.lowlevel.checkpoint_if_cancelled()  # it may have ended this
+                        await trio.lowlevel.checkpoint_if_cancelled()  # may be closed now
         return 200, False
 
     def _new_messages(self, events: list[ServerSentEvent], session: str | None) -> list[bytes]:
-        """The messages that are new, and what is to be said about them to a server of ours."""
+        """The events that are not duplicates; schedules their acknowledgement to a conductor."""
         if not self.requests.is_conductor:
             return [event.data for event in events if event.data]
         if not events:
             return []
         numbered, now = [_numbered_frame(event) for event in events], trio.current_time()
-        # A session may be set up again whose numbers the server remembers, and we do not.
+        # The server may remember the numbers of a session that is set up again.
         first = 1 if session is None else numbered[0].number
         incoming = self._events.setdefault(session, ReceiveWindow(taken=first - 1))
         lines = []
@@ -227,11 +226,14 @@ class SessionStreams:
 
     async def _acknowledge(self, session: str | None, number: int) -> None:
         headers = {} if session is None else {SESSION_HEADER: session}
-        with self.requests.attempt(), suppress(httpx2.HTTPError):  # the next one says it, too
+        with (
+            self.requests.attempt(),
+            suppress(httpx2.HTTPError),
+        ):  # sent again with the next
             await self.requests.request("POST", {**headers, RECEIVED_HEADER: str(number)}, b"")
 
     async def _acknowledge_all(self, session: str, number: int) -> None:
-        """So that the server can forget what it has kept for a session that is closed."""
+        """Acknowledge the last event of a closed session: the server drops its mailbox."""
         with suppress(httpx2.HTTPError):
             await self.requests.request_with_retry(
                 "POST", {SESSION_HEADER: session, RECEIVED_HEADER: str(number)}, b""

@@ -1,8 +1,7 @@
-"""What Streamable HTTP must know of a message to send it: its kind, its method, its session. Pure.
+"""Properties of a message that Streamable HTTP needs: kind, method, session. Pure.
 
-The session goes into a header (RFD streamable HTTP, identity model) only where it is the
-`sessionId` of the message's own params: servers compare the two. An answer goes to the session
-whose request it answers.
+The session header (RFD streamable HTTP, identity model) is sent only if the params have the same
+`sessionId`: servers compare the two. A response belongs to the session of its request.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ _decode_text: Final = msgspec.json.Decoder(str | None).decode
 
 @attrs.frozen
 class MessageMeta:
-    """One message, read as far as its carrier needs. What cannot be read is of the kind "other"."""
+    """A message, decoded as far as the transport needs. Invalid messages have the kind "other"."""
 
     line: bytes
     kind: MessageKind = "other"
     id: bytes = b""
     method: str = ""
     session: str | None = None
-    """Of its params; of its result, where it is an answer."""
+    """`sessionId` of the params, or of the result of a response."""
     failed: bool = False
-    """It is an answer without a result."""
+    """It is a response without a result."""
 
     @property
     def initializes(self) -> bool:
@@ -59,6 +58,7 @@ class MessageMeta:
 
 
 def read_meta(line: bytes) -> MessageMeta:
+    """Decode the properties of a message. Never raises."""
     message = _read(line)
     if message is None:
         return MessageMeta(line)
@@ -72,7 +72,7 @@ def read_meta(line: bytes) -> MessageMeta:
 
 
 def connection_id_of(body: bytes) -> str | None:
-    """The connection's id as the answer to `initialize` has it, for servers without the header."""
+    """`connectionId` of the result of `initialize`, for servers that send no header."""
     message = _read(body)
     if message is None or message.result is msgspec.UNSET:
         return None
@@ -85,7 +85,7 @@ def connection_id_of(body: bytes) -> str | None:
 
 @attrs.frozen
 class _OpenRequest:
-    """An open request of ours."""
+    """A client request in flight."""
 
     method: str
     session: str | None
@@ -93,26 +93,25 @@ class _OpenRequest:
 
 @attrs.define
 class SessionTracker:
-    """Which session a message belongs to, where its own text does not say so; which sessions have
-    a stream."""
+    """Sessions of requests in flight: the session of a response, and the end of each session."""
 
-    _of_theirs: dict[bytes, str] = attrs.field(factory=dict, init=False)
-    """SessionTracker of the server's requests that are open, by id."""
-    _of_ours: dict[bytes, _OpenRequest] = attrs.field(factory=dict, init=False)
-    """Our open requests that name a session or set one up, by id."""
+    _server_sessions: dict[bytes, str] = attrs.field(factory=dict, init=False)
+    """Session of each server request in flight, by raw id."""
+    _client_requests: dict[bytes, _OpenRequest] = attrs.field(factory=dict, init=False)
+    """Client requests in flight that name or set up a session, by raw id."""
     _open: Counter[str] = attrs.field(factory=Counter, init=False)
-    """How many requests of ours are open, by session."""
+    """Number of client requests in flight, by session."""
     _ended: set[str] = attrs.field(factory=set, init=False)
-    """SessionTracker that were closed or deleted, while requests about them are still open."""
+    """Closed or deleted sessions with requests in flight."""
 
     def posts(self, meta: MessageMeta) -> str | None:
-        """The session for the header of a message of ours."""
+        """Record an outgoing message; return the session for its header."""
         if meta.kind == "response":
-            return self._of_theirs.pop(meta.id, None)
+            return self._server_sessions.pop(meta.id, None)
         if meta.kind == "request" and (
             meta.session is not None or meta.method in SESSION_SETUP_METHODS
         ):
-            self._of_ours[meta.id] = _OpenRequest(meta.method, meta.session)
+            self._client_requests[meta.id] = _OpenRequest(meta.method, meta.session)
         if meta.kind == "request" and meta.session is not None:
             self._open[meta.session] += 1
             if meta.method in SESSION_SETUP_METHODS:
@@ -120,10 +119,10 @@ class SessionTracker:
         return meta.session
 
     def record_received(self, meta: MessageMeta) -> str | None:
-        """A session that exists now, by what the server says."""
+        """Record an incoming message; return the session that it sets up, if any."""
         if meta.kind == "request" and meta.session is not None:
-            self._of_theirs[meta.id] = meta.session
-        if meta.kind != "response" or (asked := self._of_ours.pop(meta.id, None)) is None:
+            self._server_sessions[meta.id] = meta.session
+        if meta.kind != "response" or (asked := self._client_requests.pop(meta.id, None)) is None:
             return None
         if asked.session is not None:
             self._answered(asked.session)
@@ -132,15 +131,14 @@ class SessionTracker:
         return (meta.session or asked.session) if asked.method in SESSION_SETUP_METHODS else None
 
     def take_ended(self) -> list[str]:
-        """SessionTracker of which nothing more will come: closed or deleted, and every request
-        about them is answered. Each is told of once."""
+        """Sessions that have ended: closed or deleted, no request in flight. Each once."""
         done = [session for session in self._ended if session not in self._open]
         self._ended.difference_update(done)
         return done
 
     def may_end(self, session: str) -> bool:
-        """Whether the server may end this session's stream."""
-        asked = self._of_ours.values()
+        """Whether the server may end this session's stream: its end was requested."""
+        asked = self._client_requests.values()
         ending = any(
             each.session == session and each.method in SESSION_END_METHODS for each in asked
         )
@@ -156,7 +154,7 @@ def _read(line: bytes) -> _RawMessage | None:
     try:
         return _decode(line)
     except DECODE_ERRORS:
-        message = decode_message(line)  # it takes lone surrogates, too
+        message = decode_message(line)  # accepts lone surrogates
     if message is None:
         return None
     id = message.id if message.id is msgspec.UNSET else msgspec.Raw(encode_id(message.id))

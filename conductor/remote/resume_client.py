@@ -1,8 +1,8 @@
-"""Goes on with a server of ours over one WebSocket after the other (`carrying`).
+"""Client end of a resumable WebSocket connection to a conductor (`network.resumable_stream`).
 
-Who is spoken for never sees that a socket was lost. It is over when either end has said its last
-word, or when the server cannot be reached for as long as it said that it keeps what is ours, or has
-forgotten it; then the component has failed, and its contract says what follows.
+The chain does not see a lost socket. The connection ends at EOF of either side, when the server is
+unreachable for as long as it keeps a cut connection, or when it no longer knows the connection;
+then the component has failed, and its `on_failure` applies.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from conductor.remote.websocket_connection import ClientWebSocket, send_pings
 __all__ = ["RESUME_OFFER", "ResumeTerms", "relay_resumable"]
 
 _RETRY_STATUSES: Final = frozenset({408, 425, 429})
-"""Refusals of 4xx that are not for good."""
+"""4xx statuses after which the attempt is repeated."""
 _FINAL_CLOSE_CODES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1010, 4400})
-"""Codes of close frames that say that we did something wrong (RFC 6455 §7.4.1)."""
+"""Close codes for errors of this end (RFC 6455 §7.4.1): no reconnection."""
 
 log = get_logger(component="conductor")
 
@@ -37,20 +37,20 @@ HeaderPairs: TypeAlias = tuple[tuple[str, str], ...]
 Connect: TypeAlias = Callable[[HeaderPairs], AbstractAsyncContextManager[ClientWebSocket]]
 
 RESUME_OFFER: Final[HeaderPairs] = ((RESUME_HEADER, "1"),)
-"""What tells a server that we are of its kind; others do not mind."""
+"""Request header that offers resumption; other servers ignore it."""
 
 
 @attrs.frozen
 class ResumeTerms:
-    """What a server of ours said when it let us in."""
+    """Terms of resumption, from the server's handshake response."""
 
     id: str = attrs.field(repr=False)
     keep: float
-    """For how many seconds it keeps what belongs to a connection that is cut."""
+    """Seconds that the server keeps a cut connection."""
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> ResumeTerms | None:
-        """None: it is not one of ours."""
+        """Parse the response headers (lower case); `None` if the server is not a conductor."""
         try:
             return cls(headers[CONNECTION_HEADER], float(headers[RESUME_HEADER]))
         except (KeyError, ValueError):
@@ -64,8 +64,10 @@ async def relay_resumable(
     connect: Connect,
     ping_timeout: float,
 ) -> None:
-    """Carry the link's lines, over `first` and its successors, until the server has said its last
-    word. Ends the link where that cannot be."""
+    """Relay lines over `first` and its successors until the server sends EOF.
+
+    Ends `transport` if the connection is refused, rejected or cannot be resumed.
+    """
     stream = ResumableStream(transport.lines)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.run)
@@ -83,10 +85,10 @@ async def _reconnect(
     connect: Connect,
     ping_timeout: float,
 ) -> None:
-    """Reach the server again, and carry over the socket to its end."""
+    """Connect again with backoff, and relay over the new socket until it is closed or lost."""
     until = trio.current_time() + terms.keep
     reason, refused_since = "it was cut", math.inf
-    told = False
+    logged = False
     for delay in retry_delays():
         await trio.sleep(delay)
         if trio.current_time() > until:
@@ -102,9 +104,9 @@ async def _reconnect(
                     return
             except Unreachable as exc:
                 reason = str(exc)
-                if not told and exc.status is None:
-                    log.warning("the connection was cut, and is tried again", reason=reason)
-                    told = True
+                if not logged and exc.status is None:
+                    log.warning("connection lost, reconnecting", reason=reason)
+                    logged = True
                 now = trio.current_time()
                 refused_since = min(refused_since, now) if exc.refused else math.inf
                 if now - refused_since >= REFUSED_TIMEOUT:
@@ -112,7 +114,7 @@ async def _reconnect(
                     return
                 if exc.status == 404:
                     transport.lost(
-                        "it has forgotten us (404): it was cut for too long, or has begun anew"
+                        "the server no longer knows it (404): cut for too long, or restarted"
                     )
                     return
                 if exc.status is not None and _is_final_status(exc.status):

@@ -1,9 +1,8 @@
-"""A program on another machine, by the system's `ssh`: what is run here for it. Pure.
+"""Command line of the system's `ssh` for a component on another machine. Pure.
 
-The server gives the command as one string to the login shell of the user there; it is quoted for
-shells that quote like POSIX's (RFC 4254 §6.5 has no other way). Values of environment variables
-never get into it: `ssh` sends those that it is told the names of, if the server takes them
-(`AcceptEnv`), and the command says so before it starts if one did not arrive.
+The server passes the command as one string to the user's login shell (RFC 4254 §6.5); it is quoted
+for POSIX shells. Environment values never appear in it: `ssh` sends the named variables if the
+server accepts them (`AcceptEnv`), and the remote command fails with a message if one is missing.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def ssh_argv(
     cwd: str | None = None,
     ping_timeout: float,
 ) -> list[str]:
-    """The command to run here; `names` are the variables that it has to have in its environment."""
+    """The local command. `names`: variables that its environment must have; `cwd`: remote."""
     names = list(names)
     every = max(1, round(ping_timeout / 3))
     options = {
-        "BatchMode": "yes",  # nobody can be asked for a password: stdin is the protocol
+        "BatchMode": "yes",  # no password prompt: stdin is the protocol
         "ServerAliveInterval": every,
         "ServerAliveCountMax": 2,
         "ConnectTimeout": max(1, round(ping_timeout)),

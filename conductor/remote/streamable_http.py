@@ -1,13 +1,13 @@
-"""Carries a component's messages over Streamable HTTP: POST to the server, streams of events back.
+"""Client end of Streamable HTTP: a POST for each message, event streams for the other direction.
 
-What is said goes out one POST at a time, in order. Only where a POST takes long, answers do not
-wait for it: the server may be waiting for just that, as a proxy does while it is initialized. Every
-session has a stream of its own, opened before the first message that names the session, or when the
-answer comes that sets it up.
+One POST is in flight at a time, which keeps the order. Responses overtake a POST that takes longer
+than `_SLOW_POST`: the server may be waiting for exactly that response, as a proxy does during its
+initialization. A session's stream is opened before the first message that names the session, or on
+the response that sets it up.
 
-A server of ours says for how long it keeps what is ours: events are numbered and acknowledged
-there, a stream goes on behind the last one that arrived, and a POST that got no answer is sent
-again under its number, by which it is taken once.
+A conductor as the server states for how long it keeps a cut connection: events are numbered and
+acknowledged, a stream continues after the last event received, and a POST without a response is
+repeated with the same number, by which duplicates are dropped.
 """
 
 from __future__ import annotations
@@ -37,20 +37,18 @@ from conductor.remote.transport import RemoteTransport
 
 __all__ = ["run_transport"]
 
-_ID_NOT_A_HEADER: Final = (
-    "the id of this session cannot be in a header, where HTTP wants it: use ws://"
-)
+_ID_NOT_A_HEADER: Final = "the session id is not a valid HTTP header value: use ws://"
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
-"""Bytes that may wait to be posted before no more is taken."""
+"""Queued bytes above which no more lines are read from the chain."""
 _SLOW_POST: Final = 0.5
-"""Seconds after which answers pass a POST that has no answer itself."""
+"""Seconds after which responses overtake a POST in flight."""
 _DISCONNECT_TIMEOUT: Final = 1.0
 
 
 async def run_transport(
     transport: RemoteTransport, address: RemoteAddress, cookies: CookieJar, ping_timeout: float
 ) -> None:
-    """Be the connection with the endpoint at this address."""
+    """Run a connection to the endpoint until it ends. Raises `Unreachable`."""
     warn_about_plaintext_credentials(address)
     clients = HttpClientPool(address, cookies, ping_timeout)
     await clients.open()
@@ -73,7 +71,7 @@ async def run_transport(
 
 @attrs.define(eq=False)
 class _PostQueue:
-    """What is said, in line."""
+    """Queue of outgoing messages."""
 
     transport: RemoteTransport
     requests: ClientHttpConnection
@@ -81,14 +79,14 @@ class _PostQueue:
     sessions: SessionTracker
     nursery: trio.Nursery
     _posted: int = attrs.field(default=0, init=False)
-    """Messages that were posted, to a server of ours."""
+    """Number of messages posted to a conductor."""
     _waiting: deque[MessageMeta] = attrs.field(factory=deque, init=False)
     _waiting_size: int = attrs.field(default=0, init=False)
     _at_end: bool = attrs.field(default=False, init=False)
     _moved: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     async def sort(self) -> None:
-        """Put in line what is to be posted."""
+        """Queue the lines of the chain, waiting while the queue is full."""
         while lines := await self.transport.lines.receive():
             for meta in map(read_meta, lines):
                 self._waiting.append(meta)
@@ -100,6 +98,7 @@ class _PostQueue:
         self._moved.unpark_all()
 
     async def post_in_order(self) -> None:
+        """Post the queued messages one at a time, until EOF."""
         while True:
             while not self._waiting:
                 if self._at_end:
@@ -145,7 +144,7 @@ class _PostQueue:
                 status = response.status_code
                 self.requests.backoff.keep = _parse_seconds(response.headers.get(RESUME_HEADER))
                 if status == 200 and (id := response.headers.get(CONNECTION_HEADER)) is not None:
-                    # A proxy asks its successor, over the stream, before it answers.
+                    # A proxy sends requests to its successor over the stream before it responds.
                     self._connected(id)
                 body = await response.aread()
         except httpx2.HTTPError as exc:
@@ -184,7 +183,7 @@ class _PostQueue:
                 and session is not None
                 and meta.method in SESSION_SETUP_METHODS
             ):
-                # There are servers to which no session is known before it is set up.
+                # Some servers know no session before it is set up.
                 response = await self.requests.request_with_retry("POST", number, meta.line)
                 session = None
         except httpx2.HTTPError as exc:
@@ -204,7 +203,7 @@ class _PostQueue:
             await self._refuse(meta, f"{self.transport.location} answered {status}", body)
 
     async def _refuse(self, meta: MessageMeta, reason: str, body: bytes) -> None:
-        """The server does not take this message; the connection goes on."""
+        """Answer a message that the server refused; the connection stays open."""
         if meta.kind != "request":
             return
         error = encode_error(INTERNAL_ERROR, "Internal error", reason + server_text(body))
@@ -214,7 +213,7 @@ class _PostQueue:
 
 
 def _parse_seconds(text: str | None) -> float:
-    """As a server of ours says how long it keeps what is ours; 0 for any other."""
+    """Value of the `Acp-Conductor-Resume` header; 0 if absent or invalid."""
     try:
         return float(text or 0)
     except ValueError:

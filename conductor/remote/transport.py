@@ -1,9 +1,9 @@
-"""The far end of a component on another machine: what a child process is to a program's wire.
+"""Connection to a remote component, with the interface of a child process.
 
-The connection of the component holds one end of a memory pair; a carrier moves lines between the
-other end and the network, until one of the two is over. A carrier is one function per kind of
-network (`websocket`, `http`, `unix`); it calls `reached` when the other machine has answered, and
-`end` with how it ended, in words that go after the component's name.
+The supervisor's connection holds one end of a memory pair; a relay function moves lines between the
+other end and the network until either ends. There is one relay function per network (`websocket`,
+`streamable_http`, `unix`). It sets `reached` on the first response, and calls `end` or `lost` with
+the reason, a text that follows the component's name.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ RelayFunction = Callable[["RemoteTransport"], Awaitable[None]]
 
 @attrs.define(eq=False)
 class RemoteTransport:
-    """One connection to a component on another machine, from `wait` to its end."""
+    """One connection to a remote component. `wait` runs it."""
 
     location: str
-    """A URL or a path, for people."""
+    """URL or path, for logs and errors."""
     max_message_bytes: int
     _carry: RelayFunction
     transport: MemoryTransport = attrs.field(init=False)
     network: MemoryTransport = attrs.field(init=False)
-    """The carrier's end: as it is, or as `lines`."""
+    """The relay function's end; `lines` is the same in lines."""
     lines: LineChannel = attrs.field(init=False)
     status: str | None = attrs.field(default=None, init=False)
     reached: bool = attrs.field(default=False, init=False)
-    """Whether the other machine has ever answered."""
+    """Whether the server has ever responded."""
     is_lost: bool = attrs.field(default=False, init=False)
-    """Nobody is there to say goodbye to."""
+    """The connection is lost: no close is sent."""
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -51,13 +51,13 @@ class RemoteTransport:
         self.lines = LineChannel(self.network)
 
     async def wait(self) -> str:
-        """Be the connection; return how it ended, for people."""
+        """Run the connection; return the reason for its end."""
         try:
             with self._scope:
                 await self._carry(self)
         except Unreachable as exc:
             self.status = self.status or str(exc)
-        except Exception as exc:  # of a library below us: it ends this connection, nothing else
+        except Exception as exc:  # of a library: ends this connection only
             log.error("connection failed", location=self.location, error=_error_text(exc))
             self.status = self.status or f"failed at {self.location}: {_error_text(exc)}"
         finally:
@@ -66,24 +66,25 @@ class RemoteTransport:
         return self.status
 
     def end(self, how: str) -> None:
-        """It is over, in this way, whatever the carrier still does. The first way counts."""
+        """End the connection with this reason and cancel the relay. The first reason counts."""
         if self.status is None:
             self.status = how
         self._scope.cancel()
 
     def lost(self, why: str) -> None:
+        """End the connection, which is lost for this reason."""
         self.is_lost = True
         self.end(f"lost its connection to {self.location}: {why}")
 
     async def read_stderr(self) -> bytes:
-        """There is none."""
+        """Remote components have no stderr."""
         return b""
 
     def stderr_waiting(self) -> int:
         return 0
 
     def signal(self, number: signal.Signals) -> None:
-        """What would end a process cuts the connection."""
+        """SIGTERM and SIGKILL close the connection."""
         if number in (signal.SIGTERM, signal.SIGKILL):
             self._scope.cancel()
 
@@ -92,7 +93,7 @@ class RemoteTransport:
 
 
 def _error_text(error: BaseException) -> str:
-    """The first of the errors of several tasks, in a few words."""
+    """Short text of an error, or of the first in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return describe(error)

@@ -1,6 +1,6 @@
-"""Carries a component's lines over a Unix stream socket: the bytes are those of a program's pipes.
+"""Client end of a Unix stream socket: newline-delimited JSON-RPC, as on the pipes of a process.
 
-Both directions end independently, as those of pipes do.
+Each direction has its own EOF.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["run_transport"]
 
 
 async def run_transport(transport: RemoteTransport) -> None:
-    """Be the connection with the socket at the path `transport.location`."""
+    """Run a connection to `transport.location` until it ends. Raises `Unreachable`."""
     try:
         stream = await trio.open_unix_socket(transport.location)
     except OSError as exc:
@@ -56,4 +56,4 @@ async def _send(transport: RemoteTransport, stream: trio.SocketStream) -> None:
             await stream.send_all(chunk)
         await stream.send_eof()
     except trio.BrokenResourceError:
-        return  # whoever receives knows
+        return  # handled by the receiving task

@@ -1,5 +1,5 @@
-"""Carries a component's messages over a WebSocket: one message per text frame, both ways; with a
-server of ours, numbered, so that a connection which is cut goes on with another one (`resuming`).
+"""Client end of a WebSocket: one message per text frame; resumable with a conductor as the server
+(`resume_client`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["relay_messages", "run_transport"]
 async def run_transport(
     transport: RemoteTransport, address: RemoteAddress, cookies: CookieJar, ping_timeout: float
 ) -> None:
-    """Be the connection with the WebSocket at this address."""
+    """Run a connection to the endpoint until it ends. Raises `Unreachable`."""
     warn_about_plaintext_credentials(address)
     limit = transport.max_message_bytes
     connect = partial(open_websocket, address, cookies, ping_timeout, limit)
@@ -41,7 +41,7 @@ async def run_transport(
 
 
 async def relay_messages(socket: WebSocket, transport: RemoteTransport) -> None:
-    """Move messages both ways until the socket is closed."""
+    """Relay messages in both directions until the socket is closed."""
 
     async def send() -> None:
         try:
@@ -50,7 +50,7 @@ async def relay_messages(socket: WebSocket, transport: RemoteTransport) -> None:
                     await socket.send(line.decode(errors="replace"))
             await socket.close()
         except WebSocketClosed:
-            return  # whoever receives knows
+            return  # handled by the receiving loop
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)

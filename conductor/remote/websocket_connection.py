@@ -1,8 +1,8 @@
-"""A WebSocket to a server: opened, watched, and closed with a word.
+"""A WebSocket to a server: handshake, keep-alive by pings, close.
 
-A peer that is silent is asked by a ping whether it is there, and counts as gone when it does not
-answer in time: a connection that is cut without a word would be waited for for ever. The time does
-not run while we leave the socket unread, or cannot write: then nobody can answer.
+A silent peer is sent a ping, and the connection is lost if no pong comes in time; a connection cut
+without a FIN would otherwise never end. The time does not count while the socket is not being read
+here or a write is blocked: then no pong can arrive.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["ClientWebSocket", "open_websocket", "send_pings"]
 _CHUNK: Final = 65536
 _ABNORMAL_CLOSURE: Final = 1006
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that the peer has to answer our goodbye."""
+"""Seconds for the peer's close frame."""
 
 
 async def send_pings(socket: ClientWebSocket, ping_timeout: float) -> None:
-    """Ask whether the peer is there whenever it was silent for half of the time."""
+    """Send a ping after half of `ping_timeout` without data; cut after the other half."""
     half = ping_timeout / 2
     asked = 0.0
     while True:
@@ -43,7 +43,7 @@ async def send_pings(socket: ClientWebSocket, ping_timeout: float) -> None:
         try:
             await socket.ping(half)
         except WebSocketClosed:
-            return  # whoever receives knows
+            return  # handled by the receiving task
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def open_websocket(
     max_message_bytes: int,
     more_headers: tuple[tuple[str, str], ...] = (),
 ) -> AsyncIterator[ClientWebSocket]:
-    """A WebSocket that is open, and is cut at the end. Raises `Unreachable`."""
+    """Open a WebSocket; its stream is closed at the end of the block. Raises `Unreachable`."""
     headers = [*address.headers.items(), *more_headers]
     if (cookie := cookies_for(address, cookies)) is not None:
         headers.append(("Cookie", cookie))
@@ -65,7 +65,7 @@ async def open_websocket(
             with stream.at_end:
                 connection = await trio_websocket.wrap_client_stream(
                     nursery,
-                    close_handshake,  # type: ignore[arg-type]  # any stream will do
+                    close_handshake,  # type: ignore[arg-type]  # accepts any stream
                     address.authority,
                     address.target,
                     extra_headers=[(name.encode(), value.encode()) for name, value in headers],
@@ -93,13 +93,13 @@ async def open_websocket(
 
 @attrs.define(eq=False)
 class _ActivityStream(trio.abc.Stream):
-    """A stream that tells when something was last received, and cancels whoever waits for more than
-    will come: trio-websocket waits for the answer to its handshake even when there is none."""
+    """Records the times of the last bytes; cancels `at_end` at EOF: trio-websocket waits for the
+    handshake response even after EOF."""
 
     _stream: trio.abc.Stream
     last_received: float = attrs.field(factory=trio.current_time, init=False)
     last_sent: float = attrs.field(factory=trio.current_time, init=False)
-    """When something was last sent."""
+    """Time of the last write (trio clock)."""
     at_end: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -127,27 +127,27 @@ class _ActivityStream(trio.abc.Stream):
 
 @attrs.define(eq=False)
 class ClientWebSocket(WebSocket):
-    """The client's end of a ClientWebSocket."""
+    """Client end of a WebSocket, on trio-websocket."""
 
     _connection: trio_websocket.WebSocketConnection
     _stream: _ActivityStream
-    _parting: CloseHandshakeStream
+    _close_handshake: CloseHandshakeStream
     closed: WebSocketClosed | None = attrs.field(default=None, init=False)
-    """How it was closed, once it is."""
+    """The reason for its end, once it has ended."""
     peer_always_reads: bool = attrs.field(default=False, init=False)
-    """Whether the peer reads whatever it is sent, so that what does not move is lost."""
+    """Whether the peer never stops reading, so that a blocked write means a lost connection."""
     _is_read: bool = attrs.field(default=False, init=False)
     _sending: int = attrs.field(default=0, init=False)
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the server's answer, in lower case."""
+        """Headers of the handshake response, names in lower case."""
         pairs = self._connection.handshake_headers
         return {name.decode().lower(): value.decode("latin-1") for name, value in pairs}
 
     @property
     def last_received(self) -> float:
-        """When the peer last gave a sign of life."""
+        """Time of the last bytes from the peer (trio clock)."""
         return self._stream.last_received
 
     async def receive(self) -> str | None:
@@ -156,7 +156,7 @@ class ClientWebSocket(WebSocket):
             while not isinstance(message := await self._connection.get_message(), str):
                 pass
         except trio_websocket.ConnectionClosed:
-            await self._parting.send_close_frame()
+            await self._close_handshake.send_close_frame()
             self._has_closed()
             return None
         finally:
@@ -184,7 +184,7 @@ class ClientWebSocket(WebSocket):
         if (self._sending and (last_sent or not self.peer_always_reads)) or not self._is_read:
             return
         if self.last_received > asked:
-            return  # it may well have answered
+            return  # the pong may be among the bytes received
         self.closed = WebSocketClosed(
             _ABNORMAL_CLOSURE, f"it did not answer a ping within {deadline:g} s"
         )
@@ -196,18 +196,18 @@ class ClientWebSocket(WebSocket):
             await self._connection.aclose(code, reason or None)
 
     async def cut(self) -> None:
-        """Give it up, without a word."""
+        """Close the TCP connection without a close frame."""
         await trio.aclose_forcefully(self._stream)
 
     def end_reason(self, location: str) -> str:
-        """For people."""
+        """Reason for the end, as a text that follows the component's name."""
         closed = self.closed
         if closed is None or closed.code in (1000, 1005):
             return f"closed its connection at {location}"
         if closed.code == _ABNORMAL_CLOSURE:
             return f"lost its connection to {location}: {closed.reason or 'it was cut'}"
         reason = f", {closed.reason}" if closed.reason else ""
-        if self._parting.violation is not None:
+        if self._close_handshake.violation is not None:
             return f"broke the rules of WebSocket at {location} ({closed.code}{reason})"
         return f"closed its connection at {location} ({closed.code}{reason})"
 

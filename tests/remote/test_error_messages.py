@@ -76,7 +76,7 @@ async def test_the_server_wants_to_know_who_asks(scheme):
 
     assert error.data["reason"] == (
         f"it was refused at {scheme}://{where}/acp: 401 Unauthorized (who is ***?); "
-        "it does not know the token, or the user, that it was told"
+        "the token, or the user, is not valid there"
     )
     assert "hidden2" not in str(error.data)
 
@@ -88,7 +88,7 @@ async def test_the_server_wants_a_token_where_there_is_none(scheme):
         error = await why_it_does_not_start(connect=f"{scheme}://{where}")
 
     assert error.data["reason"].endswith(
-        "it wants to know who asks: `headers: {Authorization: …}`, or `--token-file`"
+        "authentication required: `headers: {Authorization: …}`, or `--token-file`"
     )
 
 

@@ -297,7 +297,7 @@ async def test_a_session_that_no_header_can_name_is_refused_and_the_connection_g
             await client.prompt(session, "hi")
         script.results["session/new"] = {"sessionId": "s1"}
 
-        assert "the id of this session cannot be in a header" in caught.value.data
+        assert "the session id is not a valid HTTP header value" in caught.value.data
         assert await client.new_session("/tmp") == "s1"
         assert (await client.prompt("s1", "hi"))["stopReason"] == "end_turn"
 

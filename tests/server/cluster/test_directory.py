@@ -190,11 +190,11 @@ async def test_a_node_starts_without_redis_and_finds_it_later(node, redis):
         await a.wait_published()
 
 
-async def test_a_redis_that_hangs_costs_one_look_up_its_patience(node, redis, capfd):
+async def test_a_redis_that_hangs_costs_one_lookup_timeout(node, redis, capfd):
     from conductor import log
 
     log.configure("info")
-    b = node(B, timeouts=0.2)
+    b = node(B, lookup_timeout=0.2)
     async with running(b):
         await b.owner_of_connection("warm")
         redis.send_signal(signal.SIGSTOP)
@@ -229,7 +229,7 @@ async def test_redis_with_tls_and_a_password(tmp_path):
         known = SessionDirectory(
             f"rediss://:right-password@{address}?ssl_ca_certs={tmp_path}/ca.pem", A, timeouts=5
         )
-        unknown = SessionDirectory(f"rediss://:right-password@{address}", A, timeouts=5)
+        unknown = SessionDirectory(f"rediss://:right-password@{address}", A, lookup_timeout=5)
         async with running(known, unknown):
             assert (known.away, unknown.away) == (False, True)
     finally:

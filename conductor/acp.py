@@ -22,14 +22,14 @@ from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
 __all__ = [
+    "CONNECTION_HEADER",
     "MCP_METHODS",
     "PROMPT",
     "SESSION_CANCEL",
     "SESSION_CREATING_METHODS",
     "SESSION_END_METHODS",
-    "SESSION_SETUP_METHODS",
-    "CONNECTION_HEADER",
     "SESSION_HEADER",
+    "SESSION_SETUP_METHODS",
     "AmbiguousSessionId",
     "session_id_of",
     "unambiguous_session_id",

@@ -33,7 +33,7 @@ _HOST_HEADER = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:@\[\]\s]*)
 _ALLOWED_HEADERS = (
     f"authorization, content-type, accept, {CONNECTION_HEADER}, {SESSION_HEADER}, last-event-id"
 )
-_EXPOSED_HEADERS = f"{CONNECTION_HEADER}, {SESSION_HEADER}"
+_EXPOSED_HEADERS = f"{CONNECTION_HEADER.title()}, {SESSION_HEADER.title()}"
 
 
 @attrs.frozen

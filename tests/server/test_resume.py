@@ -268,7 +268,7 @@ async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
 async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
     """The peer reads whatever it is sent: what does not move is lost."""
     async with world() as it:
-        address = RemoteAddress.of(f"ws://127.0.0.1:{it.relay.port}", {}, None)
+        address = RemoteAddress.from_url(f"ws://127.0.0.1:{it.relay.port}", {}, None)
         async with open_websocket(address, CookieJar(), 1.0, 2**30) as socket:
             socket.always_read = True
             it.relay.stop()

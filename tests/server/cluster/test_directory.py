@@ -227,7 +227,9 @@ async def test_redis_with_tls_and_a_password(tmp_path):
     try:
         address = f"localhost:{server.port}/0"
         known = SessionDirectory(
-            f"rediss://:right-password@{address}?ssl_ca_certs={tmp_path}/ca.pem", A, timeouts=5
+            f"rediss://:right-password@{address}?ssl_ca_certs={tmp_path}/ca.pem",
+            A,
+            lookup_timeout=5,
         )
         unknown = SessionDirectory(f"rediss://:right-password@{address}", A, lookup_timeout=5)
         async with running(known, unknown):

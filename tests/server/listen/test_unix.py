@@ -63,7 +63,7 @@ async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, siz
 
 async def test_sessions_of_the_socket_and_those_of_tenants_are_closed_to_each_other(tmp_path):
     path, token = str(tmp_path / "acp.sock"), "a" * 32
-    agent = Path(__file__).with_name("keeping_agent.py")
+    agent = Path(__file__).parents[2] / "support" / "components" / "durable_agent.py"
     (tmp_path / "kept").mkdir()
     agent_spec = f"{{use: {agent}:KeepingAgent, with: {{directory: {tmp_path}/kept, node: a}}}}"
     listen = (TcpAddress("127.0.0.1", 0), UnixAddress(path))

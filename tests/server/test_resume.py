@@ -270,7 +270,7 @@ async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
     async with world() as it:
         address = RemoteAddress.from_url(f"ws://127.0.0.1:{it.relay.port}", {}, None)
         async with open_websocket(address, CookieJar(), 1.0, 2**30) as socket:
-            socket.always_read = True
+            socket.peer_always_reads = True
             it.relay.stop()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expect_closed, socket.send, "x" * 2**24)

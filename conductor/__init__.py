@@ -1,4 +1,34 @@
-"""acp-conductor: run proxy chains of the Agent Client Protocol between any editor and any agent."""
+"""acp-conductor: run proxy chains of the Agent Client Protocol between any client and any agent.
+
+A *chain* is a list of proxies, the first one nearest the client, and an agent. The conductor starts
+the components, routes each message to the next one in both directions, and supervises them. Six
+primitives carry a message:
+
+- `Transport` (`transport/base.py`): bytes in and out. File descriptors, stdio, child processes,
+  memory, remote connections.
+- `Connection` (`jsonrpc/connection.py`): one JSON-RPC peer on a transport: line framing, message
+  ids, in-flight requests, batches, write buffer.
+- `Port` (`routing/port.py`): a component's face toward one neighbour. A message that a component
+  sends is passed to the port of the neighbour that receives it.
+- `Link` (`routing/link.py`): a component that is reached over a connection, with its one or two
+  ports; a proxy's second port is the traffic inside `proxy/successor` envelopes.
+- `Lane` (`plugins/lane.py`): the messages of one direction through an in-process proxy, delivered
+  one at a time in order of arrival.
+- `Chain` (`chain/chain.py`): all components of one client, from start to ordered stop.
+
+      client       proxy (process)      proxy (in process)        agent
+    Transport         Transport                                 Transport
+    Connection        Connection                                Connection
+    Link[Port] <-> Link[Port|Port] <-> [Port|lanes|Port] <-> Link[Port]
+
+A message that no in-process proxy handles keeps the bytes of its payload, and is read, routed and
+written in one step without a task switch (`transport/io_loop.py`).
+
+What surrounds them: `supervision/` starts, initializes, watches, restarts and stops components;
+`proxy/`, `schema/` and `testing/` are the API of proxy authors; `chainfile/` reads chain files;
+`client/` is a client on the same core; `remote/` and `server/` are components and clients on other
+machines; `cli/` has one file per command. This module imports nothing.
+"""
 
 from __future__ import annotations
 

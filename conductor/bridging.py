@@ -1,23 +1,23 @@
-"""What a bridge is built on: the parts of a connection, for whoever carries foreign traffic.
+"""The public API of bridges: the parts of a JSON-RPC connection.
 
-A proxy gets messages as Python values, and needs none of this. A bridge has a second side of its
-own, a socket or a web server, where it is a JSON-RPC peer itself. Nothing is defined here; these
-are the names that stay as they are for bridges, ours and others', while what is behind them moves.
+A proxy gets messages as Python values and needs none of this. A bridge is also a JSON-RPC peer on a
+socket or an HTTP server of its own. Nothing is defined here: the names stay, the modules behind
+them may move.
 
-Messages, a line to a `Message` (or what is `Malformed`) and back, with payloads that stay raw:
+Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
     `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, the error codes, and
     the exceptions of a decoder (`DECODE_ERRORS`).
-A request on its way, answered exactly once, and the callback that gets the answer to one's own:
+A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
-A peer of one's own on any transport, what writes for it, and when its reader is too slow:
-    `Connection`, `NotificationBatch`, `Limits`, `FlushScheduler`, `write_loop`, `HIGH_WATERMARK`.
-What an agent is said to be able to:
+A peer on any transport, the task that writes to it, and the limit of what waits for its reader:
+    `Connection`, `NotificationBatch`, `Limits`, `Flusher`, `write_loop`, `HIGH_WATERMARK`.
+Capabilities of the agent in an `initialize` result:
     `with_mcp_over_acp`.
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
-    `declared_server_names(result)` gives, for the decoded answer to a session set-up request, the
-    declared names by the names that the agent was given: `{"tools-2": "tools"}`. The bridge puts
-    them there with `with_server_names`; see `conductor.routing.server_names`.
+    `declared_server_names(result)` maps, for the decoded result of a session set-up request, the
+    names that the agent got to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
+    `with_server_names`; see `conductor.routing.server_names`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The exception tree. Every error says which component, which message, and what to try.
+"""The exception tree. An error names the component, the message, and what to try.
 
-`RequestError` is both raised to answer a request and raised when a request was answered with an
-error, so a handler that does not catch it passes the error on unchanged. Exceptions become wire
+`RequestError` is raised to answer a request with an error, and raised when a request was answered
+with one: a handler that does not catch it passes the error on unchanged. Exceptions become JSON-RPC
 errors in `conductor.jsonrpc.messages.exception_to_error`, exit codes in `conductor.cli`.
 
-What an error says of this machine (commands, places in files, stderr, texts of exceptions) is for a
-local client, and for the log. `withhold_details` is entered around the chain of a remote client.
+Details of this machine (commands, file names, stderr, exception texts) go to local clients and to
+the log. `withhold_details` is entered around the chain of a remote client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from conductor.chainfile import Diagnostic
 
 __all__ = [
     "ChainFileError",
@@ -42,8 +41,8 @@ _WITHHELD: ContextVar[bool] = ContextVar("details are withheld", default=False)
 
 @contextmanager
 def withhold_details() -> Iterator[None]:
-    """In the block, and in the tasks started there, errors for the client tell nothing of this
-    machine."""
+    """Leave details of this machine out of errors for the client, in the block and in the tasks
+    started there."""
     token = _WITHHELD.set(True)
     try:
         yield
@@ -52,28 +51,39 @@ def withhold_details() -> Iterator[None]:
 
 
 def details_are_withheld() -> bool:
-    """Whether the client of this task's chain is a remote one."""
+    """Whether the client of this task's chain is remote."""
     return _WITHHELD.get()
 
 
 class ConductorError(Exception):
-    """Base of every error that the conductor raises on purpose."""
+    """Base of all errors that the conductor defines."""
+
+    def public_details(self) -> tuple[str, Any]:
+        """`message` and `data` of the JSON-RPC error; without details for a remote client."""
+        return "Internal error", type(self).__name__ if details_are_withheld() else describe(self)
 
     def private_details(self) -> dict[str, Any]:
-        """What the client is not told, for the log."""
+        """The details that the client does not get, as fields for the log."""
         return {}
 
 
 class ChainFileError(ConductorError):
-    """A chain file has mistakes; `diagnostics` holds all of them, in the order of the file."""
+    """Invalid chain file. `diagnostics`: every `conductor.chainfile.Diagnostic`, in file order."""
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Sequence[Any]) -> None:
         super().__init__("\n".join(str(problem) for problem in diagnostics))
         self.diagnostics = tuple(diagnostics)
 
+    def public_details(self) -> tuple[str, Any]:
+        if details_are_withheld():
+            return super().public_details()
+        problems = [str(problem) for problem in self.diagnostics]
+        heading = "the chain cannot start because of its chain file:"
+        return "\n\n".join([heading, *problems]), {"problems": problems}
+
 
 class CommandLineError(ConductorError):
-    """The command line has a mistake; `usage` is the line that says what it should look like."""
+    """Wrong command-line arguments. `usage` is the usage line of the command."""
 
     def __init__(self, reason: str, usage: str | None = None) -> None:
         text = f"acp-conductor was started with wrong arguments: {reason}"
@@ -82,45 +92,46 @@ class CommandLineError(ConductorError):
         self.usage = usage
 
     def data(self) -> dict[str, Any]:
-        """What the `data` member of a JSON-RPC error says about it."""
+        """The `data` member of the JSON-RPC error."""
         return {"reason": self.reason, "usage": self.usage}
+
+    def public_details(self) -> tuple[str, Any]:
+        return str(self), self.data()
 
 
 class ComponentError(ConductorError):
-    """Something went wrong with one component of the chain."""
+    """Failure of one component of the chain."""
 
     def __init__(self, component: str, message: str) -> None:
         super().__init__(message)
         self.component = component
         self.next: str | None = None
-        """What happens next, where it is known."""
+        """What the supervisor does next, for people; `None` if not known."""
         self.is_last = False
-        """Whether the chain ends with it."""
+        """Whether the chain ends because of this failure."""
         self.loses_sessions = False
-        """Whether it is an agent that is restarted and cannot take up sessions again."""
+        """Whether an agent is restarted that cannot load or resume its sessions."""
 
     def data(self) -> dict[str, Any]:
-        """What the `data` member of a JSON-RPC error says about this failure."""
+        """The `data` member of the JSON-RPC error, with all details."""
         return {"component": self.component}
 
     @property
     def summary(self) -> str:
-        """What happened, without anything that is of this machine."""
+        """The failure in one sentence, without details of this machine."""
         return f"component {self.component!r} failed; the server's log says why"
 
-    def public_details(self) -> tuple[str, dict[str, Any]]:
-        """Message and data for the client: all of it, or what a remote client may know."""
+    def public_details(self) -> tuple[str, Any]:
         if not details_are_withheld():
             return str(self), self.data()
         return self.summary, _without_none(component=self.component, next=self.next)
 
     def private_details(self) -> dict[str, Any]:
-        """What the client is not told, for the log."""
         return self.data() if details_are_withheld() else {}
 
 
 class StartError(ComponentError):
-    """A component could not be started, or did not finish its handshake."""
+    """A component did not start, or did not finish its handshake."""
 
     def __init__(
         self,
@@ -156,7 +167,7 @@ class StartError(ComponentError):
 
 
 class ComponentExited(ComponentError):
-    """A component ended, or closed its output, while the chain still needed it."""
+    """A component exited or closed its output while the chain was running."""
 
     def __init__(
         self,
@@ -182,15 +193,15 @@ class ComponentExited(ComponentError):
 
 
 class ProtocolError(ConductorError):
-    """A rule of JSON-RPC or ACP was broken."""
+    """Violation of JSON-RPC or ACP."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We, or the author of a proxy, asked for something that the protocol does not allow."""
+    """The conductor or a proxy tried to send what the protocol does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer broke the protocol."""
+    """A peer violated the protocol."""
 
     def __init__(self, component: str, message: str) -> None:
         super().__init__(f"{component}: {message}")
@@ -198,11 +209,11 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ConnectionClosed(ConductorError):
-    """The peer is gone; nothing more can be sent to it."""
+    """The peer has closed its reading side; nothing more can be sent."""
 
 
 class RequestError(ConductorError):
-    """A JSON-RPC error answer: raise it to give one, catch it when a request of yours got one."""
+    """A JSON-RPC error response: raise it to answer a request; raised by a request that got one."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -215,14 +226,14 @@ class RequestError(ConductorError):
 
 
 class RequestCancelled(RequestError):
-    """The request was cancelled by whoever sent it (code -32800)."""
+    """The request was cancelled by its sender (code -32800)."""
 
     def __init__(self, message: str = "Request cancelled", data: Any = None) -> None:
         super().__init__(-32800, message, data)
 
 
 def describe(exc: BaseException) -> str:
-    """An exception in one line, "OSError: no such file"; never raises, whatever its class does."""
+    """An exception as text, "OSError: no such file". Never raises, even if `__str__` does."""
     name = type(exc).__name__
     try:
         text = str(exc)

@@ -1,8 +1,8 @@
 """JSON-RPC 2.0 messages: their fields as decoded, their bytes as written, the error codes.
 
-Payloads (`params`, `result`, `error`) stay raw JSON from end to end, so a message that nobody asks
-to see keeps its bytes (design: invariants 3 and 4). The encoders return the pieces of one line;
-whoever writes them joins them once, or hands large ones to the operating system unjoined.
+Payloads (`params`, `result`, `error`) stay raw JSON from end to end, so a message that no proxy
+handles keeps its bytes. The encoders return the pieces of one line; the write buffer joins them
+once, or passes large ones to the operating system unjoined.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import (
-    ChainFileError,
-    CommandLineError,
-    ComponentError,
+    ConductorError,
     RequestCancelled,
     RequestError,
     describe,
@@ -59,7 +57,7 @@ INTERNAL_ERROR: Final = -32603
 REQUEST_CANCELLED: Final = -32800
 
 CANCEL: Final = "$/cancel_request"
-"""The notification that cancels a request; it names an id of one connection (RFD cancellation)."""
+"""The notification that cancels a request by its id on this connection (RFD cancellation)."""
 
 Id: TypeAlias = int | str | None
 """A request id. `None` is JSON's null, which with a method is a real request (JSON-RPC 2.0 §4)."""
@@ -99,12 +97,12 @@ _methods: dict[str, bytes] = {}
 
 
 def encode_id(id: Id) -> bytes:
-    """An id as JSON, with the type it came with."""
+    """An id as JSON, with its original type."""
     return b"%d" % id if type(id) is int else _encoder.encode(id)
 
 
 def encode_method(method: str) -> bytes:
-    """A method name as a JSON string. Names repeat, so they are kept (a bounded number of them)."""
+    """A method name as a JSON string, from a cache of bounded size."""
     encoded = _methods.get(method)
     if encoded is None:
         encoded = _encoder.encode(method)
@@ -148,7 +146,7 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
     try:
         return _encoder.encode(error)
     except (TypeError, ValueError, OverflowError):
-        # Lone surrogates, integers beyond 64 bits, and what an author gave that is no JSON at all.
+        # Lone surrogates, integers over 64 bits, and values of proxy authors that are not JSON.
         try:
             return _dump_error(error)
         except ValueError:  # NaN, infinity, something that contains itself
@@ -156,10 +154,10 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
 
 
 def encode_lossy(value: Any) -> bytes:
-    """JSON of what the conductor says itself.
+    """JSON of a value of the conductor's own, with `?` in place of lone surrogates.
 
-    A name of a file or an exception's text may hold what UTF-8 cannot (a lone surrogate). It
-    becomes `?`: as an escape, parsers of other languages refuse the whole message.
+    A file name or an exception's text may contain one, and parsers of other languages refuse the
+    whole message if it is written as an escape.
     """
     try:
         return _encoder.encode(value)
@@ -169,7 +167,7 @@ def encode_lossy(value: Any) -> bytes:
 
 
 def truncate(text: str, limit: int) -> str:
-    """`text`, or its beginning and an ellipsis."""
+    """`text`, or its first `limit - 1` characters and an ellipsis."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -178,29 +176,23 @@ def _dump_error(error: dict[str, Any]) -> bytes:
 
 
 def exception_to_error(exc: BaseException) -> bytes:
-    """The one place where an exception becomes a wire error."""
+    """The JSON-RPC error object for an exception, without secrets. The only such conversion."""
     if isinstance(exc, RequestError):
         return encode_error(exc.code, exc.message, exc.data)
-    if isinstance(exc, ComponentError):
+    if isinstance(exc, ConductorError):
         message, data = exc.public_details()
         return internal_error(redact(message), redact_value(data))
-    if isinstance(exc, ChainFileError) and not details_are_withheld():
-        diagnostics = [redact(str(problem)) for problem in exc.diagnostics]
-        message = "\n\n".join(["the chain cannot start because of its chain file:", *diagnostics])
-        return internal_error(message, {"problems": diagnostics})
-    if isinstance(exc, CommandLineError):
-        return internal_error(redact(str(exc)), redact_value(exc.data()))
     text = type(exc).__name__ if details_are_withheld() else redact(describe(exc))
     return internal_error("Internal error", text)
 
 
 def internal_error(message: str, data: Any) -> bytes:
-    """An error of the conductor itself, in words that every parser takes."""
+    """An error object with code -32603, in JSON that every parser accepts."""
     return encode_lossy({"code": INTERNAL_ERROR, "message": message, "data": data})
 
 
 def error_to_exception(error: Payload) -> RequestError:
-    """The exception for an error answer that `codec` let through."""
+    """The exception for the error object of a response that `codec` accepted."""
     try:
         code, message, data = _error_members(error)
     except RecursionError:  # `codec` could just read it, from fewer calls down
@@ -216,6 +208,6 @@ def _error_members(error: Payload) -> tuple[int, str, Any]:
         data = None if decoded.data is UNSET else msgspec.json.decode(decoded.data)
         return decoded.code, decoded.message, data
     except msgspec.MsgspecError:
-        # Lone surrogates and numbers beyond a float: JSON, but more than msgspec takes.
+        # Lone surrogates and numbers beyond a float: valid JSON that msgspec refuses.
         loose = json.loads(bytes(error))
         return loose["code"], loose["message"], loose.get("data")

@@ -1,8 +1,10 @@
-"""MCP servers over ACP for agents that know only stdio or HTTP: a proxy before the agent.
+"""MCP bridge: a proxy, last in the chain, for agents that do not support MCP servers over ACP.
 
-    agent ─stdio─▶ shim ─socket─▶ door ─▶ consumer ─▶ link ─▶ provider ─mcp/*─▶ client side
+    agent ─stdio─▶ shim ─socket─▶ ShimConsumer ─▶ McpConnection ─▶ AcpProvider ─mcp/*─▶ client side
 
-`bridge` is the component; `declarations` and `bindings` are the words on the wire; a
-`mcp_connection` is one MCP connection, whatever revisions and bindings its two ends speak
-(`translation`).
+`bridge.McpBridge` is the component. `declarations` and `declaration_rewriter` replace server
+declarations in session set-ups, `bindings` encodes the `mcp/*` messages. A `McpConnection` joins a
+consumer (shim, HTTP session, native agent) with a provider (server over ACP or HTTP); `handshake`
+finds their MCP revisions, `legacy_client_modern_server` and `modern_client_legacy_server`
+translate. May import the public modules of `conductor` (`proxy`, `bridging`, `log`, `errors`).
 """

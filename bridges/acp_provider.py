@@ -1,9 +1,9 @@
-"""A server on the client's side of the chain, addressed in the binding that it understands.
+"""Provider of an MCP server over ACP: sends `mcp/*` requests toward the client.
 
-A declaration does not say which generation its provider is of, so the first connection to a server
-tries (`bindings.candidates`); what was found out is kept for its other connections. Another binding
-is tried only where the provider does not know this one (`bindings.alternatives`); any other error
-is the provider's answer and refuses the link.
+A declaration does not tell which binding its server understands, so the first connection tries them
+(`bindings.candidates`), and the others use the one that was found. The next binding is tried only
+if the server does not know this one (`bindings.alternatives`); any other error is the server's own
+and refuses the connection.
 """
 
 from __future__ import annotations
@@ -43,38 +43,39 @@ __all__ = ["AcpProvider", "ConnectionTable", "DeclaredServer", "StatelessExchang
 _MAX_ACTIVE: Final = 64
 """What a stateless provider accepts for one server at a time, unless it says otherwise (-33000)."""
 _REQUEST_OVERHEAD: Final = 500
-"""Bytes that a request takes beside its params."""
+"""Estimated size of a queued request without its params, in bytes."""
 
 
 @attrs.define(eq=False)
 class DeclaredServer:
-    """What is known of one declared server; several connections share it."""
+    """State of one declared server, shared by its connections."""
 
     id: str
     name: str
     declaration: dict[str, Any]
     session: str | None = None
-    """The ACP session that it was declared for, once that has an id."""
+    """Id of the ACP session that declares it, as soon as it is known."""
     binding: Binding | None = None
+    """The binding that the server understands, once it is known."""
     connections: set[str] = attrs.field(factory=set)
-    """Ids of a native agent's connections that the bridge carries."""
+    """Connection ids of a native agent that the bridge translates."""
     connecting: set[McpConnection] = attrs.field(factory=set)
-    """A native agent's connections that are not there yet."""
+    """Connections of a native agent that are being opened."""
     active: int = 0
     waiting: deque[_StatelessRequest] = attrs.field(factory=deque)
-    """Requests that are sent when others are answered."""
+    """Requests that wait until fewer are in flight."""
 
 
 @attrs.frozen
 class StatelessExchange:
-    """A stateless request that is active: what the provider says about it goes to its link."""
+    """A stateless request in flight: the server's messages about it go to its connection."""
 
     mcp_connection: McpConnection
     call: InFlightRequest
 
 
 class ConnectionTable(Protocol):
-    """Where the bridge finds the link that a message from a provider is for."""
+    """The bridge's routing table for messages from servers."""
 
     connections: dict[str, McpConnection]
     exchanges: dict[tuple[str, str], StatelessExchange]
@@ -83,7 +84,8 @@ class ConnectionTable(Protocol):
 
 
 class AcpProvider:
-    """One MCP connection to a server, over ACP. `open` finds out how, then opens the link."""
+    """One MCP connection to a server over ACP. `open` finds the binding, then opens the
+    `McpConnection`."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class AcpProvider:
         self._mcp_connection.withdraw_connect = self._peer.ask("mcp/connect", params, answered)
 
     def _probe(self, binding: Binding, failed: Callable[[bytes], None]) -> None:
-        """Whether the provider takes stateless messages: it says so by answering this one."""
+        """Send `server/discover` in the stateless binding: a result means that it is understood."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -198,8 +200,8 @@ class AcpProvider:
         return self._peer.ask("mcp/message", carrier, answered)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        # Cancellations name requests by ids that only the consumer knows; they travel as
-        # `$/cancel_request`. The stateless binding has no notifications to a provider.
+        # MCP cancellations name requests by ids that only the consumer knows; they are sent as
+        # `$/cancel_request`. The stateless binding has no notifications to a server.
         if self._connection is not None and method != CANCELLED:
             carrier = message_params(method, params, connection_id=self._connection)
             self._peer.send("mcp/message", carrier)
@@ -217,13 +219,13 @@ class AcpProvider:
         return self._queued_bytes.bytes
 
     def _session(self) -> str | None:
-        """The session, where `mcp/connect` could not tell it yet."""
+        """The session id for `_meta`, if it was not known at `mcp/connect`."""
         return None if self._told_session else self._server.session
 
 
 @attrs.define(eq=False)
 class _QueuedBytes:
-    """What waits of one link, while others have all that the server takes at a time."""
+    """Bytes of the requests of one connection that wait in the queue of its server."""
 
     bytes: int = 0
 
@@ -245,7 +247,7 @@ class _StatelessRequest:
     _cancel_sent: Cancel | None = attrs.field(default=None, init=False)
 
     def begin(self) -> Cancel:
-        """Send it, or let it wait until the server takes one more."""
+        """Send the request, or queue it while the server has its maximum in flight."""
         if self._server.active < _MAX_ACTIVE:
             self._send()
         else:
@@ -304,7 +306,7 @@ class _StatelessRequest:
 
 
 def _most_specific(errors: list[bytes]) -> bytes:
-    """Of several refusals the first that is not about an unknown method."""
+    """Return the first error that is not "method not found", or else the first."""
     for error in errors:
         if error_code(error) not in (METHOD_NOT_FOUND, None):
             return error

@@ -1,11 +1,11 @@
-"""The three bindings of MCP to ACP, as bytes. Pure.
+"""Encoding and decoding of the three bindings of MCP over ACP. Pure.
 
     stateless   mcp/message {serverId, requestId, method, params?}            newest official schema
     connect     mcp/connect {serverId}, mcp/message {connectionId, …}, mcp/disconnect       Rust 2.0
     connect     the same, with {acpId}; the declaration says `id`                       the RFD text
 
-What an MCP message has in `params` stays raw, however large it is. The carrier's own `_meta` tells
-the provider which ACP session a message belongs to (`SESSION_KEY`), as soon as that is known.
+The `params` of the inner MCP message stay raw JSON. The *carrier* is the ACP message around it; its
+`_meta` tells the server the ACP session of a message (`SESSION_KEY`), once the id is known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SESSION_KEY: Final = "sessionId"
-"""The member of the carrier's `_meta` with the ACP session."""
+"""Member of the carrier's `_meta` with the ACP session id."""
 
 ConnectKey: TypeAlias = Literal["serverId", "acpId"]
 
@@ -49,7 +49,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @attrs.frozen
 class Binding:
-    """A way to reach a server: by `mcp/connect` with this key, or without one (stateless)."""
+    """A form of MCP over ACP: `mcp/connect` with this key, or stateless (`key` is `None`)."""
 
     key: ConnectKey | None
 
@@ -87,7 +87,7 @@ def alternatives(
 
 
 class CarrierParams(msgspec.Struct, gc=False):
-    """The params of an `mcp/connect`, `mcp/message` or `mcp/disconnect` of any binding."""
+    """Params of an `mcp/connect`, `mcp/message` or `mcp/disconnect` in any binding."""
 
     serverId: str | UnsetType = UNSET
     acpId: str | UnsetType = UNSET
@@ -100,7 +100,7 @@ class CarrierParams(msgspec.Struct, gc=False):
 
     @property
     def server(self) -> str | None:
-        """The id of the server that is meant, however the binding calls it."""
+        """The server id, under the key of any binding."""
         for value in (self.serverId, self.acpId, self.id):
             if isinstance(value, str):
                 return value
@@ -108,7 +108,7 @@ class CarrierParams(msgspec.Struct, gc=False):
 
     @property
     def inner(self) -> bytes | None:
-        """The params of the MCP message; null is the same as none."""
+        """Raw params of the inner MCP message; `None` if absent or null."""
         inner = None if self.params is UNSET else bytes(self.params)
         return None if inner == b"null" else inner
 
@@ -142,7 +142,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def decode_carrier(params: Payload | None) -> CarrierParams:
-    """Raises `ValueError` for what is of no binding."""
+    """Decode the params of an `mcp/*` message. Raises `ValueError` if they fit no binding."""
     raw = params if params is not None else b"{}"
     try:
         return _decode_carrier(raw)
@@ -153,7 +153,7 @@ def decode_carrier(params: Payload | None) -> CarrierParams:
 
 
 def members_of(raw: Payload) -> dict[str, Raw]:
-    """The members of an object, raw; empty for anything else."""
+    """Return the members of an object as raw JSON; empty for anything else."""
     try:
         return _decode_members(raw)
     except msgspec.ValidationError:
@@ -167,7 +167,7 @@ def members_of(raw: Payload) -> dict[str, Raw]:
 
 
 def connection_id_in(result: Payload) -> str | None:
-    """The connection id in the answer to an `mcp/connect`."""
+    """Return the connection id in an `mcp/connect` result; `None` if there is none."""
     try:
         return _decode_connect_result(result).connectionId
     except msgspec.MsgspecError:
@@ -175,7 +175,8 @@ def connection_id_in(result: Payload) -> str | None:
 
 
 def unwrap_outcome(result: Payload) -> tuple[bytes | None, bytes | None] | None:
-    """The MCP result or error inside a stateless answer; `result` wins. `None` if neither is."""
+    """Return `(result, error)` of the inner MCP message in a stateless `mcp/message` result, as raw
+    JSON; `result` has precedence. `None` if neither is present."""
     try:
         outcome = _decode_outcome(result)
         inner, error = outcome.result, outcome.error
@@ -192,14 +193,14 @@ def unwrap_outcome(result: Payload) -> tuple[bytes | None, bytes | None] | None:
 
 
 def wrap_outcome(result: Payload | None, error: Payload | None) -> bytes:
-    """The stateless answer that carries an MCP result or error."""
+    """Return the stateless `mcp/message` result that carries an MCP result or error."""
     if result is not None:
         return b'{"result":%b}' % bytes(result)
     return b'{"error":%b}' % bytes(error if error is not None else b"null")
 
 
 def error_code(error: Payload) -> int | None:
-    """The code of a raw error object; `None` if it has none."""
+    """Return the code of a raw error object; `None` if it has none."""
     try:
         return _decode_code(error).code
     except DECODE_ERRORS:
@@ -223,7 +224,7 @@ def message_params(
     request_id: str | None = None,
     session: str | None = None,
 ) -> bytes:
-    """An MCP message in its carrier: with a connection id, or with a server and a request id."""
+    """Return `mcp/message` params: with a connection id, or with a server id and a request id."""
     if connection_id is not None:
         head = b'"connectionId":%b' % _encode(connection_id)
     else:
@@ -237,7 +238,7 @@ def _meta(session: str | None) -> bytes:
 
 
 def _encode(text: str | None) -> bytes:
-    """A text as JSON; half an emoji, which msgspec refuses, is escaped."""
+    """Encode a text as JSON; lone surrogates, which msgspec refuses, are escaped."""
     try:
         return _encode_text(text)
     except UnicodeEncodeError:
@@ -249,7 +250,8 @@ def _raw_json(value: Any) -> Raw:
 
 
 def _members_with_surrogates(raw: Payload, kept: tuple[str, ...]) -> dict[str, Any]:
-    """Half an emoji, escaped, is JSON that msgspec refuses; the standard library takes it."""
+    """Decode an object with the standard library, which takes escaped lone surrogates; msgspec
+    refuses them. The members in `kept` stay raw."""
     value = json.loads(bytes(raw))
     if not isinstance(value, dict):
         raise ValueError("expected an object")

@@ -1,9 +1,10 @@
-"""`mcp-bridge`: the proxy that gives an agent the MCP servers of the ACP side.
+"""`mcp-bridge`: the proxy that connects an agent to MCP servers over ACP.
 
-It stands last, before the agent. What the agent can take itself passes by unchanged; a server that
-is declared with `type: acp` becomes one that it can start or reach, and every connection that it
-makes is carried to whoever offers the server. No such declaration ever reaches an agent that did
-not say that it takes them: one hangs, others refuse the whole session.
+It is the last proxy, before the agent. A declaration that the agent supports is forwarded
+unchanged; one with `type: acp` is replaced by a server that the agent can start (a shim) or reach
+over HTTP, and every MCP connection of the agent is forwarded to the server over ACP. A declaration
+of type `acp` never reaches an agent that did not announce support: one such agent hangs, others
+refuse the session.
 """
 
 from __future__ import annotations
@@ -54,14 +55,15 @@ log = get_logger(component="mcp-bridge")
 
 @attrs.define(eq=False)
 class McpBridge(Proxy):
-    """Give MCP servers over ACP to agents that do not take them; chains have it by themselves.
+    """Connect agents to MCP servers over ACP. Added to a chain automatically.
 
-    `mode`: how agents without native support get their servers; "off" refuses to declare any.
+    `mode`: how agents without native support get the servers; "off" refuses sessions that declare
+    any.
     """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
     limits: Limits = attrs.field(factory=Limits, init=False)
-    """The chain's."""
+    """Limits of the chain."""
     connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
     exchanges: dict[tuple[str, str], StatelessExchange] = attrs.field(factory=dict, init=False)
     _rewriter: DeclarationRewriter = attrs.field(init=False)
@@ -69,10 +71,10 @@ class McpBridge(Proxy):
     _serving: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
     _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
-    """Sessions that have servers or are active, by id."""
+    """Sessions with servers or with a request in flight, by id."""
     _shared: SharedServers = attrs.field(init=False)
     _tracks_turns: bool = attrs.field(default=False, init=False)
-    """Whether it matters which session is active."""
+    """Whether the bridge tracks which sessions are active (see `shared_servers`)."""
     _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
     _native: NativeAgent = attrs.field(init=False)
     _request_ids: itertools.count[int] = attrs.field(factory=itertools.count, init=False)
@@ -93,7 +95,7 @@ class McpBridge(Proxy):
             self._flusher.flush()
             self._rewriter.shim_listener.close()
 
-    # -- the handshake and the sessions ------------------------------------------------------------
+    # -- initialize and session set-up -------------------------------------------------------------
 
     @on("initialize")
     async def initialize(self, params: bytes, forward: Any) -> bytes:
@@ -102,10 +104,10 @@ class McpBridge(Proxy):
         return result if self._rewriter.delivery() == "none" else with_mcp_over_acp(result)
 
     def set_initialize_result(self, result: bytes) -> None:
-        """What the agent answered to `initialize`, also for a bridge that was not there then."""
+        """Take the agent's `initialize` result; also called for a bridge that is added later."""
         self._rewriter.agent = agent = agent_mcp_support(result)
         self._rewriter.names.apart = agent.servers in ("one_per_name", "shared")
-        # In version 2 the answer to a prompt does not end its turn, so that nothing can be told.
+        # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
         self._shared.enforced = agent.servers == "shared" and agent.version == 1
         self._tracks_turns = agent.servers in ("shared", None) and agent.version == 1
 
@@ -172,9 +174,8 @@ class McpBridge(Proxy):
             declaration.server.session = session.id
         earlier = self._sessions.get(session.id, [])
         for declaration in earlier:
-            self._rewriter.shim_listener.revoke(
-                declaration.token
-            )  # no new shim; what runs, runs on
+            # No new shim may connect; connected ones continue.
+            self._rewriter.shim_listener.revoke(declaration.token)
         unused = [declaration for declaration in earlier if not declaration.mcp_connections]
         self._rewriter.release(unused)
         kept = [declaration for declaration in earlier if declaration.mcp_connections]
@@ -183,8 +184,9 @@ class McpBridge(Proxy):
         return with_server_names(result, renamed)
 
     def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:
-        """Whether the agent refuses a name that another session's server has, so that the set-up
-        is to be tried again with names of its own."""
+        """Whether the agent refused a server name that another session uses.
+
+        From then on sessions get distinct names, and the set-up is retried."""
         names = self._rewriter.names
         text = f"{refusal.message} {refusal.data}"
         if names.apart or self._rewriter.agent.servers is not None:
@@ -198,7 +200,7 @@ class McpBridge(Proxy):
         if not self._rewriter.names.apart:
             self._rewriter.names.apart = True
             log.warning(
-                "the agent keeps one MCP server per name: later sessions get names of their own",
+                "the agent keeps one MCP server per name: later sessions get distinct names",
                 reason=reason,
             )
 
@@ -216,7 +218,7 @@ class McpBridge(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: bytes, forward: Any) -> bytes:
-        """Let the agent see the servers of this session, and only those, if it shares servers."""
+        """Forward a prompt; before, show the session's servers to an agent that shares servers."""
         if not self._tracks_turns:
             return await forward()  # type: ignore[no-any-return]
         session = self._agent_session(session_id_in(params))
@@ -234,12 +236,12 @@ class McpBridge(Proxy):
         return self._agent_sessions.setdefault(id, AgentSession(id))
 
     def _forget(self, session: AgentSession) -> None:
-        """Forget a session that neither is active nor has servers."""
+        """Forget a session that is not active and has no servers."""
         if not session.active and session.id is not None and session.id not in self._sessions:
             self._agent_sessions.pop(session.id, None)
 
     async def _set_up_native(self, params: bytes, forward: Any) -> bytes:
-        """Nothing is changed, but remembered: the provider may be of another generation."""
+        """Forward a set-up unchanged, and record its servers: a server may need another binding."""
         found: list[DeclaredServer] = []
 
         def note(entry: dict[str, Any], taken: set[str]) -> None:
@@ -264,7 +266,7 @@ class McpBridge(Proxy):
             server.session = session_id_in(result) or server.session
         return result
 
-    # -- what a native agent says ------------------------------------------------------------------
+    # -- messages of a native agent ----------------------------------------------------------------
 
     @on("mcp/connect", source="agent")
     async def connect(self, params: bytes, forward: Any) -> Any:
@@ -287,10 +289,10 @@ class McpBridge(Proxy):
     # -- shims -------------------------------------------------------------------------------------
 
     async def _serve_shim(self, declaration: object, transport: SocketTransport) -> None:
-        """One shim, from its token to its end."""
+        """Serve the connection of one shim, after its token was accepted."""
         assert isinstance(declaration, Declaration)
         if len(declaration.mcp_connections) >= self.limits.max_mcp_connections:
-            log.warning("a connection is refused: too many for one server", name=declaration.name)
+            log.warning("MCP connection refused: too many for one server", name=declaration.name)
             return
         consumer = ShimConsumer(transport, self._flusher, self.limits.max_message_bytes)
         mcp_connection = consumer.mcp_connection = McpConnection(
@@ -308,7 +310,8 @@ class McpBridge(Proxy):
             self.made_room()
 
     def unread_bytes(self) -> int:
-        """Answers that agents' MCP clients do not read: whoever gives more of them has to wait."""
+        """Bytes that the slowest MCP client of the agent has not read: above the high watermark,
+        the senders of MCP messages are not read."""
         return max((shim.connection.write_buffer.size for shim in self._shims), default=0)
 
     async def _tell_of_room(self) -> None:
@@ -329,7 +332,7 @@ class McpBridge(Proxy):
         return provide
 
     def _over_http(self, declaration: Declaration, session: McpHttpSession) -> None:
-        """One MCP session of an agent that was given an address."""
+        """Open the connection of one MCP session over HTTP."""
         mcp_connection = session.mcp_connection = McpConnection(
             session, lambda mcp_connection: McpHandshake(mcp_connection, self)
         )
@@ -344,18 +347,18 @@ class McpBridge(Proxy):
                 self._shared, declaration.session, declaration.name, mcp_connection
             )
 
-    # -- what servers say --------------------------------------------------------------------------
+    # -- messages of servers -----------------------------------------------------------------------
 
     @on("mcp/message", source="client")
     async def from_server(self, params: bytes, forward: Any) -> Any:
-        """A request or a notification of a server's."""
+        """Handle a request or a notification of a server."""
         carrier = _carrier_params(params)
         exchange = self._exchange(carrier)
         mcp_connection = (
             exchange.mcp_connection if exchange is not None else self._connection_of(carrier)
         )
         if mcp_connection is None:
-            return await self._not_ours(carrier, forward)
+            return await self._on_unknown_connection(carrier, forward)
         method = carrier.method if isinstance(carrier.method, str) else ""
         if self.answering:
             self._ask_consumer(mcp_connection, method, carrier.inner)
@@ -375,7 +378,7 @@ class McpBridge(Proxy):
             return None
         return self.connections.get(carrier.connectionId)
 
-    async def _not_ours(self, carrier: CarrierParams, forward: Any) -> Any:
+    async def _on_unknown_connection(self, carrier: CarrierParams, forward: Any) -> Any:
         if self._rewriter.agent.acp:
             return await forward()
         if self.answering:
@@ -384,7 +387,7 @@ class McpBridge(Proxy):
                 "Unknown MCP connection",
                 {"connectionId": carrier.connectionId or None, "serverId": carrier.server},
             )
-        log.debug("dropped a notification for an unknown MCP connection")
+        log.debug("notification dropped: unknown MCP connection")
         return None
 
     def _ask_consumer(
@@ -401,14 +404,14 @@ class McpBridge(Proxy):
         cancel = mcp_connection.server_request(method, params, answer)
 
     async def _until_read(self, mcp_connection: McpConnection) -> None:
-        """Hold the lane while the consumer does not read what it was told."""
+        """Wait, holding the lane, while the consumer's write buffer is above the high watermark."""
         consumer = mcp_connection.consumer
         if isinstance(consumer, McpHttpSession):
             await consumer.wait_read()
         while isinstance(consumer, ShimConsumer) and consumer.crowded and not mcp_connection.closed:
             await self._flusher.wait_room()
 
-    # -- Routes and Surroundings: what connections need of the bridge ------------------------------
+    # -- ConnectionTable and BridgeRuntime ---------------------------------------------------------
 
     def new_request_id(self) -> str:
         return f"{self._prefix}-{next(self._request_ids)}"
@@ -420,7 +423,8 @@ class McpBridge(Proxy):
         self.start_soon(self._after, seconds, then)
 
     async def _import_types(self, then: Callable[[], None]) -> None:
-        """The types of MCP take a third of a second to import, and most links never need them."""
+        """Import the translators in a thread: the types of MCP take a third of a second to import,
+        and most connections do not need them."""
         for module in (
             "bridges.legacy_client_modern_server",
             "bridges.modern_client_legacy_server",
@@ -437,7 +441,7 @@ def _carrier_params(params: bytes) -> CarrierParams:
     try:
         return decode_carrier(params)
     except ValueError as exc:
-        raise RequestError(INVALID_PARAMS, f"No MCP message: {exc}") from None
+        raise RequestError(INVALID_PARAMS, f"Not an MCP message: {exc}") from None
 
 
 _CANCELLED: Final = encode_error(REQUEST_CANCELLED, "Request cancelled")

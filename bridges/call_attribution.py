@@ -1,9 +1,10 @@
-"""Which session of an agent made a tool call, by what the agent reports of it.
+"""Attribution of tool calls to sessions, from the agent's own `session/update` reports.
 
-MCP has no member for the agent's session. While several sessions of an agent that shares servers
-are active, a call may come from any of them; the agent reports each call to the client as well, in
-a `session/update` with the session's id, the tool's name (`title`) and the arguments (`rawInput`).
-opencode 1.18 sends it about 20 ms after the call. A call without a report in time is refused.
+An MCP call has no member for the agent's session. While several sessions of an agent that shares
+servers are active, a call may come from any of them. The agent also reports each call to the
+client, in a `session/update` with the session id, the tool's name (`title`) and the arguments
+(`rawInput`); opencode 1.18 sends it about 20 ms after the call. A call without a report within 5 s
+is refused.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from conductor.bridging import DECODE_ERRORS
 __all__ = ["CallAttribution", "tool_title"]
 
 _REPORT_TIMEOUT: Final = 5.0
-"""Seconds that a call waits for its report."""
+"""Seconds that a call waits for its report before it is refused."""
 _MAX_REPORTS: Final = 256
-"""Reports without a call that are kept."""
+"""Maximum number of kept reports without a matching call."""
 
 
 def tool_title(server: str, tool: str) -> str:
-    """The name of an MCP tool in the reports of an agent that shares servers (opencode)."""
+    """Return the name of an MCP tool in the reports of an agent that shares servers (opencode)."""
     return "_".join(re.sub(r"[^a-zA-Z0-9_-]", "_", part) for part in (server, tool))
 
 
@@ -43,23 +44,23 @@ class _PendingCall:
     title: str
     arguments: Any
     decide: Callable[[str | None], None]
-    """Called once with the session, or with `None` if there was no report."""
+    """Called once with the session id, or with `None` if there was no report."""
 
 
 @attrs.define(eq=False)
 class CallAttribution:
-    """Matches calls with reports, each report once. `later` calls a function after some seconds."""
+    """Matches calls with reports, each report once. `later(seconds, function)` schedules a call."""
 
     later: Callable[[float, Callable[[], None]], None]
     _reports: deque[_CallReport] = attrs.field(
         factory=lambda: deque(maxlen=_MAX_REPORTS), init=False
     )
     _seen: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
-    """Tool calls, by session and id, whose report was taken."""
+    """Tool calls (session id, tool call id) that were already reported."""
     _questions: list[_PendingCall] = attrs.field(factory=list, init=False)
 
     def ask(self, title: str, arguments: Any, decide: Callable[[str | None], None]) -> None:
-        """Find out who made a call of this tool with these arguments."""
+        """Find the session of a call of this tool; `decide` is called now or later."""
         for report in self._reports:
             if report.title == title and report.arguments == arguments:
                 self._reports.remove(report)
@@ -76,7 +77,7 @@ class CallAttribution:
         self.later(_REPORT_TIMEOUT, give_up)
 
     def record_update(self, params: bytes | None) -> None:
-        """Take a `session/update` of the agent."""
+        """Record a `session/update` of the agent."""
         if params is None or b'"tool_call' not in params:
             return
         try:
@@ -99,7 +100,7 @@ class CallAttribution:
         self._reports.append(_CallReport(told.sessionId, update.title, update.rawInput))
 
     def forget(self) -> None:
-        """Only one session is active: what was reported is settled, calls are not ambiguous."""
+        """Drop all reports and decide pending calls: only one session is active now."""
         self._reports.clear()
         self._seen.clear()
         questions, self._questions = self._questions, []

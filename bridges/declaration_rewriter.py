@@ -1,4 +1,8 @@
-"""What an agent is given in place of a server that it cannot take as it was declared."""
+"""Replaces declarations of MCP servers that the agent does not support by ones that it does.
+
+A server over ACP becomes a stdio server (the shim) or a loopback HTTP server; an HTTP or SSE server
+becomes a stdio server for an agent that takes neither.
+"""
 
 from __future__ import annotations
 
@@ -27,32 +31,33 @@ _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
 @attrs.define(eq=False)
 class Declaration:
-    """One server of one session, as the agent got it."""
+    """A replaced declaration: one server of one session, as given to the agent."""
 
     server: DeclaredServer
     name: str
     token: str
     session: AgentSession
     remote: bool = False
-    """Whether it is a server on the web, which the agent cannot reach itself."""
+    """Whether it replaces an HTTP or SSE server."""
     path: str | None = None
-    """Where it is served, if over HTTP."""
+    """Path on the loopback HTTP server; `None` for stdio."""
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
 
 
 @attrs.define(eq=False)
 class SessionSetup:
-    """A session set-up whose declarations are being replaced."""
+    """The replaced declarations of one session set-up request."""
 
     session: AgentSession
     own_names: Mapping[str, str] = attrs.field(factory=dict)
-    """ServerNames that the session's servers were given before, by the declared ones."""
+    """Names that the session's servers had in an earlier set-up, by declared name."""
     declared: list[Declaration] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)
 class DeclarationRewriter:
-    """`over_http` begins an MCP session of an agent that was given an address."""
+    """Rewrites declarations for one agent. `over_http` is called with each new MCP session over
+    HTTP."""
 
     mode: Literal["auto", "stdio", "http", "off"]
     new_id: Callable[[], str]
@@ -79,7 +84,10 @@ class DeclarationRewriter:
     def replace(
         self, entry: dict[str, Any], taken: set[str], into: SessionSetup
     ) -> dict[str, Any] | None:
-        """The declaration that the agent gets for this one; `None` if it gets it as it is."""
+        """Return the replacement of a declaration; `None` to leave it unchanged.
+
+        Raises `RequestError` if the agent cannot get the server at all.
+        """
         if self._is_out_of_reach(entry):
             server = DeclaredServer(f"url:{self.new_id()}", entry["name"], entry)
             return self._over_stdio(server, taken - {entry["name"]}, into, remote=True)
@@ -116,11 +124,11 @@ class DeclarationRewriter:
                 del self._servers[declaration.server.id]
             for mcp_connection in list(declaration.mcp_connections):
                 mcp_connection.close()
-            if self.agent.servers != "one_per_name":  # such an agent keeps the name
+            if self.agent.servers != "one_per_name":  # that agent keeps the name in use
                 self.names.free([declaration.name])
 
     def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:
-        """Whether it is a server on the web, of a kind that the agent does not take."""
+        """Whether it is an HTTP or SSE server, of a type that the agent does not support."""
         takes = {"http": self.agent.http, "sse": self.agent.sse}.get(str(entry.get("type")), True)
         given = isinstance(entry.get("name"), str) and isinstance(entry.get("url"), str)
         return not takes and given and self.agent.stdio and self.mode != "off"
@@ -131,7 +139,7 @@ class DeclarationRewriter:
         try:
             address = self.shim_listener.open()
         except OSError as exc:
-            text = f"MCP server {server.name!r}: there is no place for the bridge's socket: {exc}"
+            text = f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"
             raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
         declaration = self._declare(server, taken, into, remote=remote)
         declaration.token = self.shim_listener.issue(declaration)

@@ -1,7 +1,7 @@
-"""MCP server declarations in session set-up requests, and what an agent can take. Pure.
+"""MCP server declarations in session set-up requests, and the agent's support for them. Pure.
 
-Both protocol versions list servers in `mcpServers`; they differ in where the agent says what it
-takes, and in whether a stdio server has a `type`. What is not rewritten keeps its bytes.
+Both protocol versions list servers in `mcpServers`; they differ in the place of the agent's MCP
+capabilities, and in whether a stdio server has a `type`. Unchanged members keep their bytes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
 ]
 
 RewriteFunction: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
-"""Given a declaration and the names that are taken: another one in its place, or `None`."""
+"""Called with a declaration and the names in use; returns a replacement, or `None`."""
 
 
 @attrs.frozen
 class AgentMcpSupport:
-    """What an agent said in its answer to `initialize`."""
+    """MCP support of an agent, from its `initialize` result."""
 
     version: int = 1
     stdio: bool = True
@@ -43,11 +43,11 @@ class AgentMcpSupport:
     sse: bool = False
     acp: bool = False
     servers: McpServers | None = None
-    """How it keeps MCP servers, if that is known."""
+    """How it keeps MCP servers (`proxies/quirks.yaml`); `None` if unknown."""
 
 
 def agent_mcp_support(result: bytes) -> AgentMcpSupport:
-    """What is nested too deep to be read says nothing."""
+    """Read the MCP support from an `initialize` result; the default if it cannot be decoded."""
     try:
         answer = _loads(Raw(result))
     except (ValueError, RecursionError):
@@ -73,9 +73,9 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
 
 
 def rewrite(params: bytes, change: RewriteFunction) -> bytes:
-    """The params with some of their MCP servers replaced; the same object if none was.
+    """Return the params with MCP servers replaced by `change`; `params` itself if none was.
 
-    `_meta`, and what we do not know of a declaration, stays with it.
+    `_meta` and unknown members of a replaced declaration are kept.
     """
     members = members_of(params)
     entries = _entries(members)
@@ -96,7 +96,7 @@ def rewrite(params: bytes, change: RewriteFunction) -> bytes:
 
 
 def session_id_in(payload: bytes | None) -> str | None:
-    """The `sessionId` of params or of a result; `None` if they are nested too deep to be read."""
+    """Return the `sessionId` of params or a result; `None` if absent or nested too deeply."""
     try:
         raw = members_of(payload).get("sessionId") if payload is not None else None
     except RecursionError:
@@ -128,7 +128,7 @@ def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _server_scope(info: dict[str, Any]) -> McpServers | None:
-    """What `quirks.yaml` says of an agent with this name, or this title."""
+    """Look up the agent's name, then its title, in `quirks.yaml`."""
     entries = load_quirks()["agents"]
     for name in (info.get("name"), info.get("title")):
         servers = mcp_servers_of(entries, {**info, "name": name})
@@ -138,7 +138,7 @@ def _server_scope(info: dict[str, Any]) -> McpServers | None:
 
 
 def taken_names(entries: Sequence[Raw]) -> set[str]:
-    """The names of servers that are not ours to change."""
+    """Return the names of the servers that the bridge does not rename."""
     found = set()
     for raw in entries:
         entry = _loads(raw)

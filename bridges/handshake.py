@@ -1,8 +1,8 @@
-"""How an MCP connection begins: which revision the two ends share, or who has to translate.
+"""First request of an MCP connection: find the revisions of both ends, and choose a translator.
 
-A consumer opens with `initialize` (revisions to 2025-11-25) or with `server/discover` (2026-07-28).
-It is passed on as it is, for a server that speaks the consumer's revision needs no help. Only when
-the server refuses is it asked in the other way, and a translator takes its place between them.
+A consumer opens with `initialize` (revisions up to 2025-11-25) or `server/discover` (2026-07-28).
+The request is forwarded unchanged, as a server of the same revision needs no translation. Only if
+the server refuses, the bridge opens in the other revision and inserts a translator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from conductor.bridging import (
 __all__ = ["MODERN_VERSION", "BridgeRuntime", "McpHandshake", "offers_modern"]
 
 MODERN_VERSION: Final = "2026-07-28"
-"""The SDK's `MODERN_PROTOCOL_VERSIONS`; its types are not imported for ends that agree."""
+"""As the SDK's `MODERN_PROTOCOL_VERSIONS`, without importing its types, which is slow."""
 
 _INITIALIZED: Final = "notifications/initialized"
 _HANDSHAKE_VERSION: Final = "2025-11-25"
@@ -39,17 +39,17 @@ _NOT_MODERN: Final = encode_error(
 
 
 class BridgeRuntime(Protocol):
-    """What a link needs of the world."""
+    """Services of the bridge for its connections."""
 
     def prepare(self, then: Callable[[], None]) -> None:
-        """InFlightRequest `then` once the types of MCP are imported."""
+        """Call `then` once the types of MCP are imported."""
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
-        """InFlightRequest `then` after a while."""
+        """Call `then` after `seconds`."""
 
 
 class McpHandshake(ConnectionMode):
-    """The mode of a link whose revisions are not known yet."""
+    """Mode of a connection until the revisions of both ends are known."""
 
     def __init__(self, mcp_connection: McpConnection, runtime: BridgeRuntime) -> None:
         super().__init__(mcp_connection)
@@ -67,7 +67,7 @@ class McpHandshake(ConnectionMode):
         else:
             super().request(call, method, params)
 
-    # -- an old consumer ---------------------------------------------------------------------------
+    # -- legacy consumer (initialize) --------------------------------------------------------------
 
     def _opened_by_initialize(self, call: InFlightRequest, params: Payload | None) -> None:
         raw = bytes(params) if params is not None else b"{}"
@@ -107,7 +107,7 @@ class McpHandshake(ConnectionMode):
 
         self._runtime.prepare(lambda: self.mcp_connection.contain(call, translate))
 
-    # -- a new consumer ----------------------------------------------------------------------------
+    # -- modern consumer (server/discover) ---------------------------------------------------------
 
     def _opened_by_discover(self, call: InFlightRequest, params: Payload | None) -> None:
         raw = bytes(params) if params is not None else b"{}"
@@ -132,7 +132,7 @@ class McpHandshake(ConnectionMode):
     def _opened_without_asking(
         self, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
-        """The consumer knows, or believes to know, that the server speaks the newest revision."""
+        """The consumer assumes revision 2026-07-28 without `server/discover`: verify it."""
         raw = bytes(params) if params is not None else b"{}"
         self.mcp_connection.pause()
 
@@ -152,7 +152,7 @@ class McpHandshake(ConnectionMode):
     def _translate_new(
         self, call: InFlightRequest, method: str, params: bytes, refused: Callable[[], None]
     ) -> None:
-        """Initialize the server as an old client would, and serve the new one."""
+        """Initialize the server as a legacy client does, and translate for the modern consumer."""
         meta = request_meta(params)
         hello = {
             "protocolVersion": _HANDSHAKE_VERSION,
@@ -180,11 +180,13 @@ class McpHandshake(ConnectionMode):
 
         self._ask(call, "initialize", hello, answered)
 
-    # -- what the bridge asks itself ---------------------------------------------------------------
+    # -- requests of the bridge itself -------------------------------------------------------------
 
     def _discover(self, call: InFlightRequest, found: ResponseCallback) -> None:
-        """Ask whether the server speaks the newest revision; a result says that it does. `call` is
-        the consumer's, which is answered if the server's answer cannot be read."""
+        """Send `server/discover` to the server; `found` gets a result only if it speaks 2026-07-28.
+
+        `call` is the consumer's request, which is answered with an error if the server's response
+        cannot be decoded."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -220,17 +222,17 @@ class McpHandshake(ConnectionMode):
 
 
 class _NoSource:
-    """The source of what the bridge asks for itself."""
+    """Source of requests of the bridge itself, which have no originator."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        raise AssertionError("nobody asked")
+        raise AssertionError("a request of the bridge itself has no originator")
 
 
 NO_SOURCE: Final = _NoSource()
 
 
 def offers_modern(result: bytes) -> bool:
-    """Whether a `server/discover` answer names the newest revision."""
+    """Whether a `server/discover` result lists revision 2026-07-28."""
     raw = members_of(result).get("supportedVersions")
     try:
         return raw is not None and MODERN_VERSION in msgspec.json.decode(raw, type=list[str])
@@ -239,7 +241,7 @@ def offers_modern(result: bytes) -> bool:
 
 
 def request_meta(params: bytes) -> dict[str, Any]:
-    """The `_meta` of a request."""
+    """Return the decoded `_meta` of request params; empty if it is absent or not an object."""
     raw = members_of(params).get("_meta")
     value = msgspec.json.decode(raw) if raw is not None else None
     return value if isinstance(value, dict) else {}

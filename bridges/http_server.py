@@ -1,15 +1,15 @@
-"""MCP Streamable HTTP on loopback, for agents that take servers over HTTP and are to be given them
-so (`mcp_bridge: http`).
+"""MCP Streamable HTTP server on loopback, for agents that get their servers over HTTP
+(`mcp_bridge: http`).
 
-hypercorn speaks HTTP; here is what MCP puts on top (2025-03-26 to 2026-07-28). Every declaration
-has a path and a bearer token of its own; Host and Origin must be ours, so no web page reaches it by
-a name that it made up. A session begins with `initialize` and is one MCP connection; requests of
-the newest revision need none and share one. What is sent on a stream is kept, within bounds, so
-that a stream that broke can be resumed with `Last-Event-ID`.
+hypercorn implements HTTP; this ASGI application implements MCP on top (2025-03-26 to 2026-07-28).
+Every declaration has its own path and bearer token. `Host` and `Origin` must name this server,
+which prevents access from a web page by DNS rebinding. A session begins with `initialize` and is
+one MCP connection; requests of revision 2026-07-28 need no session and share one connection. Events
+of a stream are kept, within bounds, so that a broken stream can be resumed with `Last-Event-ID`.
 
-Bounds: a declaration has so many sessions; for one more, the least recently used of those without
-an open stream ends (its client gets 404 and may begin anew, as MCP says). Bodies that are being
-received share a budget, and each must go on arriving.
+Bounds: when a declaration has `max_mcp_sessions` sessions, a new one evicts the least recently used
+one without an open stream (its client gets 404 and may initialize again, as MCP specifies). Request
+bodies that are being received share a budget, and each must not pause for longer than 30 s.
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ from conductor.bridging import (
 __all__ = ["McpHttpServer"]
 
 _BODY_TIMEOUT: Final = 30.0
-"""Seconds that a body may pause."""
+"""Seconds between two chunks of a request body."""
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 @attrs.define(eq=False)
 class _ServedDeclaration:
-    """What is served for one declaration."""
+    """The sessions of one declaration."""
 
     token: str
     connect: Callable[[McpHttpSession], None]
     sessions: dict[str, McpHttpSession] = attrs.field(factory=dict)
-    """The one that was used last is the last."""
+    """By id, least recently used first."""
     modern: McpHttpSession | None = None
 
 
 @attrs.define(eq=False)
 class McpHttpServer:
-    """Serves every declaration of a bridge, at one port. `room` waits while others do not read."""
+    """Serves all declarations of a bridge on one port. `room` waits while the chain has
+    back-pressure."""
 
     room: Callable[[], Awaitable[None]]
     limits: Limits = attrs.field(factory=Limits)
     origin: str | None = None
     _receiving: int = attrs.field(default=0, init=False)
-    """Bytes of bodies that are not complete."""
+    """Bytes of incomplete request bodies."""
     _sites: dict[str, _ServedDeclaration] = attrs.field(factory=dict, init=False)
     _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -87,7 +88,7 @@ class McpHttpServer:
             self._ready.set()
 
     def publish(self, connect: Callable[[McpHttpSession], None]) -> tuple[str, str]:
-        """A path and a token for one more declaration."""
+        """Return the path and the bearer token of a new declaration."""
         path, token = f"/mcp/{secrets.token_hex(8)}", secrets.token_urlsafe(32)
         self._sites[path] = _ServedDeclaration(token, connect)
         return path, token
@@ -200,7 +201,7 @@ class McpHttpServer:
     def _session(
         self, site: _ServedDeclaration, headers: dict[str, str], message: Message
     ) -> McpHttpSession | int:
-        """The session that a message belongs to, or the status of the refusal."""
+        """Return the session of a message, a new one for `initialize`, or an HTTP error status."""
         id = headers.get("mcp-session-id")
         if id is not None:
             return _use_session(site, id) or 404
@@ -220,7 +221,7 @@ class McpHttpServer:
         return site.modern if message.method == CANCELLED and site.modern else 400
 
     async def _body(self, receive: Any) -> bytes | int:
-        """The body of a request, or the status of the refusal."""
+        """Return the body of a request, or an HTTP error status."""
         chunks, size = [], 0
         try:
             while True:
@@ -235,7 +236,7 @@ class McpHttpServer:
                 if size > self.limits.max_message_bytes:
                     return 413
                 if self._receiving > self.limits.max_message_bytes:
-                    return 503  # others are being received; it may be sent again
+                    return 503  # the shared budget is used up; the client may retry
                 if not event.get("more_body"):
                     return b"".join(chunks)
         finally:
@@ -250,7 +251,7 @@ def _use_session(site: _ServedDeclaration, id: str) -> McpHttpSession | None:
 
 
 def _evict_session(site: _ServedDeclaration) -> bool:
-    """End the session that was not used longest, of those that have no open stream."""
+    """End the least recently used session without an open stream; `False` if there is none."""
     for id, session in site.sessions.items():
         if not session.is_read:
             del site.sessions[id]

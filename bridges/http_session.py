@@ -1,8 +1,8 @@
-"""One MCP session over Streamable HTTP: a consumer that is sent to on streams.
+"""One MCP session over Streamable HTTP: a consumer that receives messages on event streams.
 
-Every request of the client has a stream, which ends with its answer; what the server says about a
-request, or asks while one is open, goes there, everything else to the standing stream. Streams that
-have ended are kept for a while, so that a client that lost one can have the rest of it.
+Every request of the client has a stream, which ends with its response. Server messages about a
+request, and server requests while one is open, are sent on its stream, all others on the standing
+stream (the client's GET). Ended streams are kept, within bounds, so that a client can resume them.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ __all__ = ["McpHttpSession"]
 
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 _KEPT_STREAMS: Final = 64
-"""What is kept of streams that have ended, but for the newest, however large that is."""
+"""Bounds on ended streams that are kept; the newest is kept regardless of its size."""
 
 
 class McpHttpSession:
-    """The consumer of a link: the agent's MCP client, over HTTP."""
+    """Consumer of an `McpConnection`: the agent's MCP client, over HTTP."""
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.mcp_connection: McpConnection | None = None
         self.closed: Callable[[], object] = _nothing
-        """Called when the link is closed."""
+        """Called when the MCP connection is closed."""
         self.standing = EventStream(STANDING_STREAM, self._stream_changed)
         self.streams: dict[str, EventStream] = {STANDING_STREAM: self.standing}
         self.calls: dict[InFlightRequest, EventStream] = {}
-        """Open requests. The clients of an agent that share the session may use the same ids."""
+        """Open requests. Clients of an agent that share a session may use equal ids."""
         self._newest: dict[Id, InFlightRequest] = {}
-        """The last open request with an id."""
+        """The newest open request with an id."""
         self._call_of: dict[EventStream, InFlightRequest] = {}
         self._ended: dict[str, EventStream] = {}
         self._slow: set[EventStream] = set()
@@ -65,10 +65,10 @@ class McpHttpSession:
         self._tokens: dict[bytes, InFlightRequest] = {}
         self._token_of: dict[InFlightRequest, bytes] = {}
 
-    # -- what the agent sends ----------------------------------------------------------------------
+    # -- messages of the agent ---------------------------------------------------------------------
 
     def ask(self, message: Message) -> EventStream:
-        """Take a request; its answer ends the stream."""
+        """Handle a request; returns its stream, which ends with the response."""
         stream = EventStream(f"{next(self._stream_names)}", self._stream_changed)
         self.streams[stream.name] = stream
         id: Id = message.id  # type: ignore[assignment]
@@ -87,7 +87,7 @@ class McpHttpSession:
         return stream
 
     def take(self, message: Message) -> None:
-        """Take a notification or an answer."""
+        """Handle a notification or a response."""
         assert self.mcp_connection is not None
         raw = bytes(message.params) if message.params else None
         if message.method is not UNSET:
@@ -104,13 +104,13 @@ class McpHttpSession:
             )
 
     def withdraw(self, id: Id) -> None:
-        """The client does not want this answer any more."""
+        """Cancel the newest open request with this id."""
         call = self._newest.get(id)
         if call is not None:
             self._withdraw(call)
 
     def give_up(self, stream: EventStream) -> None:
-        """The client does not want the answer that this stream is for."""
+        """Cancel the request of this stream."""
         call = self._call_of.get(stream)
         if call is not None:
             self._withdraw(call)
@@ -123,7 +123,7 @@ class McpHttpSession:
             stream.end()
 
     def _closed(self, call: InFlightRequest) -> EventStream | None:
-        """Forget an open request; returns its stream."""
+        """Remove an open request; returns its stream."""
         stream = self.calls.pop(call, None)
         if stream is not None:
             del self._call_of[stream]
@@ -134,7 +134,7 @@ class McpHttpSession:
 
     @property
     def is_read(self) -> bool:
-        """Whether the client has any stream open."""
+        """Whether the client reads any stream."""
         return any(stream.readers for stream in self.streams.values())
 
     @property
@@ -142,13 +142,13 @@ class McpHttpSession:
         return len(self.calls)
 
     async def wait_room(self) -> None:
-        """Wait while the server takes nothing more."""
+        """Wait while the queue toward the server is full."""
         while self.mcp_connection is not None and self.mcp_connection.crowded:
             self.mcp_connection.made_room = self._room.unpark_all
             await self._room.park()
 
     async def wait_read(self) -> None:
-        """Wait while the client reads a stream slower than it is fed."""
+        """Wait while the client reads a stream too slowly."""
         while self._slow:
             await self._read.park()
 
@@ -223,7 +223,8 @@ class McpHttpSession:
                 self.streams.pop(old.name, None)
 
     def _stream_for(self, owner: InFlightRequest | None, *, standing: bool = False) -> EventStream:
-        """A request's own stream; for what the server asks, that of the newest open request."""
+        """Return the stream of request `owner`; for a server request, that of the newest open
+        one."""
         if owner is not None:
             return self.calls.get(owner, self.standing)
         if self.calls and not standing:
@@ -236,7 +237,7 @@ def _nothing() -> None:
 
 
 def _progress_token(params: bytes | None) -> bytes | None:
-    """The token in a request's `_meta`; `None` too if it is nested too deep to be read."""
+    """Return the raw progress token in `_meta`; `None` if absent or nested too deeply."""
     try:
         meta = members_of(params).get("_meta") if params is not None else None
         token = members_of(meta).get("progressToken") if meta is not None else None

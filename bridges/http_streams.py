@@ -1,9 +1,9 @@
-"""Server-sent event streams that can be resumed, and how much of one is kept.
+"""Resumable server-sent event streams, with bounded buffers.
 
-What a client was sent is kept within bounds, for a stream that breaks. What it was not sent yet is
-never dropped while somebody reads: the stream is *slow* then, and whoever feeds it waits. Where
-nobody reads and too much has come together, the stream is given up; only the standing one, which
-belongs to no request, forgets the oldest instead.
+Sent events are kept within bounds, so that a broken stream can be resumed. Unsent events are never
+dropped while a client reads the stream: it is *slow* then, and the producer waits. Without a
+reader, a stream with more than 4 MiB of unsent events is lost and its request cancelled; the
+standing stream, which belongs to no request, drops its oldest events instead.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ import trio
 __all__ = ["STANDING_STREAM", "EventStream", "send_events"]
 
 STANDING_STREAM: Final = "0"
-"""The name of the stream that belongs to no request."""
+"""Name of the stream that belongs to no request."""
 
 _MAX_REPLAY_BYTES: Final = 1024 * 1024
-"""Bytes of what a client has that are kept for the case that it has not."""
+"""Bytes of sent events that are kept for a resume."""
 _SLOW_READER_BYTES: Final = 1024 * 1024
-"""Bytes that wait for a reader before whoever feeds the stream waits, too."""
+"""Unsent bytes above which the producer of a stream with a reader waits."""
 _MAX_UNREAD_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that wait for a reader to come back."""
+"""Unsent bytes that a stream without a reader may have."""
 _WRITE_SIZE: Final = 64 * 1024
-"""Bytes that are written at once, when that many wait."""
+"""Bytes of events that are joined into one write."""
 _EVENT_OVERHEAD: Final = 200
-"""What an event takes beside its bytes."""
+"""Estimated size of an event without its data, in bytes."""
 
 
 @attrs.define(eq=False)
 class EventStream:
-    """A stream, whoever reads it at the moment. `changed` is called when it is slow or no more."""
+    """One event stream, independent of its readers. `changed` is called when its state changes."""
 
     name: str
     changed: Callable[[EventStream], None]
     readers: int = 0
     done: bool = False
     lost: bool = False
-    """It was given up: what was in it is gone."""
+    """Whether it was given up and its events dropped."""
     unread: int = 0
     _events: deque[tuple[int, bytes]] = attrs.field(factory=deque)
     _kept: int = 0
     _last: int = 0
     _delivered: int = 0
-    """The number of the newest event that a client was sent."""
+    """Number of the newest sent event."""
     _more: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def slow(self) -> bool:
-        """Whether somebody reads it, but not as fast as it is fed."""
+        """Whether a client reads it, but more slowly than it is filled."""
         return self.readers > 0 and self.unread > _SLOW_READER_BYTES and not self.done
 
     @property
@@ -71,18 +71,19 @@ class EventStream:
         self._wake()
 
     def end(self) -> None:
-        """There is no more to come."""
+        """Mark the stream as complete."""
         self.done = True
         self._wake()
 
     def after(self, number: int) -> list[tuple[int, bytes]]:
-        """What comes after this event, as far as it is there."""
+        """Return the kept events after event `number`, as `(number, line)`."""
         count = len(self._events)
         begin = max(0, count - max(0, self._last - number))
         return [self._events[index] for index in range(begin, count)]
 
     def sent(self, number: int) -> None:
-        """A client was sent the stream to here."""
+        """Record that events up to `number` were sent; drops the oldest sent ones above the
+        bound."""
         for at, line in self.after(self._delivered):
             if at <= number:
                 self.unread -= len(line) + _EVENT_OVERHEAD
@@ -119,7 +120,8 @@ class EventStream:
 async def send_events(
     stream: EventStream, after: int, headers: list[tuple[bytes, bytes]], receive: Any, send: Any
 ) -> bool:
-    """Send what the stream has and gets, until it ends; true if the client went before that."""
+    """Send the events after number `after` until the stream ends; true if the client disconnected
+    before."""
     head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store"), *headers]
     gone = False
     stream.readers += 1
@@ -155,7 +157,7 @@ async def send_events(
 
 
 def _bodies(name: str, events: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Events as they are written, several at a time, and the number of the last one of each."""
+    """Yield `(number of the last event, body)` of several events joined into one write."""
     parts: list[bytes] = []
     size = 0
     for number, line in events:

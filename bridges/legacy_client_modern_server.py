@@ -1,9 +1,10 @@
-"""An old consumer (`initialize`, to 2025-11-25) and a new server (2026-07-28).
+"""Translator between a legacy consumer (`initialize`, up to 2025-11-25) and a modern server
+(2026-07-28).
 
-The bridge is the old server and the new client: every request gets the envelope in its `_meta`,
-results lose what old clients do not expect, a result that asks for input becomes requests to the
-consumer and another try (the SDK's `run_input_required_driver` does the same), and change
-notifications come from a `subscriptions/listen` of the bridge's own.
+Requests get the modern members in `_meta`; results lose members that legacy clients reject; a
+result that requires input becomes requests to the consumer and a retry (as the SDK's
+`run_input_required_driver` does); change notifications come from a `subscriptions/listen` that the
+bridge opens.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ from conductor.bridging import INTERNAL_ERROR, InFlightRequest, Payload, encode_
 __all__ = ["LegacyClientModernServer"]
 
 _MAX_ROUNDS: Final = 10
-"""As in the SDKs: a server that never stops asking does not hold a call for ever."""
+"""Maximum rounds of input for one request, as in the SDKs."""
 
 _RETRY_SECONDS: Final = 0.25
-"""Seconds before another try, when the server only gave a state and asked for nothing."""
+"""Seconds before a retry, if the server returned a state without input requests."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 @attrs.define(eq=False)
 class _InputRounds:
-    """One request of the consumer's, and what its server wanted to know so far."""
+    """One request of the consumer, with the input that the server has requested."""
 
     call: InFlightRequest
     method: str
@@ -108,7 +109,7 @@ class LegacyClientModernServer(ConnectionMode):
                 self._send(_InputRounds(call, method, members))
 
     def notification(self, method: str, params: Payload | None) -> None:
-        """The newest revision knows no notification from a client but the cancellation."""
+        """Drop the notification: revision 2026-07-28 has none from a client but cancellations."""
         if method == "notifications/initialized":
             self._listen()
 
@@ -214,7 +215,7 @@ class LegacyClientModernServer(ConnectionMode):
     # -- change notifications ----------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Open the stream of what the server announces, or open it anew with other resources."""
+        """Open the subscription stream, or replace it after the resources have changed."""
         if self._listening is not None:
             self._listening()
             self._listening = None
@@ -259,7 +260,7 @@ _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 
 
 def _as_legacy(result: dict[str, Raw]) -> bytes:
-    """A result without what only the newest revision has: old clients are strict about it."""
+    """Remove the members of revision 2026-07-28 from a result: legacy clients reject them."""
     for name in _MODERN_MEMBERS:
         result.pop(name, None)
     if "_meta" in result:

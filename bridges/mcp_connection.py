@@ -1,10 +1,10 @@
-"""One MCP connection across the bridge: a consumer's messages go to a provider, and back.
+"""One MCP connection across the bridge: forwards messages between a consumer and a provider.
 
-Nothing here waits: messages are put in and handed on in the step that brought them, so their order
-stays. What a message means where it arrives is the business of a `ConnectionMode`: usually none
-(`PassThrough`); where the two ends speak different MCP revisions, a translator
-(`bridges.translation`). The first request decides. While a link opens, or decides, what the
-consumer sends waits in it.
+Consumer: the agent's MCP client. Provider: the MCP server. No function here waits: a message is
+handed on synchronously, which keeps the order. A `ConnectionMode` handles the messages:
+`McpHandshake` at first, then `PassThrough`, or a translator if the two ends speak different MCP
+revisions. While the provider is being reached and during the handshake, messages of the consumer
+are queued.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ CANCELLED: Final = "notifications/cancelled"
 SUBSCRIPTIONS_LISTEN: Final = "subscriptions/listen"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
-"""What every request of revision 2026-07-28 has in its `_meta`, and no earlier one."""
+"""Member of `_meta` in every request of revision 2026-07-28, and in no earlier revision."""
 
 _MAX_QUEUED_BYTES: Final = 256 * 1024
-"""Bytes that wait in a link, or its provider, before its consumer is not read any more."""
+"""Queued bytes, here and in the provider, above which the consumer is not read."""
 _MESSAGE_OVERHEAD: Final = 500
-"""What a message takes beside its params."""
+"""Estimated size of a queued message without its params, in bytes."""
 
 log = get_logger(component="mcp-bridge")
 
@@ -57,103 +57,106 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Consumer(Protocol):
-    """Who uses the server: a shim, an HTTP session, a native agent."""
+    """The user of an MCP server: a shim, an HTTP session, or a native agent."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Answer a request of the consumer's."""
+        """Send the response to a request of the consumer."""
 
     def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
-        """Ask the consumer (sampling, elicitation, roots)."""
+        """Send a request of the server (sampling, elicitation, roots); returns a function that
+        cancels it."""
 
     def notify(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
     ) -> None:
-        """Tell the consumer; `owner` is the request of its own that this is about, if known."""
+        """Send a notification; `owner` is the consumer's request that it is about, if known."""
 
     def close(self) -> None:
-        """There is no more to come."""
+        """The connection is closed: no more messages follow."""
 
 
 class Provider(Protocol):
-    """Who offers the server, in its own binding."""
+    """Access to an MCP server: over ACP in one of its bindings, or over HTTP."""
 
     modern: bool
-    """Whether it is known to speak nothing but revision 2026-07-28."""
+    """Whether it speaks only revision 2026-07-28 (the stateless binding)."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of requests that it has not sent to the server yet; when they become fewer, it
-        calls `made_room` of its link."""
+        """Bytes of queued requests; when they decrease, the provider calls `made_room` of its
+        connection."""
 
     def request(
         self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
-        """Ask the server, for the consumer's `call`."""
+        """Send a request to the server for the consumer's `call`; returns a function that cancels
+        it."""
 
     def notify(self, method: str, params: Payload | None) -> None:
-        """Tell the server."""
+        """Send a notification to the server."""
 
     def close(self) -> None:
-        """Nobody uses it any more."""
+        """Release the server: the connection is closed."""
 
 
 class RequestFilter(Protocol):
-    """What stands before a server that several sessions of the agent can reach."""
+    """Filter before a server that several sessions of the agent can reach."""
 
     def takes(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Whether this request of the agent's is dealt with there."""
+        """Whether the filter handles this request; otherwise it is forwarded."""
 
     def answered(self, result: bytes) -> bytes:
-        """What the agent is told in place of the server's list of tools."""
+        """Return the tool list to send to the agent in place of the server's `result`."""
 
     def changed(self) -> None:
-        """The server says that its tools are other ones now."""
+        """The server has sent `notifications/tools/list_changed`."""
 
     def close(self) -> None:
-        """The link is closed."""
+        """The connection is closed."""
 
 
 class ConnectionMode:
-    """What becomes of the messages of an open link."""
+    """Handles the messages of an open connection. This base class forwards them."""
 
     def __init__(self, mcp_connection: McpConnection) -> None:
         self.mcp_connection = mcp_connection
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The consumer asks."""
+        """Handle a request of the consumer."""
         self.mcp_connection.ask(
             call, method, params, lambda r, e: self.mcp_connection.reply(call, r, e)
         )
 
     def notification(self, method: str, params: Payload | None) -> None:
-        """The consumer tells."""
+        """Handle a notification of the consumer."""
         self.mcp_connection.provider.notify(method, params)
 
     def server_request(
         self, method: str, params: Payload | None, answered: ResponseCallback
     ) -> Cancel:
-        """The server asks."""
+        """Handle a request of the server; returns a function that cancels it."""
         return self.mcp_connection.consumer.request(method, params, answered)
 
     def server_notification(
         self, method: str, params: Payload | None, owner: InFlightRequest | None
     ) -> None:
-        """The server tells."""
+        """Handle a notification of the server."""
         self.mcp_connection.consumer.notify(method, params, owner)
 
     def cancelled(self, call: InFlightRequest) -> None:
-        """The consumer does not want the answer any more."""
+        """The consumer has cancelled a request."""
 
     def closed(self) -> None:
-        """The consumer is gone."""
+        """The connection is closed."""
 
 
 class McpConnection:
-    """What a mode raises over a message of a foreign peer (nested too deep, or not what MCP says)
-    fails that message: a request is answered with an error, a notification is dropped.
+    """An MCP connection between a consumer and a provider.
 
-    `begin` is called with the link when its provider is there, for the first mode; `refused`
-    when it cannot be reached."""
+    `begin` is called when the provider is reached, and returns the first mode; `refused` is called
+    with the raw error if it cannot be reached. An exception of a mode over a message (nested too
+    deeply, or invalid MCP) fails only that message: a request is answered with an error, a
+    notification is dropped."""
 
     def __init__(
         self,
@@ -164,11 +167,11 @@ class McpConnection:
         self.consumer = consumer
         self.closed = False
         self.session_filter: RequestFilter | None = None
-        """Keeps other sessions of the agent away from the server, where that is needed."""
+        """Keeps other sessions of an agent that shares servers away from this server."""
         self.made_room: Callable[[], object] = _nothing
-        """Called when what waited here has gone on."""
+        """Called when queued messages have been sent."""
         self.withdraw_connect: Cancel = _nothing
-        """Withdraws the request by which the provider is being reached."""
+        """Cancels the request by which the provider is being reached."""
         self._begin = begin
         self._tell_refused = refused
         self._provider: Provider | None = None
@@ -186,16 +189,16 @@ class McpConnection:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits, here or in the provider, that the consumer should not be read."""
+        """Whether the queue toward the server is full, so that the consumer must not be read."""
         waiting = self._waiting_bytes
         if self._provider is not None:
             waiting += self._provider.waiting_bytes
         return waiting > _MAX_QUEUED_BYTES
 
-    # -- its life ----------------------------------------------------------------------------------
+    # -- opening and closing -----------------------------------------------------------------------
 
     def open(self, provider: Provider) -> None:
-        """The provider is reached."""
+        """Take the provider and send the queued messages."""
         self._provider = provider
         if self.closed:
             provider.close()
@@ -204,18 +207,18 @@ class McpConnection:
         self.resume()
 
     def refuse(self, error: bytes) -> None:
-        """The provider cannot be reached: whatever is asked gets this answer."""
+        """Answer all requests with `error`: the provider cannot be reached."""
         self._refused = error
         if self._tell_refused is not None:
             self._tell_refused(error)
         self.resume()
 
     def pause(self) -> None:
-        """Let the consumer's messages wait until `resume`."""
+        """Queue the consumer's messages until `resume`."""
         self._paused = True
 
     def resume(self, mode: ConnectionMode | None = None) -> None:
-        """Let the consumer's messages go on, perhaps in another mode."""
+        """Send the queued messages of the consumer, in `mode` if given."""
         if mode is not None:
             self._mode = mode
         self._paused = False
@@ -229,7 +232,7 @@ class McpConnection:
         self.made_room()
 
     def close(self) -> None:
-        """The consumer is gone, or its declaration is: everything open is withdrawn."""
+        """Close both ends and cancel all open requests."""
         if self.closed:
             return
         self.closed = True
@@ -257,7 +260,7 @@ class McpConnection:
             self.pass_request(call, method, params)
 
     def pass_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """Send a request to the provider, which `session_filter` has seen."""
+        """Handle a request after the session filter: respond, queue it, or give it to the mode."""
         if self._refused is not None:
             self.consumer.respond(call, None, self._refused)
         elif self._paused:
@@ -281,7 +284,7 @@ class McpConnection:
         self._waiting_bytes += _size(kept)
 
     def cancel(self, call: InFlightRequest) -> None:
-        """The consumer does not want the answer to this call any more (`RequestTarget`)."""
+        """Cancel a request of the consumer (`RequestTarget`)."""
         if self._mode is not None:
             self._mode.cancelled(call)
         cancel = self._asked.get(call)
@@ -314,16 +317,16 @@ class McpConnection:
     def contain(
         self, call: InFlightRequest | None, function: Callable[..., None], *args: Any
     ) -> None:
-        """Let a mode have a message of a foreign peer; `call` is answered if it cannot take it.
+        """Call `function` with a message; an exception is logged and answers `call` with an error.
 
-        Modes read what peers of any kind send, some of it with the SDK's types: what they may raise
-        is not known, and is about this message alone. Everything else that waits for `call`, with
-        which the link may be opening, goes on.
+        Modes decode messages of arbitrary peers, partly with the SDK's types: which exceptions they
+        raise is unknown, and each concerns this message only. If the handshake waits for `call`,
+        the queued messages are sent.
         """
         try:
             function(*args)
         except Exception as exc:
-            log.warning("an MCP message cannot be used", error=f"{type(exc).__name__}: {exc}")
+            log.warning("MCP message failed", error=f"{type(exc).__name__}: {exc}")
             if call is not None and not self.closed:
                 self._asked.pop(call, None)
                 self.consumer.respond(call, None, _unusable_message_error(exc))
@@ -335,7 +338,7 @@ class McpConnection:
     def ask(
         self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
     ) -> None:
-        """Ask the provider for a call of the consumer's; `answered` gets the answer."""
+        """Send a request to the provider for `call`; `answered` gets the response."""
 
         def settled(result: bytes | None, error: bytes | None) -> None:
             self._asked.pop(call, None)
@@ -349,11 +352,12 @@ class McpConnection:
             cancel()
 
     def detach(self, call: InFlightRequest) -> Cancel:
-        """The provider works on although the consumer's call is answered; returns what stops it."""
+        """Keep the provider's request running after `call` is answered; returns a function that
+        cancels it."""
         return self._asked.pop(call, lambda: None)
 
     def attach(self, call: InFlightRequest, cancel: Cancel) -> None:
-        """The provider works for this call now."""
+        """Associate a running request of the provider with another `call`."""
         self._asked[call] = cancel
 
     def reply(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
@@ -364,10 +368,10 @@ class McpConnection:
 
 
 class PassThrough(ConnectionMode):
-    """Both ends speak the same revision: nothing is looked at, but for subscriptions.
+    """Mode for ends of the same revision: forwards messages unchanged, except subscription ids.
 
-    Frames of a `subscriptions/listen` stream name the request that opened it by the id it had on
-    the server's side of the bridge; the consumer knows it by its own.
+    Notifications of a `subscriptions/listen` stream name the request that opened it by its id at
+    the server; the id is replaced by the consumer's.
     """
 
     def __init__(self, mcp_connection: McpConnection) -> None:
@@ -406,7 +410,7 @@ class PassThrough(ConnectionMode):
         if owner is None:
             owner = self._listening.get(id)
         if owner is None and method == ACKNOWLEDGED and self._unacknowledged:
-            owner = self._unacknowledged[0]  # acknowledgements come in the order of the requests
+            owner = self._unacknowledged[0]  # acknowledgements arrive in the order of the requests
         if owner is None:
             return None, params
         if method == ACKNOWLEDGED:
@@ -439,12 +443,12 @@ def _size(params: bytes | None) -> int:
 
 def _unusable_message_error(exc: Exception) -> bytes:
     if isinstance(exc, RecursionError):
-        return encode_error(INVALID_REQUEST, "The MCP message is nested too deep")
+        return encode_error(INVALID_REQUEST, "The MCP message is nested too deeply")
     return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)
 
 
 def is_modern(params: Payload | None) -> bool:
-    """Whether a request is one of revision 2026-07-28: those say so in their `_meta`."""
+    """Whether request params are of revision 2026-07-28, by the version in their `_meta`."""
     if params is None or MODERN_META not in bytes(params):
         return False
     meta = members_of(params).get("_meta")
@@ -459,7 +463,7 @@ def subscription_id_in(params: bytes) -> int | str | None:
 
 
 def with_subscription_id(params: bytes, id: int | str | None) -> bytes:
-    """The frame with the subscription named by another id."""
+    """Return the params with another subscription id in `_meta`."""
     members = members_of(params)
     meta = members_of(members.get("_meta", b"{}"))
     if SUBSCRIPTION_ID not in meta:

@@ -1,8 +1,9 @@
-"""A new consumer (2026-07-28) and an old server (`initialize`, to 2025-11-25).
+"""Translator between a modern consumer (2026-07-28) and a legacy server (`initialize`, up to
+2025-11-25).
 
-The bridge is the new server and the old client: requests lose their envelope, results get what the
-newest revision requires. What the old server asks while it works on a request is the answer to that
-request (`input_required`); the consumer answers by trying again, which the server never sees.
+Requests lose their modern `_meta` members; results get the members that revision 2026-07-28
+requires. A request of the server during a call becomes the result of that call (`input_required`);
+the consumer responds with a retry, which is not forwarded to the server.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ __all__ = ["ModernClientLegacyServer"]
 
 _encode = msgspec.json.Encoder().encode
 _MAX_SUSPENDED: Final = 64
-"""Requests whose consumer was asked for input and has not tried again; the oldest is given up."""
+"""Maximum number of requests that wait for a retry with input; the oldest is given up."""
 _RESERVED: Final = "io.modelcontextprotocol/"
 
 
 @attrs.define(eq=False)
 class _InputRequest:
-    """What the server asks while it works on a request."""
+    """A request of the server during a request of the consumer."""
 
     method: str
     params: Payload | None
@@ -57,7 +58,7 @@ class _InputRequest:
 
 @attrs.define(eq=False)
 class _PendingRequest:
-    """One request that the server works on. `call` is `None` while the consumer prepares input."""
+    """One request in flight at the server. `call` is `None` while the consumer prepares input."""
 
     call: InFlightRequest | None
     method: str
@@ -100,7 +101,7 @@ class ModernClientLegacyServer(ConnectionMode):
             self._send(call, method, members, request_meta(raw))
 
     def notification(self, method: str, params: Payload | None) -> None:
-        """The newest revision knows no notification from a client but the cancellation."""
+        """Drop the notification: revision 2026-07-28 has none from a client but cancellations."""
 
     def server_request(
         self, method: str, params: Payload | None, answered: ResponseCallback
@@ -176,7 +177,7 @@ class ModernClientLegacyServer(ConnectionMode):
     # -- input that the server requires ------------------------------------------------------------
 
     def _hand_over(self, work: _PendingRequest) -> None:
-        """Answer the consumer's request with the questions that wait, if it waits itself."""
+        """Answer the consumer's open request with the server's waiting input requests."""
         if work.call is None:
             return
         work.asked = {
@@ -213,7 +214,7 @@ class ModernClientLegacyServer(ConnectionMode):
             self._working.remove(work)
 
     def _go_on(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
-        """The consumer tries again, with what it was asked for."""
+        """Handle a retry of the consumer, with its input responses."""
         work = self._parked.pop(str(msgspec.json.decode(members["requestState"])), None)
         if work is None:
             error = encode_error(INVALID_PARAMS, "Unknown or used requestState")
@@ -261,7 +262,7 @@ class ModernClientLegacyServer(ConnectionMode):
                 self.mcp_connection.consumer.notify(method, _encode(frame), stream.call)
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
-        """A request of the bridge's own, whose answer changes nothing."""
+        """Send a request of the bridge itself and ignore the response."""
         own = InFlightRequest(method, NO_SOURCE)
         self.mcp_connection.provider.request(
             own, method, _encode(params), lambda result, error: None

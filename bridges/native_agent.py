@@ -1,8 +1,8 @@
-"""Agents that take MCP servers over ACP, and servers of another generation than theirs.
+"""Translation between bindings, for agents with native support of MCP over ACP.
 
-What such an agent sends is ordinary traffic. Only where nobody understands it, because the agent
-speaks one binding and the provider another, the bridge stands in between: a consumer like a shim,
-whose messages come from the agent's own connection.
+`mcp/*` messages of such an agent are forwarded. Only if the agent and the server understand
+different bindings, the bridge terminates the agent's connection as a consumer, and connects to the
+server as for a shim.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["NativeAgent"]
 
 
 class BridgeContext(ConnectionTable, Protocol):
-    """The bridge, as far as it is needed here."""
+    """The part of `McpBridge` that is used here."""
 
     limits: Limits
 
@@ -59,15 +59,15 @@ class BridgeContext(ConnectionTable, Protocol):
 
 @attrs.define(eq=False)
 class NativeAgent:
-    """The connections that the bridge carries for a native agent."""
+    """The connections of a native agent that the bridge translates."""
 
     owner: BridgeContext
     begin: Callable[[McpConnection], ConnectionMode]
     servers: dict[str, DeclaredServer] = attrs.field(factory=dict)
     mcp_connections: dict[str, McpConnection] = attrs.field(factory=dict)
-    """By connection id, or by server id for the stateless binding."""
+    """By connection id; in the stateless binding by server id."""
     server_of: dict[str, DeclaredServer] = attrs.field(factory=dict)
-    """The servers of connections."""
+    """Server by connection id."""
 
     async def connect(self, carrier: CarrierParams, forward: Any) -> Any:
         key = "acpId" if isinstance(carrier.acpId, str) else "serverId"
@@ -182,7 +182,7 @@ class NativeAgent:
 
 @attrs.define(eq=False)
 class _AgentResponder:
-    """Where the answer to a request of the agent's goes, in the form of its binding."""
+    """Source of a request of the agent; sends the response in the agent's binding."""
 
     _answer: ResponseCallback
     _stateless: bool
@@ -201,12 +201,12 @@ class _AgentResponder:
 
 @attrs.define(eq=False)
 class _ConnectedConsumer:
-    """A consumer that connected."""
+    """Consumer in the connected bindings."""
 
     _owner: BridgeContext
     _connection: str
     _settle: ResponseCallback
-    """Answers the agent's `mcp/connect`, if that is still open."""
+    """Answers the agent's `mcp/connect`, if it is still open."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         call.source.respond(call, result, error)
@@ -227,14 +227,14 @@ class _ConnectedConsumer:
 
 @attrs.define(eq=False)
 class _StatelessConsumer:
-    """A consumer that names a request in every message; what is about none cannot be told it."""
+    """Consumer in the stateless binding: a notification without a request cannot be delivered."""
 
     _owner: BridgeContext
     _server: str
     _tokens: dict[bytes, InFlightRequest] = attrs.field(factory=dict)
 
     def note(self, call: InFlightRequest, params: bytes | None) -> None:
-        """Remember the progress token of a request: progress names nothing else."""
+        """Record the progress token of a request: progress notifications name only the token."""
         meta = members_of(params).get("_meta") if params is not None else None
         token = members_of(meta).get("progressToken") if meta is not None else None
         self._tokens = {key: of for key, of in self._tokens.items() if not of.answered}
@@ -245,7 +245,10 @@ class _StatelessConsumer:
         call.source.respond(call, result, error)
 
     def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
-        answered(None, encode_error(METHOD_NOT_FOUND, "The agent cannot be asked", method))
+        answered(
+            None,
+            encode_error(METHOD_NOT_FOUND, "The agent takes no requests in this binding", method),
+        )
         return _nothing
 
     def notify(

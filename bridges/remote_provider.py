@@ -1,8 +1,8 @@
-"""The other direction: an HTTP or SSE server, for an agent that takes only stdio.
+"""Provider of an HTTP or SSE MCP server, for an agent that takes only stdio servers.
 
-The SDK's client transport runs in the conductor's process, and its two streams are the provider of
-a link, so what a shim is to a server over ACP it is to a server on the web, too. Headers (they may
-hold secrets) stay here.
+The SDK's client transport runs in the conductor's process; its two streams are the provider of an
+`McpConnection`, with a shim as consumer. Headers of the declaration, which may hold secrets, are
+not given to the agent.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from conductor.log import get_logger
 __all__ = ["RemoteProvider"]
 
 _TIMEOUT: Final = 30.0
-"""Seconds for connecting and writing; an answer may take as long as it takes."""
+"""Seconds for connecting and writing; reading a response has no timeout."""
 
 _MESSAGE_OVERHEAD: Final = 2000
-"""What a message takes beside its params, as the SDK's objects."""
+"""Estimated size of a queued message (the SDK's objects) without its params, in bytes."""
 
 log = get_logger(component="mcp-bridge")
 
@@ -55,7 +55,7 @@ class RemoteProvider:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> None:
-        """Live until `close`, or until the server goes."""
+        """Run until `close`, or until the server disconnects."""
         with self._scope:
             try:
                 async with self._transport() as (incoming, outgoing):
@@ -69,7 +69,9 @@ class RemoteProvider:
                         nursery.cancel_scope.cancel()
             except Exception as exc:
                 log.warning(
-                    "MCP server is lost", server=self.declaration.get("name"), error=str(exc)
+                    "MCP server connection lost",
+                    server=self.declaration.get("name"),
+                    error=str(exc),
                 )
         self._give_up()
 
@@ -169,7 +171,8 @@ class RemoteProvider:
         self._send({"id": id, outcome: value}, None)
 
     def _give_up(self) -> None:
-        """Whoever waits is told, and the shim ends: an agent may start another one."""
+        """Answer open requests with an error and close the shim: the agent may start another
+        one."""
         self._out = None
         error = encode_error(INTERNAL_ERROR, "The MCP server cannot be reached")
         for _, answered in list(self._open.values()):

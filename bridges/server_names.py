@@ -1,4 +1,4 @@
-"""ServerNames of MCP servers as the agent is given them. Pure.
+"""Names of MCP servers, as given to the agent. Pure.
 
 A server keeps its declared name unless the name is taken: by another server of the same session
 set-up, or, in an agent that keeps one server per name for all sessions, by another session.
@@ -15,19 +15,19 @@ __all__ = ["ServerNames"]
 
 @attrs.define(eq=False)
 class ServerNames:
-    """ServerNames in use in one agent process. `apart`: whether sessions must not share names."""
+    """Server names in use in one agent process. `apart`: whether sessions must not share names."""
 
     apart: bool = False
     _used: dict[str, int] = attrs.field(factory=dict, init=False)
-    """How many servers have a name."""
+    """Number of servers by name."""
     _next: dict[str, int] = attrs.field(factory=dict, init=False)
-    """The next number to try for a declared name, so that the search does not begin at 2 again."""
+    """The next number to try for a declared name, so that the search does not restart at 2."""
 
     def choose(self, name: str, taken: Collection[str], own: str | None = None) -> str:
-        """`tools`, else `tools-2`, `tools-3`: still recognised by users and models.
+        """Return a free name: `tools`, else `tools-2`, `tools-3`, which users and models recognise.
 
-        `taken` are the other names of this set-up; `own`, the name that the same session's server
-        was given before.
+        `taken` are the other names in this set-up; `own` is the name that this server had in an
+        earlier set-up of the session.
         """
         chosen = own or name
         while chosen in taken or (self.apart and chosen in self._used and chosen != own):
@@ -41,7 +41,7 @@ class ServerNames:
         return name in self._used
 
     def free(self, names: Iterable[str]) -> None:
-        """Servers with these names are gone from the agent."""
+        """Release the names of removed servers."""
         for name in names:
             count = self._used.get(name, 0) - 1
             if count > 0:

@@ -1,20 +1,22 @@
 """Isolation of sessions in an agent that shares MCP servers among them.
 
 Such an agent (`mcp_servers: shared` in `proxies/quirks.yaml`) gives every session's model the tools
-of all sessions' servers, and a call reaches whichever server the model named. Each session's server
-has a name of its own there (`names`), and here the bridge keeps the sessions apart:
+of all sessions' servers, and sends a call to the server that the model names. The bridge gives the
+servers of each session distinct names (`server_names`), and isolates the sessions:
 
 - A session is *active* while a prompt or its set-up is in flight.
-- A server answers the lists of tools, prompts and resources with nothing while other sessions are
-  active and its own is not. When a prompt comes, servers whose tool list would now be another one
-  say that it changed, and the prompt waits until the agent has read it again (1 s at most). A ping
-  shows that it has: MCP clients take messages in order, and the prompt takes another way.
+- A server's lists of tools, prompts and resources are empty while other sessions are active and its
+  own is not. Before a prompt is forwarded, servers with a changed tool list send
+  `notifications/tools/list_changed`, and the prompt waits until the agent has read the lists again
+  (1 s at most). A ping confirms it: MCP clients handle messages in order, but the prompt takes
+  another path.
 - A call to the server of a session that is not active is refused.
-- While several sessions are active their tools can be seen by all; a tool call goes to the server
-  only if the agent reports it for the server's own session (`callers`), and is refused otherwise.
+- While several sessions are active, each model can see the tools of all of them. A tool call is
+  forwarded only if the agent reports it for the server's session (`call_attribution`), and is
+  refused otherwise.
 
-For agents of which nothing is known this only notices that they share servers, by a call that
-cannot come from the session that the server belongs to.
+For an unknown agent this only detects that it shares servers, by a call that cannot come from the
+session to which the server belongs.
 """
 
 from __future__ import annotations
@@ -47,20 +49,20 @@ _LIST_METHODS: Final = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
 }
-"""Lists that are empty while the server is hidden, and the member of the result."""
+"""List methods that return nothing while the server is hidden: result member by method."""
 _CALL_METHODS: Final = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/subscribe", "completion/complete"}
 )
 _MAX_PINGS: Final = 8
 _RELIST_TIMEOUT: Final = 1.0
-"""Seconds that a prompt waits for the agent to read tool lists."""
+"""Seconds that a prompt waits for the agent to read changed tool lists."""
 
 log = get_logger(component="mcp-bridge")
 
 
 @attrs.define(eq=False)
 class AgentSession:
-    """One session of the agent; its id is not known before the answer to its set-up."""
+    """One session of the agent; `id` is `None` until its set-up is answered."""
 
     id: str | None = None
     active: int = 0
@@ -70,16 +72,18 @@ class AgentSession:
 
 @attrs.define(eq=False)
 class SharedServers:
-    """`tap` shows a function the agent's updates until what it returns is called.
+    """The sessions of one agent, with the visibility of their servers.
 
-    `on_unexpected_sharing` is called when an agent of which nothing is known turns out to share.
+    `tap` registers a function for the agent's updates and returns one that removes it. `later`
+    schedules a call after some seconds. `on_unexpected_sharing` is called when an unknown agent is
+    found to share servers.
     """
 
     tap: Callable[[Callable[[bytes | None], bool]], Callable[[], None]]
     later: Callable[[float, Callable[[], None]], None]
     on_unexpected_sharing: Callable[[], None]
     enforced: bool = False
-    """Whether the agent is known to share; otherwise calls are only looked at."""
+    """Whether the agent is known to share servers; otherwise calls are only observed."""
     _active: set[AgentSession] = attrs.field(factory=set, init=False)
     _listed: set[SessionFilter] = attrs.field(factory=set, init=False)
     """Servers whose tools the agent has listed."""
@@ -89,10 +93,10 @@ class SharedServers:
     def __attrs_post_init__(self) -> None:
         self._callers = CallAttribution(self.later)
 
-    # -- what sessions do --------------------------------------------------------------------------
+    # -- for the bridge: sessions ------------------------------------------------------------------
 
     def begin(self, session: AgentSession) -> None:
-        """A prompt or a set-up of this session is sent to the agent."""
+        """Count a prompt or a set-up of this session that is sent to the agent."""
         session.active += 1
         self._active.add(session)
         if self.enforced and len(self._active) > 1 and self._untap is None:
@@ -111,7 +115,8 @@ class SharedServers:
             self._callers.forget()
 
     async def show(self, session: AgentSession) -> None:
-        """Let the agent see this session's tools, and those of no session that is not active."""
+        """Make the agent re-read tool lists: this session's tools become visible, those of inactive
+        sessions hidden."""
         if not self.enforced:
             return
         stale = [
@@ -130,7 +135,7 @@ class SharedServers:
         if scope.cancelled_caught:
             log.warning("the agent did not read changed tool lists", session=session.id)
 
-    # -- what screens ask --------------------------------------------------------------------------
+    # -- for session filters -----------------------------------------------------------------------
 
     def shows(self, session: AgentSession) -> bool:
         return not self.enforced or not self._active or session in self._active
@@ -148,7 +153,8 @@ class SharedServers:
         params: Payload | None,
         decide: Callable[[bool], None],
     ) -> bool:
-        """Whether a call is passed on now; if not, `decide` is called, now or later."""
+        """Whether a call may be forwarded now; if not, `decide` is called with the decision, now or
+        later."""
         session = session_filter.session
         if session not in self._active:
             if self.enforced:
@@ -174,21 +180,21 @@ class SharedServers:
 
 @attrs.define(eq=False)
 class SessionFilter:
-    """Stands before the server of one link. `name` is the one that the agent was given."""
+    """Filter before the server of one MCP connection. `name` is the name given to the agent."""
 
     shared: SharedServers
     session: AgentSession
     name: str
     mcp_connection: McpConnection
     hidden: bool = False
-    """Whether the agent was given an empty list of tools last."""
+    """Whether the last tool list for the agent was empty."""
     told: trio.Event = attrs.field(factory=trio.Event)
-    """Set while no list of tools is awaited."""
+    """Set unless the agent is to re-read the tool list."""
     _modern: bool = attrs.field(default=False, init=False)
     _pings: int = attrs.field(default=0, init=False)
-    """Pings that the agent has not answered."""
+    """Number of unanswered pings."""
     _tools: bytes | None = attrs.field(default=None, init=False)
-    """The server's tools, to answer at once when the agent asks again."""
+    """Raw `tools/list` result of the server, to answer a repeated request at once."""
 
     def __attrs_post_init__(self) -> None:
         self.told.set()
@@ -200,18 +206,18 @@ class SessionFilter:
         self.told.set()
 
     def ask_again(self) -> None:
-        """Make the agent read the list of tools again; `told` is set when it has.
+        """Make the agent re-read the tool list; `told` is set when it has.
 
-        A list that the server has to be asked for is not waited for: the answer would come behind
-        the prompt that waits.
+        A list that must be requested from the server is not waited for: its response would be
+        queued behind the waiting prompt.
         """
         if self._tools is not None or not self.shared.shows(self.session):
-            self.told.set()  # what waits for an earlier list waits no longer
+            self.told.set()  # release waiters for an earlier list
             self.told = trio.Event()
         self.mcp_connection.consumer.notify(TOOLS_CHANGED, None)
 
     def takes(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Whether this request of the agent's is dealt with here."""
+        """Whether the filter handles this request; otherwise it is forwarded."""
         if method in _LIST_METHODS:
             return self._list(call, method, params)
         if method not in _CALL_METHODS:
@@ -223,20 +229,20 @@ class SessionFilter:
             if allowed:
                 self.mcp_connection.pass_request(call, method, params)
             else:
-                log.warning("a call to another session's MCP server is refused", server=self.name)
+                log.warning("MCP call refused: server of another session", server=self.name)
                 self.mcp_connection.reply(call, None, _wrong_session_error(self.name))
 
         params = None if params is None else bytes(params)
         return not self.shared.judge(self, method, params, decide)
 
     def answered(self, result: bytes) -> bytes:
-        """What the agent is told in place of the server's list of tools."""
+        """Return the tool list to send to the agent in place of the server's `result`."""
         self._tools = None if b'"nextCursor"' in result else result
         self.told.set()
         return self._tell(result)
 
     def changed(self) -> None:
-        """The server says that its tools are other ones now."""
+        """The server has sent `notifications/tools/list_changed`."""
         self._tools = None
 
     def _list(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
@@ -259,15 +265,15 @@ class SessionFilter:
         return _empty(_LIST_METHODS[_TOOLS], self._modern) if self.hidden else tools
 
     def _ping(self) -> None:
-        """Set `told` when the agent has read what it was sent before."""
+        """Send a ping; its response, or its absence from such clients, sets `told`."""
         told = self.told
         if self._modern or self._pings >= _MAX_PINGS:
-            told.set()  # such a client is not asked anything, or does not answer
+            told.set()  # this client takes no requests, or does not answer pings
             return
 
         def ponged(result: bytes | None, error: bytes | None) -> None:
             self._pings -= 1
-            told.set()  # not a later one: that is for a later list
+            told.set()  # of this list; a later list has its own event
 
         self._pings += 1
         self.mcp_connection.consumer.request("ping", None, ponged)

@@ -1,9 +1,9 @@
-"""What an agent starts as a stdio MCP server: carries bytes between its stdio and the bridge.
+"""The shim: a program that an agent starts as a stdio MCP server; relays bytes to the bridge.
 
-Started as `python -I -S shim.py`, it imports nothing but C modules, so it is there in 7 ms. The
-environment says where the bridge is, and has the token that it shows there; nothing is in the
-arguments. Each direction has a buffer of its own and never waits for the other. Whichever side
-ends, what is under way is still delivered, and the shim ends.
+Started as `python -I -S shim.py`, it imports only C modules and is ready in 7 ms. The environment
+has the address of the bridge and the token to authenticate with; nothing is in the arguments. Each
+direction has its own buffer and never waits for the other. When either side reaches EOF, buffered
+bytes are delivered, then the shim exits.
 """
 
 import sys
@@ -55,9 +55,9 @@ def _connect(address: str) -> "socket":
 
 
 def _is_ours(connection: "socket") -> bool:
-    """Whether the bridge runs as our user: whoever else is there must not see the token.
+    """Whether the bridge runs as the same user: the token must not be sent to another one.
 
-    Where the socket is, in a directory that others may write to, is not ours to decide.
+    The socket may be in a directory that others can write to (/tmp).
     """
     import _socket
 
@@ -82,14 +82,14 @@ def _carry(connection: "socket") -> int:
     watched: dict[int, int] = {}
     to_bridge = to_agent = b""
     agent_open = bridge_open = True
-    sending = True  # until the bridge was told that there is no more
+    sending = True  # until SHUT_WR
     try:
         while bridge_open or to_agent:
             if sending and not agent_open and not to_bridge:
                 sending = False
-                connection.shutdown(1)  # SHUT_WR: the bridge reads the end, and ends in turn
+                connection.shutdown(1)  # SHUT_WR: the bridge reads EOF, and closes in turn
             reading = bridge_open and not to_agent
-            wanted = {1: POLLOUT if to_agent else 0}  # 0: only whether it is still there
+            wanted = {1: POLLOUT if to_agent else 0}  # 0: report errors and hang-up only
             if agent_open and not to_bridge:
                 wanted[0] = POLLIN
             if reading or to_bridge:
@@ -107,14 +107,14 @@ def _carry(connection: "socket") -> int:
                     agent_open = bool(to_bridge)
                 elif fd == 1:
                     if events & (POLLERR | POLLHUP | POLLNVAL):
-                        return 0  # nobody reads our stdout any more
+                        return 0  # the reader of stdout is gone
                     to_agent = to_agent[_write_some(posix.write, 1, to_agent) :]
                 else:
                     if to_bridge and events & (POLLOUT | POLLERR | POLLHUP):
                         try:
                             to_bridge = to_bridge[_write_some(connection.send, to_bridge) :]
                         except OSError:
-                            to_bridge = b""  # it is gone; what it said before may still come
+                            to_bridge = b""  # it is gone; bytes it sent before may still arrive
                             agent_open = sending = False
                     if reading and events & (POLLIN | POLLERR | POLLHUP):
                         try:
@@ -123,10 +123,10 @@ def _carry(connection: "socket") -> int:
                         except BlockingIOError:
                             pass
     except OSError:
-        pass  # a side went away in the middle
+        pass  # one side closed its connection
     finally:
         try:  # noqa: SIM105  (contextlib takes 3 ms to import)
-            posix.set_blocking(1, True)  # whoever shares our stdout expects it so
+            posix.set_blocking(1, True)  # other processes with this stdout expect blocking writes
         except OSError:
             pass
     return 0
@@ -178,7 +178,7 @@ def _environment() -> "Mapping[str, str]":
 
 
 def _exit(code: int) -> None:
-    """Leave without the interpreter's own shutdown, which takes 5 ms."""
+    """Exit without the interpreter's shutdown, which takes 5 ms."""
     sys.stderr.flush()
     if sys.platform == "win32":
         import os

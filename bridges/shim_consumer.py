@@ -1,4 +1,4 @@
-"""The agent's side of a shim: JSON-RPC lines on a socket, one MCP connection."""
+"""Consumer of a shim: one MCP connection, as JSON-RPC lines on the shim's socket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = get_logger(component="mcp-bridge")
 
 
 class ShimConsumer:
-    """The consumer of a link, and the receiver of a connection."""
+    """Consumer of an `McpConnection` and receiver of the socket's JSON-RPC `Connection`."""
 
     def __init__(self, transport: SocketTransport, flusher: Flusher, limit: int) -> None:
         self.transport = transport
@@ -47,11 +47,11 @@ class ShimConsumer:
         )
         self.mcp_connection: McpConnection | None = None
         self.ended = trio.Event()
-        """Set when there is nothing more to say."""
+        """Set when the MCP connection is closed."""
 
     @property
     def crowded(self) -> bool:
-        """Whether the agent does not read what it was sent."""
+        """Whether the write buffer toward the agent is above the high watermark."""
         return self.connection.write_buffer.size > HIGH_WATERMARK
 
     async def serve(
@@ -60,7 +60,7 @@ class ShimConsumer:
         wait_room: Callable[[], Awaitable[None]],
         provide: Callable[[trio.Nursery], Awaitable[None]],
     ) -> None:
-        """One shim, from its token to its end. `provide` opens the link."""
+        """Serve the shim until it disconnects. `provide` starts the provider."""
         assert self.mcp_connection is not None
         try:
             async with trio.open_nursery() as nursery:
@@ -75,9 +75,10 @@ class ShimConsumer:
             flusher.made_room()
 
     async def _read(self, flusher: Flusher, wait_room: Callable[[], Awaitable[None]]) -> None:
-        """Route what the agent's MCP client says, not faster than it and the others read.
+        """Route messages of the agent's MCP client, with back-pressure.
 
-        Nor faster than the server takes it: before `mcp/connect` is answered it takes nothing.
+        Stops reading while the client does not read, while the queue toward the server is full
+        (before `mcp/connect` is answered nothing leaves it), or while the chain has back-pressure.
         """
         assert self.mcp_connection is not None
         connection = self.connection
@@ -89,19 +90,19 @@ class ShimConsumer:
                 await flusher.route_rest(connection)
             while (self.crowded or self.mcp_connection.crowded) and not connection.closed:
                 if self.transport.peer_closed_write():
-                    break  # it is read to its end: that it is gone must be known
+                    break  # read to EOF, to notice that the client is gone
                 with trio.move_on_after(_POLL_SECONDS):
                     await flusher.wait_room()
             await wait_room()
 
     async def _end(self, flusher: Flusher, scope: trio.CancelScope) -> None:
-        """When the bridge ends it, a client that reads still gets what was said to it."""
+        """After the bridge closes the connection, give the client 5 s to read the rest."""
         await self.ended.wait()
         flusher.made_room()
         await trio.sleep(_FLUSH_TIMEOUT)
         scope.cancel()
 
-    # -- Receiver: what the agent sends ------------------------------------------------------------
+    # -- Receiver: messages of the agent -----------------------------------------------------------
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         assert self.mcp_connection is not None
@@ -129,7 +130,7 @@ class ShimConsumer:
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
         log.warning("not a message", sender="an MCP client", reason=frame.reason)
         if call is not None:
-            error = encode_error(INTERNAL_ERROR, "The answer to this request was malformed")
+            error = encode_error(INTERNAL_ERROR, "The response to this request was malformed")
             call.source.respond(call, None, error)
 
     # -- Consumer ----------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class ShimConsumer:
 
 @attrs.define(eq=False)
 class _ClientResponder:
-    """Where the answer of the agent's MCP client goes."""
+    """Source of a request to the agent's MCP client; passes on its response."""
 
     _answered: ResponseCallback
 
@@ -181,9 +182,9 @@ class _Cancelled(msgspec.Struct):
 
 
 _FLUSH_TIMEOUT: Final = 5.0
-"""Seconds that the MCP client of a released declaration has to read what is left for it."""
+"""Seconds that the MCP client of a released declaration has to read the remaining messages."""
 _POLL_SECONDS: Final = 1.0
-"""Seconds after which a shim that is not read is looked at: whether it is still there."""
+"""Seconds between checks whether a shim that is not read is still connected."""
 _CLIENT_GONE = encode_error(INTERNAL_ERROR, "The MCP client is gone")
 _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 

@@ -1,12 +1,11 @@
-"""The socket that shims connect to, and who may come in.
+"""Listener for shims, with authentication.
 
-A Unix socket in a directory of ours (`directory`), made when the first declaration needs it.
-Whoever connects must run as the same user and show, in its first line, a token of a declaration
-that is in force; anybody else is sent away without a byte. A token is made for one declaration of
-one session set-up, is never used again for another, and is void from the moment that this is
-released: an agent may start as many processes as it likes for the one declaration, which is why
-showing the token does not use it up. (Where there are no Unix sockets, the same on loopback TCP,
-without the user check.)
+A Unix socket in a private directory (`socket_directory`), created for the first declaration. A peer
+must run as the same user and send, in its first line, the token of a declaration that is in force;
+any other connection is closed without a byte. A token belongs to one declaration of one session
+set-up and is revoked when the declaration is released. It may be used several times, because an
+agent may start several processes for one declaration. (On a system without Unix sockets: loopback
+TCP, without the user check.)
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from conductor.log import get_logger
 __all__ = ["ShimListener", "SocketTransport"]
 
 _MAX_UNAUTHENTICATED: Final = 64
-"""Connections that have not shown a token; one more is sent away at once."""
+"""Connections without a token yet; further ones are refused at once."""
 _TOKEN_TIMEOUT: Final = 5.0
-"""Seconds that a connection has to show its token."""
+"""Seconds in which a connection must send its token."""
 _MAX_TOKEN: Final = 128
 _CHUNK: Final = 65536
 
@@ -48,7 +47,7 @@ class SocketTransport:
 
     _socket: socket.socket
     _first: bytes = b""
-    """What came with the token."""
+    """Bytes that were received after the token."""
     _writing: bool = True
 
     async def receive(self) -> bytes:
@@ -84,7 +83,7 @@ class SocketTransport:
             return
 
     def peer_closed_write(self) -> bool:
-        """Whether the other end has closed its writing side, with bytes left to read or not."""
+        """Whether the peer has shut down writing, even if bytes are left to read."""
         if self._socket.fileno() < 0 or not hasattr(select, "poll"):
             return False
         poller = select.poll()
@@ -108,7 +107,7 @@ class SocketTransport:
 
 @attrs.define(eq=False)
 class ShimListener:
-    """Lets shims in, for as long as `serve` runs; `close` leaves nothing behind."""
+    """Accepts shims while `serve` runs; `close` removes the socket and its directory."""
 
     address: str | None = None
     _directory: SocketDirectory | None = attrs.field(default=None, init=False)
@@ -117,7 +116,8 @@ class ShimListener:
     _waiting: int = attrs.field(default=0, init=False)
 
     def open(self) -> str:
-        """The address for shims. Raises `OSError`, and leaves nothing behind then."""
+        """Create the socket on first use; returns its address. Raises `OSError`, and cleans up
+        then."""
         if self.address is None:
             if hasattr(socket, "AF_UNIX"):
                 try:
@@ -134,17 +134,17 @@ class ShimListener:
         return self.address
 
     def issue(self, declaration: object) -> str:
-        """A token that lets in whoever shows it, for this declaration."""
+        """Return a new token for this declaration."""
         token = secrets.token_urlsafe(32)
         self._tokens[_digest(token.encode())] = declaration
         return token
 
     def revoke(self, token: str) -> None:
-        """Nobody comes in with this token any more."""
+        """Invalidate a token; accepted connections continue."""
         self._tokens.pop(_digest(token.encode()), None)
 
     async def serve(self, handler: Callable[[object, SocketTransport], Awaitable[None]]) -> None:
-        """Accept connections, and run `handler` for each that may come in."""
+        """Accept connections; run `handler` for each with a valid token."""
         listener = self._listener
         assert listener is not None
         async with trio.open_nursery() as nursery:
@@ -158,13 +158,17 @@ class ShimListener:
                     if listener.fileno() < 0:
                         nursery.cancel_scope.cancel()
                         return
-                    log.warning("a connection could not be accepted", error=str(exc))
+                    log.warning("accept failed", error=str(exc))
                     await trio.sleep(0.05)  # out of descriptors: others may end
                     continue
                 stream.setblocking(False)
-                if self._waiting >= _MAX_UNAUTHENTICATED or not _is_same_user(stream):
+                if self._waiting >= _MAX_UNAUTHENTICATED:
                     stream.close()
-                    log.warning("a stranger was sent away", waiting=self._waiting)
+                    log.warning("connection refused: too many without a token")
+                    continue
+                if not _is_same_user(stream):
+                    stream.close()
+                    log.warning("connection refused: another user")
                     continue
                 nursery.start_soon(self._receive, stream, handler)
 
@@ -189,12 +193,12 @@ class ShimListener:
             finally:
                 self._waiting -= 1
             if declaration is None:
-                log.warning("a stranger was sent away", reason="no valid token")
+                log.warning("connection refused: bad token")
                 return
             try:
                 await handler(declaration, SocketTransport(stream, rest))
-            except Exception as exc:  # what an agent or a server sent: other shims go on
-                log.error("an MCP connection failed", error=f"{type(exc).__name__}: {exc}")
+            except Exception as exc:  # caused by one agent or server; other shims continue
+                log.error("MCP connection failed", error=f"{type(exc).__name__}: {exc}")
 
     async def _read_token(self, stream: socket.socket) -> tuple[object | None, bytes]:
         shown = b""
@@ -213,7 +217,7 @@ class ShimListener:
                     return None, b""
                 shown += chunk
         token, newline, rest = shown.partition(b"\n")
-        # Looked up by digest: how long that takes tells nothing about the tokens there are.
+        # Looked up by digest, so that the time of the look-up reveals nothing about valid tokens.
         return (self._tokens.get(_digest(token)) if newline else None), rest
 
     def _unix(self) -> tuple[socket.socket, str]:
@@ -230,14 +234,14 @@ def _digest(token: bytes) -> bytes:
 
 
 def _is_same_user(stream: socket.socket) -> bool:
-    """Whether the process at the other end runs as the user that we are."""
+    """Whether the peer process runs as the same user."""
     try:
-        return _has_our_uid(stream)
+        return _has_same_uid(stream)
     except OSError:
         return False  # it is gone already
 
 
-def _has_our_uid(stream: socket.socket) -> bool:
+def _has_same_uid(stream: socket.socket) -> bool:
     if sys.platform == "linux":
         raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         uid: int = struct.unpack("3i", raw)[1]

@@ -1,12 +1,13 @@
-"""Where the socket for shims is: a directory of our own (mode 0700), gone when we are.
+"""Private directory (mode 0700) for the shims' socket, removed when the conductor ends.
 
-A conductor that is killed cannot clear up after itself, so the next one that makes a place does it.
-Whose place it is shows a lock on the directory, which the kernel takes away with its owner; so
-nobody has to trust a process id, and a place in use is never touched. Only what we make ourselves
-is removed: a socket called `s`, and its directory if that is empty then.
+A conductor that was killed cannot remove its directory, so the next one that creates a directory
+does. The owner holds a lock on the directory, which the kernel releases when the process ends: no
+process id has to be trusted, and a directory in use is never touched. Only a socket called `s` is
+removed, and then the directory if it is empty.
 
-The mode is set on the open directory, whatever the umask and the parent directory (setgid) made of
-it, and is then looked at: it must be ours, with no permission for group and others.
+The mode is set on the open directory, independent of the umask and of the parent directory
+(setgid), and is then verified: the directory must belong to this user, without permissions for
+group and others.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _MAX_PATH: Final = 100
 
 @attrs.define(eq=False)
 class SocketDirectory:
-    """A directory, locked for as long as it is ours."""
+    """A locked private directory."""
 
     directory: str
     _lock: int
 
     @classmethod
     def make(cls) -> SocketDirectory:
-        """A new place; what killed conductors left is cleared away. Raises `OSError`."""
+        """Create a directory, and remove those of killed conductors. Raises `OSError`."""
         root = tempfile.gettempdir()
         if not _fits_socket_address(root):
             root = "/tmp"
@@ -47,7 +48,7 @@ class SocketDirectory:
             try:
                 lock = _open_locked(directory, new=True)
             except FileNotFoundError:
-                continue  # another conductor took it for one that was left
+                continue  # another conductor removed it as stale
             except OSError:
                 with suppress(OSError):
                     os.rmdir(directory)
@@ -64,7 +65,7 @@ class SocketDirectory:
 
     @property
     def path(self) -> str:
-        """Where the socket goes."""
+        """Path of the socket."""
         return os.path.join(self.directory, _SOCKET)
 
     def remove(self) -> None:
@@ -72,7 +73,7 @@ class SocketDirectory:
 
 
 def _fits_socket_address(root: str) -> bool:
-    """Whether a place there fits a socket's address, and the JSON in which agents get it."""
+    """Whether a path there fits into a socket address, and can be written as JSON."""
     try:
         size = len(root.encode())
     except UnicodeEncodeError:  # a name that is no UTF-8
@@ -90,7 +91,7 @@ def _remove_stale(root: str) -> None:
 
 
 def _try_lock(directory: str) -> int | None:
-    """The lock of a directory that belongs to us and that nobody holds."""
+    """Return the lock of a stale directory of this user; `None` if it is in use."""
     try:
         return _open_locked(directory, new=False)
     except OSError:
@@ -98,9 +99,10 @@ def _try_lock(directory: str) -> int | None:
 
 
 def _open_locked(directory: str, *, new: bool) -> int | None:
-    """An open descriptor with the lock; `None` if it is locked, or not a private directory of ours.
+    """Return a descriptor with the lock; `None` if the directory is locked or not private to this
+    user.
 
-    A new one is made private first. Raises `OSError`.
+    The mode of a new directory is set first. Raises `OSError`.
     """
     import fcntl
 

@@ -186,7 +186,7 @@ async def test_a_message_for_no_connection_is_a_clear_error():
         await on.declare()
         with pytest.raises(RequestError, match="Unknown MCP connection"):
             await on.client.request("mcp/message", {"connectionId": "?", "method": "ping"})
-        with pytest.raises(RequestError, match="No MCP message"):
+        with pytest.raises(RequestError, match="Not an MCP message"):
             await on.client.request("mcp/message", {"connectionId": 5})
         on.client.notify("mcp/message", {"connectionId": "?", "method": "notifications/x"})
         await on.client.request("session/new", {"cwd": "/", "mcpServers": []})

@@ -84,7 +84,9 @@ async def test_there_are_a_few_tries_and_then_the_error_of_the_session(root, mon
     else:
         monkeypatch.setattr(os, "fchmod", lambda fd, mode: os.chmod(made[-1], 0o750))
     async with situation() as on:
-        with pytest.raises(RequestError, match=r"MCP server 'tools': there is no place.*TMPDIR"):
+        with pytest.raises(
+            RequestError, match=r"MCP server 'tools': cannot create the bridge.s socket.*TMPDIR"
+        ):
             await on.declare()
         await on.client.new_session("/work")
         monkeypatch.undo()
@@ -98,7 +100,7 @@ async def test_there_are_a_few_tries_and_then_the_error_of_the_session(root, mon
 async def test_a_root_that_cannot_be_written_is_the_error_of_the_session(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
     async with situation() as on:
-        with pytest.raises(RequestError, match="there is no place for the bridge's socket"):
+        with pytest.raises(RequestError, match="cannot create the bridge's socket"):
             await on.declare()
         assert on.bridge._rewriter.names.choose("tools", ()) == "tools"
 

@@ -50,7 +50,7 @@ def test_a_shim(given, spare):
         server = provider.Server(entry)
         server.send(0, "initialize", **HELLO)
         if not spare:
-            editor.wait_log("a connection could not be accepted")
+            editor.wait_log("accept failed")
         assert editor.answer(editor.prompt("x"))["result"] == {"stopReason": "end_turn"}
 
     assert "result" in server.receive()

@@ -63,6 +63,8 @@ PURE = [
     "conductor.routing.control",
     "conductor.routing.link",
     "conductor.routing.observers",
+    "conductor.supervision.restart_policy",
+    "conductor.supervision.states",
     "conductor.supervision.stderr",
     "conductor.network.address",
     "conductor.network.cookies",

@@ -146,7 +146,7 @@ def _isolated_plugin(
     def set_required(params: Payload | None) -> None:
         about = read_about(params)
         if about.failed is not None:
-            component.told_why(about.failed)
+            component.set_end_cause(about.failed)
         else:
             component.restart_policy.required = spec.required or about.required
 

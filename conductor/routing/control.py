@@ -83,12 +83,12 @@ def control_request(
         call.method = inner.method
         if inner.method in INIT_METHODS:
             if link.initializer is not None:
-                link.initializer.echoed(inner.method)
+                link.initializer.on_echoed(inner.method)
             raise _invalid_request("initialize/proxy requests are only sent by the conductor")
         if inner.method in ENVELOPE_METHODS or inner.method == CANCEL:
             raise _invalid_request(f"{inner.method} cannot be sent inside of {method}")
         if inner.method == "initialize" and link.initializer is not None:
-            link.initializer.forwarded(call)
+            link.initializer.on_forwarded(call)
         if inner.method == "session/prompt":
             call.session = session_id_of(inner.params)
         if inner.method in link.recorded_results:
@@ -100,7 +100,7 @@ def control_request(
     elif method in INIT_METHODS:
         if link.role != "parent":
             if link.initializer is not None:
-                link.initializer.sent_back(method)
+                link.initializer.on_sent_back(method)
             raise _invalid_request("initialize/proxy requests are only sent by the conductor")
         if link.initialized:
             raise _invalid_request("a connection is initialized only once")
@@ -111,7 +111,7 @@ def control_request(
     elif method == "initialize" and link.role == "parent":
         raise _invalid_request("this conductor runs as a proxy: expected `proxy/initialize`")
     elif method == "initialize" and link.initializer is not None:
-        link.initializer.sent_back(method)
+        link.initializer.on_sent_back(method)
         raise _invalid_request(
             "`initialize` is not for the client: proxies send it in `proxy/successor`"
         )

@@ -417,7 +417,7 @@ class LinkPort(Port):
             else:
                 self.link.session_log.log_successor_response(call, result)
             if call.method == "initialize" and self.link.initializer is not None:
-                self.link.initializer.successor_answered(call)
+                self.link.initializer.on_successor_response(call)
         if self.link.observer is not None:
             self.link.observer.on_response_to(call)
         if self.link.client_turns is not None:

@@ -21,16 +21,16 @@ class InitializationHandler(Protocol):
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:
         """The predecessor sent `initialize` for the component."""
 
-    def forwarded(self, call: InFlightRequest) -> None:
+    def on_forwarded(self, call: InFlightRequest) -> None:
         """The component sent `initialize` to its successor."""
 
-    def echoed(self, method: str) -> None:
+    def on_echoed(self, method: str) -> None:
         """The component sent a proxy initialization (`method`) to its successor."""
 
-    def sent_back(self, method: str) -> None:
+    def on_sent_back(self, method: str) -> None:
         """The component sent an initialization (`method`) to its predecessor."""
 
-    def successor_answered(self, call: InFlightRequest) -> None:
+    def on_successor_response(self, call: InFlightRequest) -> None:
         """The successor answered the `initialize` that the component forwarded."""
 
 

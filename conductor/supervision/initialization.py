@@ -1,6 +1,7 @@
-"""Drives one component's handshake: asks, asks again in the other dialect, times, and answers.
+"""Handshake driver: initializes one component, tries the other dialect, enforces `start_timeout`.
 
-The clock runs only while the component has the ball: not while it waits for its successor.
+`routing.handshake` decides what follows each reaction of the component; this module sends the
+requests and runs the clock. The clock stops while a proxy waits for its successor.
 """
 
 from __future__ import annotations
@@ -39,30 +40,32 @@ __all__ = ["Initialization"]
 
 @attrs.define(eq=False, repr=False)
 class Initialization:
-    """The initialization of the component behind a link, for the time that it takes.
+    """The initialization of the component behind a link, in one or several processes.
 
-    `failed` is called with the reason when it cannot succeed; `restart` must replace the process
-    behind the link, and call `connected` when that is done.
+    `on_failed` is called with the reason when it cannot succeed. `restart_process` must replace the
+    process behind the link and call `connected` afterwards. `on_initialized` is called when the
+    component has answered with a result, before its predecessor gets it.
     """
 
     link: Link
     handshake: Handshake
     timeout: float
-    failed: Callable[[str], None]
-    restart: Callable[[], None]
+    on_failed: Callable[[str], None]
+    restart_process: Callable[[], None]
     patch_result: Callable[[bytes], bytes] | None = None
-    """Changes the component's answer before its predecessor gets it."""
+    """Changes the raw JSON of the result before the predecessor gets it."""
+    on_initialized: Callable[[], None] = lambda: None
     done: bool = attrs.field(default=False, init=False)
     deadline: float = attrs.field(default=float("inf"), init=False)
     changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     result: dict[str, Any] | None = attrs.field(default=None, init=False)
-    """What the component answered, once it has."""
+    """The decoded result; `{}` if it is not an object, None before it arrives."""
     refused: bool = attrs.field(default=False, init=False)
-    """Whether it answered with an error, which was passed on as it is."""
+    """Whether the component answered with an error, which was forwarded unchanged."""
     reply: Callable[[InFlightRequest, Payload | None, Payload | None], None] = attrs.field(
         init=False
     )
-    """Takes the answer for whoever asked: the predecessor, unless this is set to something else."""
+    """Takes the response; the default sends it to the predecessor, a replay sets its own."""
     _originator: InFlightRequest | None = attrs.field(default=None, init=False)
     _params: bytes = attrs.field(default=b"{}", init=False)
     _attempt: InFlightRequest | None = attrs.field(default=None, init=False)
@@ -74,7 +77,7 @@ class Initialization:
         self._port = _AttemptPort(self)
         self.reply = self._reply_to_predecessor
 
-    # -- Init: what the link tells --------------------------------------------------------------
+    # -- InitializationHandler, called by the link -----------------------------------------------
 
     def begin(self, call: InFlightRequest, params: Payload | None) -> None:
         if self.done or self._originator is not None:
@@ -90,15 +93,15 @@ class Initialization:
         call.target = self
         self._send_attempt()
 
-    def forwarded(self, call: InFlightRequest) -> None:
+    def on_forwarded(self, call: InFlightRequest) -> None:
         self._successor_request = call
         self._set_deadline(float("inf"))
 
-    def echoed(self, method: str) -> None:
+    def on_echoed(self, method: str) -> None:
         if self._attempt is not None:
             self._react(EchoedToSuccessor(), lambda: None)
 
-    def sent_back(self, method: str) -> None:
+    def on_sent_back(self, method: str) -> None:
         if self._attempt is not None:
             self._react(EchoedToPredecessor(method), lambda: None)
 
@@ -108,26 +111,26 @@ class Initialization:
         if self._attempt is not None:
             self.link.plain.cancel(self._attempt)
 
-    # -- what happens to the connection ----------------------------------------------------------
+    # -- connection events ------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """A process is behind the link, perhaps another one than before."""
+        """A process is connected to the link: the first, or one that replaces it."""
         self._awaiting_process = False
         if self._originator is not None and not self.done:
             self._send_attempt()
 
-    def closed(self) -> bool:
-        """The component ended. True if that is dealt with by starting it again."""
+    def on_closed(self) -> bool:
+        """The process ended. Returns whether the handshake continues in a new process."""
         if self.done or self._originator is None:
             return False
         if self._awaiting_process:
             return True
         if self._successor_request is not None:
-            return False  # it knew our dialect: another one would not help
+            return False  # the component understood the dialect: another one would not help
         self._react(ClosedEarly(), lambda: None)
         return self._awaiting_process
 
-    def successor_answered(self, call: InFlightRequest) -> None:
+    def on_successor_response(self, call: InFlightRequest) -> None:
         if call is self._successor_request and not self.done:
             self._set_deadline(trio.current_time() + self.timeout)
 
@@ -135,7 +138,7 @@ class Initialization:
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         if call is not self._attempt:
-            return  # an answer to an attempt that was given up
+            return  # a late response to an abandoned attempt
         if result is not None:
             if self.handshake.role == "proxy" and self._successor_request is None:
                 self._react(AnsweredAlone(), lambda: None)
@@ -173,12 +176,12 @@ class Initialization:
                 self._attempt = None
                 if in_new_process:
                     self._awaiting_process = True
-                    self.restart()
+                    self.restart_process()
                 else:
                     self._send_attempt()
             case FailStart(reason=reason):
                 self._attempt = None
-                self.failed(reason)
+                self.on_failed(reason)
             case _:
                 otherwise()
 
@@ -195,6 +198,7 @@ class Initialization:
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 decoded = None
             self.result = decoded if isinstance(decoded, dict) else {}
+            self.on_initialized()
             self.link.session_log.log_response(originator, result)
             if self.patch_result is not None:
                 result = self.patch_result(bytes(result))
@@ -211,16 +215,16 @@ class Initialization:
         self.changed = trio.Event()
 
     async def enforce_timeout(self) -> None:
-        """FailStart the component when it holds the ball for longer than the start timeout."""
+        """Fail the start when the component exceeds `start_timeout`; returns when initialized."""
         while not self.done:
             with trio.move_on_at(self.deadline) as scope:
                 await self.changed.wait()
             if scope.cancelled_caught and self._attempt is not None:
                 self._attempt = None
-                self.failed(self._too_slow())
+                self.on_failed(self._timeout_reason())
                 return
 
-    def _too_slow(self) -> str:
+    def _timeout_reason(self) -> str:
         name = self.handshake.method
         reason = f"it did not answer `{name}` within {self.timeout:g} s (start_timeout)"
         if self.handshake.may_retry:
@@ -229,7 +233,7 @@ class Initialization:
 
 
 class _AttemptPort(Port):
-    """Where the answers to our own init requests arrive: its neighbour is itself."""
+    """Port that receives the responses to the init requests; its neighbour is itself."""
 
     __slots__ = ("_initialization",)
 

@@ -1,30 +1,27 @@
-"""A component behind a link: started, connected, watched, started again, ended with all that it
-started.
+"""Supervisor of a component behind a link: starts, initializes, restarts and stops it.
 
-It is a program, or it is on another machine: what is at the endpoint of the link (`peer`) makes
-no difference here. From its start to its end, `component_run` has it; here is what comes after. One
-that fails after it was initialized is dealt with as its restart policy says (`restart_policy`).
-While it is started again, what is sent to it waits; what it owed is answered at once, with an error
-that names it, because nobody knows how far it got.
+The component is a process, a connection to another machine, or a plugin that restarts in this
+process; `Endpoint` hides the difference. `component_run` serves one process from start to end,
+`states` has the state table, `restart_policy` decides what follows a failure, `turn_enforcement`
+applies the timeouts of turns and requests. While a component restarts, messages to it wait in the
+link's queue; requests that it had not answered are answered at once with an error that names it,
+since it is unknown how far they were carried out.
 """
 
 from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import attrs
-import msgspec
 import trio
 
-from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec, ValuePath
 from conductor.errors import ComponentExited, ConnectionClosed, RequestError, StartError
 from conductor.jsonrpc.connection import Connection
-from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import Logger, get_logger
 from conductor.redaction import redact
 from conductor.routing.component import Component, ComponentHost
@@ -32,9 +29,7 @@ from conductor.routing.failure_errors import FailureErrors, prompt_advice
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.routing.port import Port
-from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, report_ended_turn
-from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import CancelOverdue, RequestOverdue, TurnOverdue
+from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.component_run import ComponentRun
 from conductor.supervision.endpoint import Launcher
 from conductor.supervision.initialization import Initialization
@@ -46,19 +41,21 @@ from conductor.supervision.replay import (
     session_resume_methods,
 )
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
+from conductor.supervision.states import Event, Lifecycle, State
 from conductor.supervision.stderr import TokenBucket
+from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.transport.spawn import SpawnError
-
-if TYPE_CHECKING:
-    from conductor.supervision.stall_detector import Overdue, StallAction
-    from conductor.supervision.stall_monitor import StallMonitor
 
 __all__ = ["SupervisedComponent"]
 
 
 @attrs.define(eq=False, repr=False)
 class SupervisedComponent(Component):
-    """A program that speaks the protocol on stdin and stdout, or what does so elsewhere."""
+    """A proxy or agent behind a link, kept running as its chain file entry says.
+
+    `launch` opens the endpoint of each process or connection. `patch_result` may change the raw
+    JSON of the component's `initialize` result before the predecessor gets it.
+    """
 
     spec: ComponentSpec
     role: Literal["proxy", "agent"]
@@ -67,16 +64,12 @@ class SupervisedComponent(Component):
     link: Link = attrs.field(init=False)
     initialization: Initialization = attrs.field(init=False)
     restart_policy: RestartPolicy = attrs.field(init=False)
-    _stall_monitor: StallMonitor | None = attrs.field(default=None, init=False)
-    _cancel_monitor: CancelMonitor = attrs.field(init=False)
+    _turns: TurnEnforcement = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
     _current_run: ComponentRun | None = attrs.field(default=None, init=False)
-    """The present one, or the last."""
-    _next_start: float | None = attrs.field(default=None, init=False)
-    """When the next process is to be started, if one is."""
-    _was_initialized: bool = attrs.field(default=False, init=False)
-    _failed: bool = attrs.field(default=False, init=False)
+    """The present one, or the last; None if the last start failed."""
+    _lifecycle: Lifecycle = attrs.field(factory=Lifecycle, init=False)
     _report_rate: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -87,16 +80,8 @@ class SupervisedComponent(Component):
         self.link = Link(self.spec.name, self.role, self._report)
         self.restart_policy = RestartPolicy.of(self.spec, self.role)
         self.initialization = self._new_initialization(self.spec.dialect)
-        if self.spec.request_timeout or self.spec.stall_timeout is not None:
-            from conductor.supervision.stall_detector import StallDetector
-            from conductor.supervision.stall_monitor import StallMonitor
-
-            detector = StallDetector(
-                self.spec.request_timeout, self.spec.stall_timeout, self.spec.on_stall
-            )
-            self._stall_monitor = self.link.observer = StallMonitor(detector, self._on_overdue)
-        self._cancel_monitor = self.link.turn_observer = CancelMonitor(
-            self.spec.cancel_timeout, self._speaks_version_2, self._on_cancel_overdue
+        self._turns = TurnEnforcement(
+            self, self.spec, self.link, self._log, self._speaks_version_2, self._kill
         )
 
     @property
@@ -124,18 +109,18 @@ class SupervisedComponent(Component):
         return self.link.queue is None
 
     def set_cancel_timeout(self, seconds: float) -> None:
-        self._cancel_monitor.timeouts.timeout = seconds
+        self._turns.cancel_monitor.timeouts.timeout = seconds
 
     def holds_up_turn(self, session: str) -> bool:
         if self.link.queue is not None:
             return self.link.queue.has_prompt(session)
-        return self._cancel_monitor.timeouts.holds_up_turn(session)
+        return self._turns.cancel_monitor.timeouts.holds_up_turn(session)
 
     def holds_up_request(self, method: str) -> bool:
-        return self._cancel_monitor.timeouts.holds_up_request(method)
+        return self._turns.cancel_monitor.timeouts.holds_up_request(method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:
-        """Only called while it is started again: what waits for it is not sent to it any more."""
+        """Answer the queued prompts of a session; called only while the component restarts."""
         queue = [] if self.link.queue is None else self.link.queue.take_prompts(session)
         for call in queue:
             answer = cancelled_answer(call.method, self.name, version_2=version_2)
@@ -143,27 +128,28 @@ class SupervisedComponent(Component):
         return bool(queue)
 
     def prepare(self, host: ComponentHost) -> None:
-        self.host = host
+        self.host = self._turns.host = host
         self.link.session_log.limits = host.limits
         self._spawn()
 
     async def run(self) -> None:
         try:
-            await self._run_once()
-            while self._next_start is not None and not self._stopping:
-                with trio.move_on_at(self._next_start):
+            await self._run_process()
+            while (start_at := self._lifecycle.start_at) is not None:
+                with trio.move_on_at(start_at):
                     await self._stop.wait()
+                if self._lifecycle.is_stopping:
                     break
-                self._next_start = None
-                await self._run_again()
+                await self._start_next()
         finally:
-            self.link.release_queue()  # nobody is left to wait for
+            self._lifecycle.on(Event.ENDED)
+            self.link.release_queue()  # fails the messages: there is no connection
             self.host.flusher.made_room()
             self._drained.set()
             self._ended.set()
 
     def close_input(self) -> None:
-        self._stop.set()
+        self._begin_stop()
         if self.link.connection is not None:
             self.link.connection.close_writing()
 
@@ -174,18 +160,22 @@ class SupervisedComponent(Component):
         await self._ended.wait()
 
     def terminate(self) -> None:
-        self._stop.set()
+        self._begin_stop()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._stop.set()
+        self._begin_stop()
         self._signal(signal.SIGKILL)
+
+    def _begin_stop(self) -> None:
+        self._lifecycle.on(Event.STOP)
+        self._stop.set()
 
     def backlog(self) -> int:
         return self.link.backlog()
 
-    def told_why(self, end_cause: str) -> None:
-        """It says itself how it fails, and is about to end."""
+    def set_end_cause(self, end_cause: str) -> None:
+        """Record the cause that the component itself reported before it ends."""
         if self._current_run is not None and self._current_run.end_cause is None:
             self._current_run.end_cause = end_cause
 
@@ -196,11 +186,16 @@ class SupervisedComponent(Component):
             self.link,
             Handshake(self.role, dialect),
             self.spec.start_timeout,
-            failed=self._fail_start,
-            restart=self._start_in_other_dialect,
+            on_failed=self._fail_start,
+            restart_process=self._end_process_for_other_dialect,
+            on_initialized=self._on_initialized,
             patch_result=self.patch_result,
         )
         return initialization
+
+    def _on_initialized(self) -> None:
+        if self._lifecycle.state is State.STARTING:
+            self._lifecycle.on(Event.INITIALIZED)
 
     def _spawn(self) -> None:
         self._current_run = None
@@ -224,42 +219,44 @@ class SupervisedComponent(Component):
             connection.write((self.spec.stdin_head,))
         self.initialization.connected()
 
-    async def _run_once(self, *, again: bool = False) -> None:
-        """From the start of a process to its end."""
+    async def _run_process(self) -> None:
+        """Serve the process that was just started until its end."""
         component_run = self._current_run
         assert component_run is not None
         background: list[Callable[[], Awaitable[None]]] = [
             self.initialization.enforce_timeout,
-            self._cancel_monitor.run,
+            self._turns.cancel_monitor.run,
         ]
-        if self._stall_monitor is not None:
-            background.append(self._stall_monitor.run)
-        if again:
+        if self._turns.stall_monitor is not None:
+            background.append(self._turns.stall_monitor.run)
+        if self._lifecycle.state is State.REPLAYING:
             background.append(partial(self._replay, component_run))
         await component_run.run(self.host.read_gate(self), background)
-        self._on_ended(component_run)
+        self._on_process_ended(component_run)
 
     # -- the next process --------------------------------------------------------------------------
 
-    async def _run_again(self) -> None:
-        if self._was_initialized:
+    async def _start_next(self) -> None:
+        """Start the process of a restart, or of the handshake in the other dialect."""
+        if self._lifecycle.was_initialized:
             self.initialization = self._new_initialization(self.link_dialect)
         try:
             self._spawn()
         except StartError as exc:
-            if self._was_initialized:
+            if self._lifecycle.was_initialized:
                 self._after_failure(exc)
             else:
                 self._fail(exc)
             return
-        await self._run_once(again=self._was_initialized)
+        self._lifecycle.on(Event.STARTED)
+        await self._run_process()
 
     @property
     def link_dialect(self) -> Literal["proxy", "_proxy"] | None:
         return self.link.dialect if self.role == "proxy" else None
 
     async def _replay(self, component_run: ComponentRun) -> None:
-        """Bring the new process to where its predecessor was, then let through what waited."""
+        """Repeat handshake and session set-up to the new process, then release the queue."""
         link, session_log, timeout = self.link, self.link.session_log, self.spec.start_timeout
         try:
             result = await replay_initialize(link, self.initialization, session_log)
@@ -276,27 +273,14 @@ class SupervisedComponent(Component):
         self._log.warning("component restarted", lost_sessions=lost_sessions)
         if self.role == "agent":
             link.lost_sessions.update(lost_sessions)
-            self._end_turns()
+            self._turns.end_turns()
+        self._lifecycle.on(Event.REPLAYED)
         self.host.on_restarted(self, lost_sessions)
         link.release_queue()
         self.host.flusher.made_room()
 
-    def _end_turns(self) -> None:
-        """In version 2 a turn is not a request that could be answered: say that there is none."""
-        if self._speaks_version_2():
-            for session in (*self.link.session_log.sessions, *self.link.lost_sessions):
-                self._report_idle(session)
-
-    def _report_idle(self, session: str, reason: str | None = None) -> None:
-        """Version 2: say in the agent's place that no turn runs in a session."""
-        params = idle_update(session, reason)
-        self._cancel_monitor.on_notification("session/update", params)
-        self.link.plain.neighbour.notify("session/update", params)
-
-    def _on_ended(self, component_run: ComponentRun) -> None:
-        """It is over: say so to everyone who waits for it."""
-        if self._was_initialized or self.initialization.done:
-            self._was_initialized = True
+    def _on_process_ended(self, component_run: ComponentRun) -> None:
+        if self._lifecycle.was_initialized or self.initialization.done:
             error = ComponentExited(
                 self.name,
                 component_run.end_reason,
@@ -306,18 +290,18 @@ class SupervisedComponent(Component):
             self._after_failure(error)
             return
         error_at_start = self._start_error(f"it {component_run.end_reason}")
-        may_retry = component_run.endpoint.reached and not self._stopping and not self._failed
-        if may_retry and self.initialization.closed():
-            self._next_start = trio.current_time()
+        may_retry = component_run.endpoint.reached and not self._lifecycle.is_stopping
+        if may_retry and self.initialization.on_closed():
+            self._lifecycle.on(Event.RETRY, start_at=trio.current_time())
             self.link.disconnect(FailureErrors.of(error_at_start))
             return
         self.link.disconnect(FailureErrors.of(error_at_start))
-        if not self._stopping:
+        if not self._lifecycle.is_stopping:
             self._fail(error_at_start)
 
     def _after_failure(self, error: ComponentExited | StartError) -> None:
-        """It worked once, and failed: do as the restart policy says."""
-        if self._stopping:
+        """Apply the restart policy to a failure of a component that was initialized before."""
+        if self._lifecycle.is_stopping:
             self.link.disconnect(FailureErrors.of(error))
             self.host.flusher.made_room()
             return
@@ -329,19 +313,20 @@ class SupervisedComponent(Component):
         failure = {"error": str(error), "next": str(decision)}
         self._log.error("component failed", **{**error.private_details(), **failure})
         if self.role == "agent":
-            for session in self._cancel_monitor.timeouts.running:
-                # In version 2 there is no open request that could be answered with it.
+            for session in self._turns.cancel_monitor.timeouts.running:
+                # In version 2 a turn has no open request that an error could answer.
                 advice = prompt_advice(error, delivered=True)
                 self.host.send_notice(
                     session, redact(error.public_details()[0]), redact(advice), severity="error"
                 )
         match decision:
             case Restart(delay):
-                self._next_start = trio.current_time() + delay
+                self._lifecycle.on(Event.RESTART, start_at=trio.current_time() + delay)
                 if self.link.queue is None:
                     self.link.start_queueing()
                 self.link.disconnect(FailureErrors.of(error))
             case Bypass():
+                self._lifecycle.on(Event.STOP)
                 self.link.disconnect(FailureErrors.of(error))
                 self.host.bypass(self, error)
                 self.link.release_queue_past()
@@ -349,147 +334,15 @@ class SupervisedComponent(Component):
                 self.link.disconnect(FailureErrors.of(error))
                 self.link.release_queue()
                 self._fail(error)
-        self.host.flusher.made_room()  # what waited for it is gone
-
-    def _on_overdue(self, overdue: Overdue) -> None:
-        """A request takes too long, or a turn is silent: say so, and escalate."""
-        from conductor.supervision.stall_detector import Stalled, TimedOut
-
-        match overdue:
-            case TimedOut(call, seconds, session):
-                reason = f"{self.name} did not answer {call.method} within {seconds:g} s"
-                reason += " (request_timeout)"
-                if session is not None:
-                    reason += "; the turn was cancelled, and part of it may have been done"
-                self._log.warning("request timed out", method=call.method, seconds=seconds)
-                self.link.fail_request(call, reason)
-                if session is not None:  # few agents end a turn whose request was cancelled
-                    self._cancel_turn(session)
-            case Stalled(session, calls, action, seconds):
-                self._log.warning(
-                    "prompt turn stalled", session=session, seconds=seconds, action=action
-                )
-                self._escalate(session, calls, action, seconds)
-
-    def _escalate(
-        self, session: str, calls: Sequence[InFlightRequest], action: StallAction, seconds: float
-    ) -> None:
-        match action:
-            case "report":
-                self.host.send_notice(session, f"{self.name} has been silent for {seconds:.3g} s")
-            case "cancel":
-                self._cancel_turn(session)
-            case "cancel_request":
-                for call in calls:
-                    self.link.plain.cancel(call)
-            case "restart":
-                self._kill(f"was silent for {seconds:.3g} s (stall_timeout)")
-
-    def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
-        """What was cancelled goes on: end it in the place of the component that holds it up."""
-        if isinstance(overdue, TurnOverdue):
-            if self._stall_monitor is not None and self._stall_monitor.detector.is_escalating(
-                overdue.session
-            ):
-                return  # `on_stall` decides about this turn
-            stuck, is_ours = self.host.stuck(self, ("turn", overdue.session))
-            if stuck is self:
-                self._end_cancelled_turn(overdue)
-            elif stuck is not None and is_ours:
-                self._end_turn_of_plugin(stuck, overdue)
-        else:
-            stuck, is_ours = self.host.stuck(self, ("request", overdue.call.method))
-            if stuck is self:
-                self._end_withdrawn_request(overdue)
-            elif stuck is not None and is_ours:
-                self._answer_what_it_asked(
-                    stuck, lambda call: call.cancelled and call.method == overdue.call.method
-                )
-
-    def _end_withdrawn_request(self, overdue: RequestOverdue) -> None:
-        if overdue.session is not None and not self._speaks_version_2():
-            # Few agents know how to cancel a prompt as a request.
-            seconds = self._cancel_monitor.timeouts.timeout
-            self._log.warning(
-                "prompt not answered after $/cancel_request: sending session/cancel",
-                seconds=seconds,
-            )
-            self._cancel_turn(overdue.session)
-        else:
-            self._log.warning(
-                "request not answered after $/cancel_request: answered in its place",
-                method=overdue.call.method,
-            )
-            self._answer_cancelled(overdue.call)
-
-    def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
-        seconds, action = self._cancel_monitor.timeouts.timeout, self.spec.on_cancel_timeout
-        self._log.warning(
-            "cancelled turn goes on: ended in the component's place",
-            session=overdue.session,
-            seconds=seconds,
-            restart=action == "restart",
-        )
-        problem = report_ended_turn(self.host, overdue.session, self.name, seconds, action)
-        for call in overdue.prompts:
-            self._answer_cancelled(call)
-        if overdue.running:
-            self._report_idle(overdue.session, "cancelled")
-        if overdue.running or any(self._prompts_asked(overdue.session)):
-            self._cancel_turn_beyond(overdue.session)
-        if action == "restart":
-            self._kill(f"{problem} (cancel_timeout)")
-
-    def _end_turn_of_plugin(self, plugin: Component, overdue: TurnOverdue) -> None:
-        """The same for a plugin behind us: what we asked, and it holds up, is answered."""
-        version_2 = self._speaks_version_2()
-        report_ended_turn(
-            self.host, overdue.session, plugin.name, self._cancel_monitor.timeouts.timeout
-        )
-        if not plugin.end_turn(overdue.session, version_2=version_2):
-            self._answer_what_it_asked(plugin, lambda call: call.session == overdue.session)
-        if overdue.running:
-            plugin.client_port.neighbour.notify(
-                "session/update", idle_update(overdue.session, "cancelled")
-            )
-
-    def _answer_what_it_asked(
-        self, stuck: Component, chosen: Callable[[InFlightRequest], bool]
-    ) -> None:
-        """Answer requests of this component in the place of one that is behind it."""
-        connection = self.link.connection
-        for call in () if connection is None else filter(chosen, connection.unanswered()):
-            answer = cancelled_answer(call.method, stuck.name, version_2=self._speaks_version_2())
-            call.source.respond(call, *answer)
-
-    def _answer_cancelled(self, call: InFlightRequest) -> None:
-        answer = cancelled_answer(call.method, self.name, version_2=self._speaks_version_2())
-        self.link.answer_in_place(call, *answer)
-
-    def _prompts_asked(self, session: str) -> Iterator[InFlightRequest]:
-        """Prompts of this proxy that its successor has not answered."""
-        connection = self.link.connection
-        for call in () if connection is None else connection.unanswered():
-            if call.method == PROMPT and call.session == session:
-                yield call
-
-    def _cancel_turn_beyond(self, session: str) -> None:
-        """A proxy does not pass the cancellation on: tell its successor in its place."""
-        if self.link.enveloped is not None:
-            params = msgspec.json.encode({"sessionId": session})
-            self.link.enveloped.neighbour.notify(SESSION_CANCEL, params)
+        self.host.flusher.made_room()  # its backlog is gone
 
     def _speaks_version_2(self) -> bool:
         return (self.initialization.result or {}).get("protocolVersion") == 2
 
-    def _cancel_turn(self, session: str) -> None:
-        params = msgspec.json.encode({"sessionId": session})
-        self.link.plain.notify("session/cancel", params)
+    # -- failed starts -----------------------------------------------------------------------------
 
-    # -- what goes wrong -------------------------------------------------------------------------
-
-    def _start_in_other_dialect(self) -> None:
-        """The handshake wants a fresh process."""
+    def _end_process_for_other_dialect(self) -> None:
+        """Kill the process; the handshake continues in a new one."""
         self._log.debug(
             "component restarting in the other dialect",
             dialect=self.initialization.handshake.dialect,
@@ -497,7 +350,8 @@ class SupervisedComponent(Component):
         self._signal(signal.SIGKILL)
 
     def _fail_start(self, reason: str) -> None:
-        if self._was_initialized:
+        """Fail a handshake that cannot succeed: the start, or the current attempt to restart."""
+        if self._lifecycle.was_initialized:
             self._kill(reason)
             return
         component_run = self._current_run
@@ -512,8 +366,8 @@ class SupervisedComponent(Component):
         self._fail(self._start_error(f"it {problem}" if problem else reason))
 
     def _fail(self, error: StartError | ComponentExited) -> None:
-        if not self._failed:
-            self._failed = True
+        if self._lifecycle.state is not State.FAILED:
+            self._lifecycle.on(Event.FAIL)
             self.host.component_failed(self, error)
 
     def _start_error(self, reason: str) -> StartError:
@@ -534,7 +388,7 @@ class SupervisedComponent(Component):
         )
 
     def _shown_command(self) -> list[str]:
-        """The command as the chain file has it: what a `${VAR}` in it stands for may be secret."""
+        """The command as the chain file has it, with `${VAR}` unexpanded: values may be secret."""
         written = self.spec.written
         return [
             written[path].text if (path := ("run", index)) in written else word
@@ -551,10 +405,6 @@ class SupervisedComponent(Component):
     def _report(self, event: str, detail: str) -> None:
         if (more := self._report_rate.report(trio.current_time())) is not None:
             self._log.warning(event, detail=detail, **more)
-
-    @property
-    def _stopping(self) -> bool:
-        return self._stop.is_set()
 
     def _kill(self, end_cause: str) -> None:
         if self._current_run is not None:

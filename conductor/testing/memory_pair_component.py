@@ -89,8 +89,8 @@ class MemoryPairComponent(Component):
             self.link,
             Handshake(self.role, self.dialect),
             self.start_timeout,
-            failed=self._fail_start,
-            restart=self._start_again,
+            on_failed=self._fail_start,
+            restart_process=self._start_again,
         )
         self._start()
 
@@ -155,7 +155,7 @@ class MemoryPairComponent(Component):
 
     def _on_ended(self) -> None:
         starting = not self.initialization.done
-        if starting and not self._stopping and not self._failed and self.initialization.closed():
+        if starting and not self._stopping and not self._failed and self.initialization.on_closed():
             self.link.disconnect(FailureErrors.of(StartError(self.name, "it hung up")))
             return
         error: StartError | ComponentExited

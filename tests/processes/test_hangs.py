@@ -51,7 +51,7 @@ def test_an_agent_that_reacts_to_nothing_is_restarted(run_chain):
     assert error["data"]["next"] == "it is restarted (1 of 3)"
     assert editor.ask("how").endswith("resumed")
     for action in ("report", "cancel", "cancel_request", "restart"):
-        editor.wait_log(f"rung={action}")
+        editor.wait_log(f"action={action}")
     assert editor.leave() == 0
 
 

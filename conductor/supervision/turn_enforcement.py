@@ -1,0 +1,221 @@
+"""Ends prompt turns and requests that a component does not end itself.
+
+Three causes: a request exceeds its `request_timeout`, a prompt turn is silent for `stall_timeout`
+(`stall_detector`), or a cancelled turn or request continues after `cancel_timeout`
+(`cancel_timeouts`). Enforcement cancels, answers in the component's place, or kills the component's
+process, which its supervisor then restarts. Where a cancelled turn hangs is decided by the chain's
+`CancelArbiter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+
+from conductor.acp import PROMPT, SESSION_CANCEL
+from conductor.chainfile.model import ComponentSpec
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.log import Logger
+from conductor.routing.component import Component, ComponentHost
+from conductor.routing.link import Link
+from conductor.supervision.cancel_arbiter import cancelled_answer, idle_update, report_ended_turn
+from conductor.supervision.cancel_monitor import CancelMonitor
+from conductor.supervision.cancel_timeouts import CancelOverdue, RequestOverdue, TurnOverdue
+
+if TYPE_CHECKING:
+    from conductor.supervision.stall_detector import Overdue, StallAction
+    from conductor.supervision.stall_monitor import StallMonitor
+
+__all__ = ["TurnEnforcement"]
+
+
+@attrs.define(eq=False, repr=False)
+class TurnEnforcement:
+    """Timeouts of the turns and requests of one component behind a link.
+
+    `speaks_version_2` tells the protocol version of the component; `kill` takes the cause, as a
+    predicate for error messages, and kills the component's process.
+    """
+
+    component: Component
+    spec: ComponentSpec
+    link: Link
+    log: Logger
+    speaks_version_2: Callable[[], bool]
+    kill: Callable[[str], None]
+    host: ComponentHost = attrs.field(init=False)
+    cancel_monitor: CancelMonitor = attrs.field(init=False)
+    stall_monitor: StallMonitor | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        spec = self.spec
+        if spec.request_timeout or spec.stall_timeout is not None:
+            from conductor.supervision.stall_detector import StallDetector
+            from conductor.supervision.stall_monitor import StallMonitor
+
+            detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
+            self.stall_monitor = self.link.observer = StallMonitor(detector, self._on_overdue)
+        self.cancel_monitor = self.link.turn_observer = CancelMonitor(
+            spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
+        )
+
+    def end_turns(self) -> None:
+        """Report every session of a restarted agent as idle (version 2).
+
+        In version 1, the open prompts of the failed process were answered with an error; in version
+        2, a turn has no open request.
+        """
+        if self.speaks_version_2():
+            for session in (*self.link.session_log.sessions, *self.link.lost_sessions):
+                self._report_idle(session)
+
+    def _report_idle(self, session: str, reason: str | None = None) -> None:
+        """Version 2: send the update that no turn runs in a session, in the agent's place."""
+        params = idle_update(session, reason)
+        self.cancel_monitor.on_notification("session/update", params)
+        self.link.plain.neighbour.notify("session/update", params)
+
+    # -- requests that take too long, silent turns -------------------------------------------------
+
+    def _on_overdue(self, overdue: Overdue) -> None:
+        """Handle an exceeded request timeout or the next escalation step of a stalled turn."""
+        from conductor.supervision.stall_detector import Stalled, TimedOut
+
+        match overdue:
+            case TimedOut(call, seconds, session):
+                reason = f"{self.component.name} did not answer {call.method} within {seconds:g} s"
+                reason += " (request_timeout)"
+                if session is not None:
+                    reason += "; the turn was cancelled, and part of it may have been done"
+                self.log.warning("request timed out", method=call.method, seconds=seconds)
+                self.link.fail_request(call, reason)
+                if session is not None:  # few agents end the turn on $/cancel_request
+                    self._cancel_turn(session)
+            case Stalled(session, calls, action, seconds):
+                self.log.warning(
+                    "prompt turn stalled", session=session, seconds=seconds, action=action
+                )
+                self._escalate(session, calls, action, seconds)
+
+    def _escalate(
+        self, session: str, calls: Sequence[InFlightRequest], action: StallAction, seconds: float
+    ) -> None:
+        match action:
+            case "report":
+                self.host.send_notice(
+                    session, f"{self.component.name} has been silent for {seconds:.3g} s"
+                )
+            case "cancel":
+                self._cancel_turn(session)
+            case "cancel_request":
+                for call in calls:
+                    self.link.plain.cancel(call)
+            case "restart":
+                self.kill(f"was silent for {seconds:.3g} s (stall_timeout)")
+
+    # -- cancelled turns and requests --------------------------------------------------------------
+
+    def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
+        """End a cancelled turn or request in the place of the component that blocks it."""
+        if isinstance(overdue, TurnOverdue):
+            if self.stall_monitor is not None and self.stall_monitor.detector.is_escalating(
+                overdue.session
+            ):
+                return  # `on_stall` escalates this turn
+            blocking, acts = self.host.stuck(self.component, ("turn", overdue.session))
+            if blocking is self.component:
+                self._end_cancelled_turn(overdue)
+            elif blocking is not None and acts:
+                self._end_turn_of_plugin(blocking, overdue)
+        else:
+            blocking, acts = self.host.stuck(self.component, ("request", overdue.call.method))
+            if blocking is self.component:
+                self._end_cancelled_request(overdue)
+            elif blocking is not None and acts:
+                self._answer_requests_of_component(
+                    blocking, lambda call: call.cancelled and call.method == overdue.call.method
+                )
+
+    def _end_cancelled_request(self, overdue: RequestOverdue) -> None:
+        if overdue.session is not None and not self.speaks_version_2():
+            # Few agents support $/cancel_request for a prompt.
+            seconds = self.cancel_monitor.timeouts.timeout
+            self.log.warning(
+                "prompt not answered after $/cancel_request: sending session/cancel",
+                seconds=seconds,
+            )
+            self._cancel_turn(overdue.session)
+        else:
+            self.log.warning(
+                "request not answered after $/cancel_request: answered in its place",
+                method=overdue.call.method,
+            )
+            self._answer_cancelled(overdue.call)
+
+    def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
+        seconds, action = self.cancel_monitor.timeouts.timeout, self.spec.on_cancel_timeout
+        self.log.warning(
+            "cancelled turn not ended within cancel_timeout: ended in its place",
+            session=overdue.session,
+            seconds=seconds,
+            restart=action == "restart",
+        )
+        problem = report_ended_turn(
+            self.host, overdue.session, self.component.name, seconds, action
+        )
+        for call in overdue.prompts:
+            self._answer_cancelled(call)
+        if overdue.running:
+            self._report_idle(overdue.session, "cancelled")
+        if overdue.running or any(self._unanswered_prompts(overdue.session)):
+            self._cancel_turn_at_successor(overdue.session)
+        if action == "restart":
+            self.kill(f"{problem} (cancel_timeout)")
+
+    def _end_turn_of_plugin(self, plugin: Component, overdue: TurnOverdue) -> None:
+        """End a turn that a plugin nearer to the agent blocks: answer this component's prompts."""
+        version_2 = self.speaks_version_2()
+        report_ended_turn(
+            self.host, overdue.session, plugin.name, self.cancel_monitor.timeouts.timeout
+        )
+        if not plugin.end_turn(overdue.session, version_2=version_2):
+            self._answer_requests_of_component(plugin, lambda call: call.session == overdue.session)
+        if overdue.running:
+            plugin.client_port.neighbour.notify(
+                "session/update", idle_update(overdue.session, "cancelled")
+            )
+
+    def _answer_requests_of_component(
+        self, blocking: Component, chosen: Callable[[InFlightRequest], bool]
+    ) -> None:
+        """Answer requests of this component in the place of one nearer to the agent."""
+        connection = self.link.connection
+        for call in () if connection is None else filter(chosen, connection.unanswered()):
+            answer = cancelled_answer(call.method, blocking.name, version_2=self.speaks_version_2())
+            call.source.respond(call, *answer)
+
+    def _answer_cancelled(self, call: InFlightRequest) -> None:
+        answer = cancelled_answer(
+            call.method, self.component.name, version_2=self.speaks_version_2()
+        )
+        self.link.answer_in_place(call, *answer)
+
+    def _unanswered_prompts(self, session: str) -> Iterator[InFlightRequest]:
+        """Prompts that this proxy sent and its successor has not answered."""
+        connection = self.link.connection
+        for call in () if connection is None else connection.unanswered():
+            if call.method == PROMPT and call.session == session:
+                yield call
+
+    def _cancel_turn_at_successor(self, session: str) -> None:
+        """Send `session/cancel` to the successor of a proxy that does not forward it."""
+        if self.link.enveloped is not None:
+            params = msgspec.json.encode({"sessionId": session})
+            self.link.enveloped.neighbour.notify(SESSION_CANCEL, params)
+
+    def _cancel_turn(self, session: str) -> None:
+        params = msgspec.json.encode({"sessionId": session})
+        self.link.plain.notify("session/cancel", params)

@@ -1,13 +1,13 @@
-"""Which component holds up what was cancelled, and who has to end it in its place. Pure.
+"""Decides which component blocks a cancelled turn or request, and which watcher ends it. Pure.
 
-A cancelled turn may hang anywhere: in the agent, in a proxy that does not pass the cancellation or
-the answer on, in the handler of a plugin. Its watchers are the client's link, where requests enter
-the chain, and every component that is behind a link: each sees what it is sent and what it answers,
-and wakes when its own time is over, those nearer to the client first. The component that holds a
-turn up is the last one, toward the agent, that has been sent its cancellation and has not answered
-its prompt. It is ended there, so that the proxies before it get an answer, too: by its own watcher,
-or for a plugin by the last watcher before it. Those before it have time to pass the answer on:
-their watchers wake at about the same moment, in any order.
+A cancelled turn may hang in the agent, in a proxy that does not forward the cancellation or the
+response, or in a plugin's handler. Watchers are the client's link, where requests enter the chain,
+and every component behind a link: each sees the requests to and responses from its component, and
+wakes when `cancel_timeout` has passed, those nearer to the client first. The blocking component is
+the one nearest to the agent that was sent the cancellation and has not answered its prompt. The
+turn is ended there, so that the proxies before it get a response as well: by its own watcher, or
+for a plugin by the last watcher before it. The proxies before it then have time to forward the
+response, since their watchers wake at about the same moment, in any order.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 
 
 class CancelArbiter:
-    """Decides which watcher of one chain acts."""
+    """Arbiter of one chain."""
 
     def __init__(self) -> None:
         self.timeout = CANCEL_TIMEOUT
         self._recently_ended: dict[tuple[str, str], float] = {}
-        """What was ended a moment ago, and until when nobody else is said to hold it up."""
+        """Turns and requests just ended, and the time until which no other component is blamed."""
 
     def find(
         self,
@@ -68,8 +68,10 @@ def find_stuck(
     watcher: Component | None,
     holds_up: Callable[[Component], bool],
 ) -> tuple[Component | None, bool]:
-    """The component that holds something up, if one is known to, and whether this watcher (`None`
-    is the client's link) has to end it."""
+    """The blocking component, if one is known, and whether this watcher has to end the turn.
+
+    `watcher` is None for the client's link.
+    """
     stuck = next(filter(holds_up, reversed(components)), None)
     if stuck is None or stuck.watches_turns:
         return stuck, stuck is watcher
@@ -81,20 +83,20 @@ def find_stuck(
 def cancelled_answer(
     method: str, name: str, *, version_2: bool
 ) -> tuple[Payload | None, Payload | None]:
-    """The result, or the error, for a cancelled request that `name` does not answer."""
+    """The raw result and raw error for a cancelled request that `name` does not answer."""
     if method == "session/prompt" and not version_2:
         return b'{"stopReason":"cancelled"}', None
     return None, cancelled_error(method, name)
 
 
 def cancelled_error(method: str, name: str) -> bytes:
-    """The error for a request that was withdrawn, and that `name` does not answer."""
+    """The raw error (-32800) for a cancelled request that `name` does not answer."""
     reason = f"{method} was cancelled, and {name} did not answer"
     return encode_error(REQUEST_CANCELLED, reason, {"component": name})
 
 
 def idle_update(session: str, reason: str | None = None) -> bytes:
-    """Version 2: the params of the update that says that no turn runs in a session."""
+    """Version 2: raw params of the `session/update` that reports a session as idle."""
     update = {"sessionUpdate": "state_update", "state": "idle"}
     if reason is not None:
         update["stopReason"] = reason
@@ -104,8 +106,10 @@ def idle_update(session: str, reason: str | None = None) -> bytes:
 def report_ended_turn(
     host: ComponentHost, session: str, name: str, seconds: float, action: OnCancelTimeout = "answer"
 ) -> str:
-    """Tell the user about a cancelled turn that is ended in a component's place; returns what the
-    component did not do."""
+    """Notify the user of a cancelled turn that is ended in a component's place.
+
+    Returns the problem as a predicate for error messages. `seconds` is the timeout.
+    """
     problem = f"did not end the cancelled turn within {seconds:g} s"
     detail = "it is restarted" if action == "restart" else "if it does not react, restart the agent"
     detail = f"the turn was ended without it; {detail}"

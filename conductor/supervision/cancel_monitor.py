@@ -1,7 +1,7 @@
-"""Tells `CancelTimeouts` what passes a link, and wakes when something is overdue.
+"""Feeds `CancelTimeouts` from a link, and wakes at its deadlines.
 
-Costs nothing per update in version 1. In version 2 the end of a turn is an update, so every update
-is searched for one word; only those that contain it are decoded.
+Costs nothing per update in version 1. In version 2 the end of a turn is an update: every update is
+searched for one word, and only those that contain it are decoded.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _STATE: Final = b"state_update"
 
 
 class CancelMonitor(PromptTurnObserver):
-    """Watches one component, or for the client the whole chain; `on_overdue` is called with what is
-    overdue."""
+    """Monitor of one component, or of the whole chain on the client's link.
+
+    `timeout` is in seconds; `on_overdue` is called with each overdue turn or request.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class CancelMonitor(PromptTurnObserver):
         self._timer = DeadlineTimer(self.timeouts, on_overdue)
 
     async def run(self) -> None:
-        """Wait for deadlines, as long as the component lives."""
+        """Wait for deadlines until cancelled."""
         await self._timer.run()
 
     def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:

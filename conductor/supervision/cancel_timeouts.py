@@ -1,12 +1,12 @@
-"""Cancelled turns and requests that a component does not end. Pure.
+"""Deadlines of cancelled turns and requests of one component. Pure.
 
-In: what is sent to a component (prompts, `session/cancel`, `$/cancel_request`), what it answers,
-and in version 2 the states that it reports. Out: what has been cancelled for `timeout` seconds and
-is still open, each again after every further `timeout` until it is over.
+In: prompts, `session/cancel` and `$/cancel_request` sent to a component, its responses, and in
+version 2 the states that it reports. Out: turns and requests that were cancelled `timeout` seconds
+ago and are still open, each again after every further `timeout` until it ends.
 
-A turn is as long as its `session/prompt` is open; in version 2, where a prompt is answered when it
-is inserted, until the agent reports `idle`. A prompt that is sent after the cancellation is another
-turn.
+A turn lasts as long as its `session/prompt` is open; in version 2, where a prompt is answered when
+it is inserted, until the agent reports `idle`. A prompt sent after the cancellation belongs to
+another turn.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _IDLE: Final = "idle"
 
 
 class TurnOverdue(msgspec.Struct, frozen=True):
-    """A turn goes on although `session/cancel` was sent."""
+    """A turn that continues after `session/cancel`."""
 
     session: str
     prompts: tuple[InFlightRequest, ...]
-    """The requests of the turn that are not answered."""
+    """The unanswered prompts of the turn."""
     running: bool
-    """Version 2: whether the agent's last word is that it works."""
+    """Version 2: whether the last reported state is not `idle`."""
 
 
 class RequestOverdue(msgspec.Struct, frozen=True):
-    """A request is not answered although `$/cancel_request` was sent for it."""
+    """A request that is not answered after its `$/cancel_request`."""
 
     call: InFlightRequest
     session: str | None
-    """Of a prompt."""
+    """The session of a prompt; None for other requests."""
 
 
 CancelOverdue: TypeAlias = TurnOverdue | RequestOverdue
 
 
 class CancelTimeouts:
-    """Of one component. All times are in seconds, of the caller's clock."""
+    """Deadlines of one component, in seconds of the caller's clock."""
 
     __slots__ = (
         "_cancel_deadlines",
@@ -60,17 +60,17 @@ class CancelTimeouts:
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
         self._cancel_deadlines: dict[InFlightRequest | str, float] = {}
-        """Deadlines: of open prompts, and by session of turns of version 2."""
+        """By open prompt, and by session for turns of version 2."""
         self._cancel_request_deadlines: dict[InFlightRequest, float] = {}
 
-    # Each returns the next time at which something may be due because of it.
+    # Those that return a float return the deadline that they set, or `NEVER`.
 
     def prompt_sent(self, call: InFlightRequest, session: str | None) -> None:
-        """The agent gets a prompt."""
+        """Record a prompt sent to the component."""
         self._prompts[call] = session
 
     def cancel_sent(self, session: str, now: float) -> float:
-        """The agent gets `session/cancel`."""
+        """Record a `session/cancel` sent to the component."""
         open: list[InFlightRequest | str] = [
             call for call, name in self._prompts.items() if name == session
         ]
@@ -82,17 +82,17 @@ class CancelTimeouts:
         )
 
     def cancel_request_sent(self, call: InFlightRequest, now: float) -> float:
-        """The agent gets `$/cancel_request` for a request that is open."""
+        """Record a `$/cancel_request` sent for an open request."""
         return self._cancel_request_deadlines.setdefault(call, now + self.timeout)
 
     def response_received(self, call: InFlightRequest) -> None:
-        """The agent answered a request, or it was answered for it."""
+        """Record the response to a request, from the component or in its place."""
         self._prompts.pop(call, None)
         self._cancel_deadlines.pop(call, None)
         self._cancel_request_deadlines.pop(call, None)
 
     def state_reported(self, session: str, state: str) -> None:
-        """The agent reported its state (version 2), or it was reported for it."""
+        """Record a reported state (version 2), from the agent or in its place."""
         if state == _IDLE:
             self._running.discard(session)
             self._cancel_deadlines.pop(session, None)
@@ -101,26 +101,26 @@ class CancelTimeouts:
 
     @property
     def running(self) -> frozenset[str]:
-        """The sessions in which the agent says that it works (version 2)."""
+        """Sessions whose last reported state is not `idle` (version 2)."""
         return frozenset(self._running)
 
     def holds_up_turn(self, session: str) -> bool:
-        """Whether a turn of this session was cancelled, and is not over."""
+        """Whether a turn of this session was cancelled and continues."""
         return any(self._session_of(key) == session for key in self._cancel_deadlines)
 
     def holds_up_request(self, method: str) -> bool:
-        """Whether a request of this method was withdrawn, and is not answered."""
+        """Whether a request of this method was cancelled and is not answered."""
         return any(call.method == method for call in self._cancel_request_deadlines)
 
     def next_deadline(self) -> float:
-        """When `overdue` may have something to say; infinite if never."""
+        """The earliest deadline; infinite if there is none."""
         return min(
             (*self._cancel_deadlines.values(), *self._cancel_request_deadlines.values()),
             default=NEVER,
         )
 
     def overdue(self, now: float) -> list[CancelOverdue]:
-        """What is overdue. It is due again later, unless it ends."""
+        """Overdue turns and requests; each gets a new deadline, `timeout` seconds later."""
         again = now + self.timeout
         turns: dict[str, list[InFlightRequest]] = {}
         for key, deadline in self._cancel_deadlines.items():
@@ -145,7 +145,7 @@ class CancelTimeouts:
         return key if isinstance(key, str) else self._prompts[key]
 
     def forget(self) -> None:
-        """The agent is gone."""
+        """Drop everything: the process of the component ended."""
         self._prompts.clear()
         self._running.clear()
         self._cancel_deadlines.clear()

@@ -1,8 +1,8 @@
-"""One life of a component behind a link: from the start of its process, or connection, to its end.
+"""One run of a component: serves its process, or connection, from start to end.
 
-What it says is routed, what waits for it is written, its stderr is read and its exit awaited. It
-ends when it has exited and its pipes are read to the end; with what it leaves behind only a moment
-is lost. One that closes a pipe but goes on has failed, and is killed.
+Routes its output, writes its input, drains its stderr and waits for its exit. The run is over when
+the process has exited and its pipes are at EOF; descendants that keep a pipe open delay the end by
+one second at most. A process that closes stdin or stdout without exiting has failed and is killed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 __all__ = ["ComponentRun"]
 
 _EXIT_GRACE: Final = 1.0
-"""Seconds that a program may go on after it closed its stdout, or its pipes after it ended."""
+"""Seconds from EOF of stdout to the exit, and from the exit to EOF of the pipes."""
 
 
 @attrs.define(eq=False, repr=False)
 class ComponentRun:
-    """`stop` is set when it is asked to end; `drained` is set here, once it has said all then."""
+    """`stop` is set when the component is stopped; `drained` is set here at EOF of its output."""
 
     endpoint: Endpoint
     connection: Connection
@@ -38,29 +38,31 @@ class ComponentRun:
     log: Logger
     stderr: StderrTail = attrs.field(factory=StderrTail, init=False)
     end_cause: str | None = attrs.field(default=None, init=False)
-    """Why we ended it ourselves, where we did."""
+    """Why the conductor killed it, as a predicate; None if it was not killed."""
     _exited: trio.Event = attrs.field(factory=trio.Event, init=False)
     _stderr_read: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def end_reason(self) -> str:
-        """For people, as one says it of a component."""
+        """Predicate for error messages, such as "exited with status 1"."""
         return self.end_cause or self.endpoint.status or "ended"
 
     def on_success(self) -> None:
-        """What it wrote to stderr until now explains no later failure, also where it is not read
-        yet: stdout may be read first."""
+        """Drop stderr up to now: it does not explain a later failure.
+
+        Includes bytes that are not read yet, since stdout may be read first.
+        """
         self.stderr.forget(self.endpoint.stderr_waiting())
 
     def end(self, end_cause: str) -> None:
-        """It has failed: kill it. The first cause is the one that is told."""
+        """Kill a component that has failed. Of several causes, the first is reported."""
         self.end_cause = self.end_cause or end_cause
         self.endpoint.signal(signal.SIGKILL)
 
     async def run(
         self, read_gate: ReadGate | None, background: Iterable[Callable[[], Awaitable[Any]]]
     ) -> None:
-        """Live, and have these functions run meanwhile."""
+        """Serve until the end; the `background` functions run meanwhile and are cancelled then."""
         endpoint = self.endpoint
         try:
             async with trio.open_nursery() as nursery:
@@ -82,10 +84,10 @@ class ComponentRun:
             endpoint.close()
 
     async def _pump(self, read_gate: ReadGate | None) -> None:
-        """Route what the program writes, to the end of it.
+        """Route the output until EOF.
 
-        The end comes when all who hold its stdout have closed it; what it started and took out of
-        its process group may keep it open, and is not waited for.
+        EOF comes when every holder of stdout has closed it. Descendants that left the process group
+        may keep it open: one second after the exit, reading stops.
         """
         async with trio.open_nursery() as nursery:
 
@@ -99,7 +101,7 @@ class ComponentRun:
             nursery.cancel_scope.cancel()
 
     async def _write(self) -> None:
-        """A program that reads nothing any more, while we have more to say, has failed."""
+        """Write the input. A component that closes its stdin without exiting has failed."""
         await write_loop(self.connection, self.flusher)
         if self.stop.is_set():
             return
@@ -109,7 +111,7 @@ class ComponentRun:
             self.end("closed its stdin")
 
     async def _wait_exit(self) -> None:
-        """After the end of its output a program is given a moment, unless we asked it to end."""
+        """Wait for the exit after EOF of stdout: one second, without limit while stopping."""
         if self.stop.is_set():
             self.drained.set()
             await self._exited.wait()

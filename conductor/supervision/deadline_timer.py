@@ -1,4 +1,4 @@
-"""Waits for the earliest of some deadlines."""
+"""Timer that waits for the earliest of several deadlines."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ OverdueT_co = TypeVar("OverdueT_co", covariant=True)
 
 
 class Deadlines(Protocol[OverdueT_co]):
-    """Knows what is due, and when; times are in seconds of trio's clock."""
+    """A set of deadlines, in seconds of trio's clock."""
 
     def next_deadline(self) -> float:
-        """When `overdue` may have something to say; infinite if never."""
+        """The earliest deadline; infinite if there is none."""
 
     def overdue(self, now: float) -> Sequence[OverdueT_co]:
-        """What is overdue."""
+        """Everything with a deadline at or before `now`."""
 
     def forget(self) -> None:
         """Drop all deadlines: the component is gone."""
 
 
 class DeadlineTimer(Generic[OverdueT]):
-    """Calls `on_overdue` with what `deadlines` says is overdue."""
+    """Calls `on_overdue` with each overdue item of `deadlines`."""
 
     __slots__ = ("_deadlines", "_earlier", "_on_overdue", "_wakes_at")
 
@@ -42,7 +42,7 @@ class DeadlineTimer(Generic[OverdueT]):
         self._wakes_at = NEVER
 
     async def run(self) -> None:
-        """Wait for deadlines, as long as the component's process lives."""
+        """Forget all deadlines, then wait for new ones until cancelled."""
         deadlines = self._deadlines
         deadlines.forget()
         while True:
@@ -54,6 +54,9 @@ class DeadlineTimer(Generic[OverdueT]):
                 self._on_overdue(overdue)
 
     def reschedule(self, deadline: float) -> None:
-        """Wake if there is now something earlier to wait for; later is found out by waking up."""
+        """Wake `run` if this deadline is earlier than the one it waits for.
+
+        A deadline that moved later needs no call: the timer wakes and finds nothing overdue.
+        """
         if deadline < self._wakes_at:
             self._earlier.set()

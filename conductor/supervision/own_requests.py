@@ -1,4 +1,4 @@
-"""Requests of the conductor's own to a component behind a link."""
+"""Requests that the conductor itself sends to a component behind a link."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OwnRequests"]
 
 
 class OwnRequests(Port):
-    """Asks, and waits for the answer; nobody else in the chain sees either."""
+    """Sends requests and waits for their responses; neither passes the rest of the chain."""
 
     __slots__ = ("_link", "_pending")
 
@@ -25,13 +25,13 @@ class OwnRequests(Port):
         self._pending: dict[InFlightRequest, _PendingResponse] = {}
 
     def expect_response(self, method: str) -> InFlightRequest:
-        """A call whose answer comes here, for whoever asks in our name."""
+        """An in-flight request with this as originator; the caller sends it."""
         call = InFlightRequest(method, self, target=self)
         self._pending[call] = _PendingResponse()
         return call
 
     async def answer(self, call: InFlightRequest) -> bytes:
-        """The result. Raises `RequestError` for an error."""
+        """Wait for the response; returns the raw result. Raises `RequestError` for an error."""
         answer = self._pending[call]
         try:
             await answer.arrived.wait()
@@ -42,9 +42,9 @@ class OwnRequests(Port):
         return answer.result
 
     async def send_request(self, method: str, params: bytes) -> bytes:
-        """Send a request, past whatever is held back, and wait for its result.
+        """Send a request, ahead of queued messages, and wait for its raw result.
 
-        Raises `RequestError`, and `ConnectionClosed` if nobody is there to ask.
+        Raises `RequestError`, and `ConnectionClosed` if the component is not running.
         """
         connection = self._link.connection
         if connection is None:

@@ -1,12 +1,12 @@
-"""Brings a component that was started again to where its predecessor was.
+"""Replay: brings a restarted component to the state of its previous process.
 
-A proxy goes through its handshake and the set-up of every open session once more; what it passes on
-meanwhile is answered from the record, so its successor sees nothing of it. An agent is initialized
-as before, then each session is resumed, or else loaded with the replayed history swallowed; what it
-can do neither with is lost, and said to be. What a proxy knew beyond that is lost with its process.
+A proxy gets its handshake and the set-up of every open session again; the requests that it forwards
+meanwhile are answered from the session log, so its successor sees none of them. An agent is
+initialized, then each session is resumed, or else loaded with the replayed history suppressed; a
+session for which it supports neither is lost, and reported so. Other state of a proxy is lost with
+its process.
 
-Every question has `start_timeout` for its answer: what waits for the component must not wait for
-ever.
+Each request has `start_timeout`, so that the messages queued for the component do not wait forever.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ _PAYLOADS_DROPPED: Final = "its set-up is not kept any more (max_session_log_byt
 
 
 class ReplayFailed(Exception):
-    """A component that was started again cannot take its predecessor's place; the text is for
-    people."""
+    """The restarted component cannot continue for its previous process; the text is a predicate."""
 
 
 async def replay_initialize(
     link: Link, initialization: Initialization, session_log: SessionLog
 ) -> Mapping[str, Any]:
-    """Repeat the handshake; returns the component's answer.
+    """Repeat the handshake; returns the decoded result.
 
-    Raises `RequestError`, and `ReplayFailed` for another protocol version than the client has.
+    Raises `RequestError`, and `ReplayFailed` if the protocol version differs from the first one.
     """
     record = session_log.initialize
     assert record is not None
@@ -92,7 +91,7 @@ def _version(result: Any) -> Any:
 async def replay_to_proxy(
     link: Link, session_log: SessionLog, seconds: float, log: Logger
 ) -> list[str]:
-    """Repeat the set-up of every session to a proxy; returns the sessions that it refused.
+    """Repeat the set-up of every session to a proxy; returns the ids of those it refused.
 
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
@@ -121,7 +120,7 @@ async def replay_to_agent(
     seconds: float,
     log: Logger,
 ) -> list[str]:
-    """Resume or load every session in a new agent process; returns the sessions that are lost.
+    """Resume or load every session in a new agent process; returns the ids of lost sessions.
 
     Raises `ConnectionClosed` and `ReplayFailed`.
     """
@@ -158,7 +157,7 @@ async def _request_within(
 
 
 def session_resume_methods(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    """How an agent takes up a session that it does not hold, by its answer to `initialize`."""
+    """The methods that restore a session, in order of preference, by the `initialize` result."""
     if answer.get("protocolVersion") == 2:
         return ("session/resume",)  # every agent of version 2 has it (RFD v2 required methods)
     capabilities = _object(answer.get("agentCapabilities"))
@@ -169,10 +168,10 @@ def session_resume_methods(answer: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _resume_params(session: str, record: SetupRecord) -> bytes:
-    """The params of the set-up, for this session by name; without what only a new one has."""
+    """Raw params of `session/resume` or `session/load`, from those of the session's set-up."""
     try:
         params = members_or_empty(record.params or b"{}")
-    except ValueError:  # nobody can take up a session with no more than its id; it is lost
+    except ValueError:  # the id alone does not restore it: the session will be lost
         params = {}
     params["sessionId"] = msgspec.json.encode(session)
     params.setdefault("mcpServers", b"[]")

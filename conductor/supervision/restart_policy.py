@@ -1,9 +1,8 @@
-"""What follows when a component fails: restart it, leave it out, or end the chain. Pure.
+"""Restart policy: restart, bypass or end the chain after a failure. Pure.
 
-A restart budget is `count` restarts `within` so many seconds; each waits longer than the one
-before, with jitter, so that components that fail together do not come back together. When the
-budget is spent, a proxy that is not required is left out, and without any other component the chain
-cannot go on.
+A restart budget is `count` restarts `within` so many seconds. Delays grow exponentially, with
+jitter, so that components that fail together do not restart together. When the budget is spent, a
+proxy that is not required is bypassed; any other component ends the chain.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ __all__ = ["Bypass", "Decision", "EndChain", "Restart", "RestartPolicy"]
 
 _DEFAULT: Final = RestartBudget(count=3, within=60.0)
 _DEFAULT_FOR_REMOTE: Final = RestartBudget(count=10, within=120.0)
-"""For `connect`, `ssh` and `unix`, about a minute: a network, or a service that its own supervisor
-restarts, is away for longer than a program takes to start."""
+"""For `connect`, `ssh` and `unix`, about a minute of retries: a network outage, or the restart of a
+service by its own supervisor, takes longer than the start of a program."""
 _FIRST_DELAY: Final = 0.1
 _MAX_DELAY: Final = 10.0
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Start it again after `delay` seconds; this is attempt `number` `of` so many."""
+    """Restart after `delay` seconds; attempt `number` `of` the budget."""
 
     delay: float
     number: int
@@ -38,14 +37,14 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 class Bypass(msgspec.Struct, frozen=True):
-    """Go on without it."""
+    """Continue the chain without the component."""
 
     def __str__(self) -> str:
         return "the chain goes on without it"
 
 
 class EndChain(msgspec.Struct, frozen=True):
-    """The chain cannot go on."""
+    """End the chain."""
 
     def __str__(self) -> str:
         return "the chain ends"
@@ -56,7 +55,7 @@ Decision: TypeAlias = Restart | Bypass | EndChain
 
 @attrs.define(eq=False, repr=False)
 class RestartPolicy:
-    """The restart policy of one component, and how much of its budget is used."""
+    """The policy of one component, and the failures that count against its budget."""
 
     role: Literal["proxy", "agent"]
     on_failure: Literal["restart", "bypass", "end_chain"]
@@ -66,15 +65,14 @@ class RestartPolicy:
 
     @classmethod
     def of(cls, spec: ComponentSpec, role: Literal["proxy", "agent"]) -> RestartPolicy:
-        """The restart policy that a chain file states; a process is restarted unless told
-        otherwise."""
+        """The policy that a chain file states; the default is `restart`."""
         on_failure = spec.on_failure or "restart"
         is_started_by_others = any((spec.connect, spec.ssh, spec.unix))
         default = _DEFAULT_FOR_REMOTE if is_started_by_others else _DEFAULT
         return cls(role, on_failure, spec.restarts or default, spec.required)
 
     def after_failure(self, now: float, jitter: float) -> Decision:
-        """What to do about a failure at `now` (seconds); `jitter`, from 0 to 1, is the jitter."""
+        """Decide on a failure at `now` (seconds); `jitter` is a random number from 0 to 1."""
         match self.on_failure:
             case "restart":
                 return self._restart(now, jitter)

@@ -1,18 +1,17 @@
-"""Watches a component's requests: those that take longer than they may, and turns that stall. Pure.
+"""Detects requests that exceed `request_timeout` and prompt turns that stall. Pure.
 
-A turn stalls when a prompt is open and nothing at all comes from the agent for that session for
-`stall_timeout` seconds. Silence while a tool runs, or while the agent itself waits for an answer (a
-permission, a file, a tool of an MCP server over ACP), is not a hang. A stalled turn escalates, one
-action for every further `stall_timeout` of silence, up to the last action that the chain file
-allows:
+A turn stalls when a prompt is open and the agent sends nothing for that session for `stall_timeout`
+seconds. Silence while a tool runs, or while the agent waits for a response (a permission, a file, a
+tool of an MCP server over ACP), is not a stall. A stalled turn escalates, one action for every
+further `stall_timeout` of silence, up to the last action that the chain file allows:
 
     report → session/cancel → $/cancel_request → restart
 
-In version 1 a turn is as long as its `session/prompt` is open; in version 2, where that is answered
-at once, until the agent says `idle`.
+In version 1 a turn lasts as long as its `session/prompt` is open; in version 2, where that is
+answered at once, until the agent reports `idle`.
 
-What happens returns the next time at which something may be due because of it, so that keeping
-watch costs the same however many sessions there are.
+Each recorded message returns the next deadline that it may cause, so the cost of watching does not
+depend on the number of sessions.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ _RUNNING_STATUSES: Final = frozenset({"pending", "in_progress"})
 
 
 class TimedOut(msgspec.Struct, frozen=True):
-    """A request was not answered in its time (`request_timeout`)."""
+    """A request that was not answered within `request_timeout`."""
 
     call: InFlightRequest
     seconds: float
     session: str | None = None
-    """Of a prompt, whose turn has to end with it."""
+    """The session of a prompt: its turn ends with it. None for other requests."""
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A turn is silent: do what the action says."""
+    """A silent turn, and the escalation action that is due."""
 
     session: str
     calls: tuple[InFlightRequest, ...]
-    """The prompts of the session that are open."""
+    """The open prompts of the session."""
     action: StallAction
     seconds: float
-    """How long it has been silent."""
+    """Duration of the silence."""
 
 
 Overdue: TypeAlias = TimedOut | Stalled
@@ -65,7 +64,7 @@ class _WatchedSession:
     last_activity: float
     prompts: list[InFlightRequest] = attrs.field(factory=list)
     running: bool = False
-    """Whether the agent says that a turn runs (version 2)."""
+    """Whether the last reported state is `running` (version 2)."""
     tools: set[str] = attrs.field(factory=set)
     open_requests: set[InFlightRequest] = attrs.field(factory=set)
     actions_taken: int = 0
@@ -77,22 +76,22 @@ class _WatchedSession:
 
 @attrs.define(eq=False)
 class StallDetector:
-    """Of one component. All times are in seconds, of the caller's clock."""
+    """Detector for one component. All times are in seconds of the caller's clock."""
 
     request_timeout: Mapping[str, float] = attrs.field(factory=dict)
     stall_timeout: float | None = None
     max_action: StallAction = "report"
     _deadlines: dict[InFlightRequest, float] = attrs.field(factory=dict, init=False)
     _sessions: dict[str, _WatchedSession] = attrs.field(factory=dict, init=False)
-    """Those with a turn."""
+    """Sessions with an open turn."""
     _session_of: dict[InFlightRequest, str] = attrs.field(factory=dict, init=False)
     _open_requests: set[InFlightRequest] = attrs.field(factory=set, init=False)
-    """Those that name no session, and may be any turn's."""
+    """Requests of the component without a session: they count for every turn."""
 
     def request_to(
         self, call: InFlightRequest, method: str, params: Payload | None, now: float
     ) -> float:
-        """The component gets a request."""
+        """Record a request to the component."""
         deadline = NEVER
         seconds = self.request_timeout.get(method)
         if seconds is not None:
@@ -105,7 +104,7 @@ class StallDetector:
         return min(deadline, self._note_activity(session, now))
 
     def response_from(self, call: InFlightRequest) -> None:
-        """The component answered a request, or it was answered for it."""
+        """Record the response to a request, from the component or in its place."""
         self._deadlines.pop(call, None)
         name = self._session_of.pop(call, None)
         if name is None or (session := self._sessions.get(name)) is None:
@@ -116,7 +115,7 @@ class StallDetector:
             del self._sessions[name]
 
     def request_from(self, call: InFlightRequest, params: Payload | None, now: float) -> None:
-        """The component asks something of its own: until it is answered, it waits for us."""
+        """Record a request from the component; until its response, silence is not a stall."""
         name = session_id_of(params)
         if name is None:
             self._open_requests.add(call)
@@ -126,7 +125,7 @@ class StallDetector:
             self._note_activity(session, now)
 
     def response_to(self, call: InFlightRequest, now: float) -> float:
-        """The component gets the answer to what it asked."""
+        """Record the response to a request from the component."""
         if call in self._open_requests:
             self._open_requests.discard(call)
             for session in self._sessions.values():
@@ -139,7 +138,7 @@ class StallDetector:
         return self._note_activity(found, now)
 
     def notification_from(self, method: str, params: Payload | None, now: float) -> float:
-        """The component sent a notification."""
+        """Record a notification from the component."""
         name = session_id_of(params)
         if name is None:
             return NEVER
@@ -150,7 +149,7 @@ class StallDetector:
         if session is None:
             return NEVER
         if update is not None and update.toolCallId is not None:
-            # A call that says nothing of its status is pending (schema); an update keeps it.
+            # A `tool_call` without status is pending (schema); an update without one keeps it.
             status = update.status or ("pending" if update.sessionUpdate == "tool_call" else None)
             if status in _RUNNING_STATUSES:
                 session.tools.add(update.toolCallId)
@@ -159,12 +158,12 @@ class StallDetector:
         return self._note_activity(session, now)
 
     def next_deadline(self) -> float:
-        """When `overdue` may have something to say; infinite if never."""
+        """The earliest deadline; infinite if there is none."""
         times = [*self._deadlines.values(), *map(self._stall_time, self._sessions.values())]
         return min(times, default=NEVER)
 
     def overdue(self, now: float) -> list[Overdue]:
-        """What is overdue, each reported once (a stalled turn once for every action)."""
+        """Overdue requests and turns, each returned once (a stalled turn once per action)."""
         late = [call for call, deadline in self._deadlines.items() if deadline <= now]
         found: list[Overdue] = [self._timed_out(call) for call in late]
         for call in late:
@@ -177,8 +176,7 @@ class StallDetector:
         return found
 
     def is_escalating(self, session: str) -> bool:
-        """Whether a turn was cancelled for its silence, and more than that is still to come, or the
-        component is being killed for it."""
+        """Whether a stalled turn was cancelled and further actions follow or are under way."""
         found = self._sessions.get(session)
         if found is None or not found.open or found.actions_taken <= ESCALATION.index("cancel"):
             return False
@@ -187,7 +185,7 @@ class StallDetector:
         )
 
     def forget(self) -> None:
-        """The component is gone."""
+        """Drop everything: the process of the component ended."""
         self._deadlines.clear()
         self._sessions.clear()
         self._session_of.clear()
@@ -200,13 +198,13 @@ class StallDetector:
     def _state(
         self, name: str, session: _WatchedSession | None, state: str | None, now: float
     ) -> float:
-        """The agent tells whether a turn runs (version 2)."""
+        """Record a reported state (version 2)."""
         if state == "running":
             session = self._sessions.setdefault(name, _WatchedSession(now))
             session.running = True
             return self._note_activity(session, now)
         if session is not None:
-            session.running = False  # idle, or waiting for the person
+            session.running = False  # idle, or waiting for the user
             if not session.open:
                 del self._sessions[name]
         return NEVER
@@ -216,7 +214,7 @@ class StallDetector:
         return self._stall_time(session)
 
     def _stall_time(self, session: _WatchedSession) -> float:
-        """When the turn will have been silent for so long that the next action is due."""
+        """The time at which the next action is due; `NEVER` while the turn may be silent."""
         waits = session.tools or session.open_requests or self._open_requests or not session.open
         if (
             self.stall_timeout is None

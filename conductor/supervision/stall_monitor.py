@@ -1,4 +1,4 @@
-"""Feeds a `StallDetector` with what passes a link, and wakes when something is due."""
+"""Feeds a `StallDetector` from a link, and wakes at its deadlines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["StallMonitor"]
 
 @attrs.define(eq=False)
 class StallMonitor(LinkObserver):
-    """Watches one component while it runs; `on_overdue` is called with what is overdue."""
+    """Monitor of one component; `on_overdue` is called with each timeout and stalled turn."""
 
     detector: StallDetector
     on_overdue: Callable[[Overdue], None]
@@ -28,7 +28,7 @@ class StallMonitor(LinkObserver):
         self._timer = DeadlineTimer(self.detector, self.on_overdue)
 
     async def run(self) -> None:
-        """Wait for deadlines, as long as the component's process lives."""
+        """Wait for deadlines until cancelled."""
         await self._timer.run()
 
     def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:

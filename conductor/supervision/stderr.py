@@ -1,7 +1,7 @@
-"""A component's stderr: always drained, its end kept for error messages, its lines logged. Pure.
+"""A component's stderr: drained always, its tail kept for error messages, its lines logged. Pure.
 
-A component may write any amount there. What is logged is limited to so many bytes a second; what is
-over is counted, not kept, so a gigabyte costs its reading and nothing else.
+Logging is limited in bytes per second; the excess is counted, not kept, so a component may write
+any amount at no cost but that of reading it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
 _REPORT_RATE: Final = 20
 _MAX_LINES_PER_CHUNK: Final = 500
-"""Lines of one chunk that are logged at most."""
+"""Maximum number of lines of one chunk that are logged."""
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
 
 
 @attrs.define(eq=False, repr=False)
 class TokenBucket:
-    """Lets a certain number of things happen in a second; what is over is counted."""
+    """Rate limit of `rate` units per second, with a burst of the same size; counts the excess."""
 
     rate: float = _REPORT_RATE
     skipped: int = attrs.field(default=0, init=False)
@@ -37,7 +37,7 @@ class TokenBucket:
         self._left = self.rate
 
     def take(self, now: float, amount: int = 1) -> bool:
-        """Whether it may happen. `now` is in seconds."""
+        """Whether `amount` units are allowed at `now` (seconds); if not, they count as skipped."""
         self._left = min(self.rate, self._left + (now - self._refilled_at) * self.rate)
         self._refilled_at = now
         if self._left <= 0:
@@ -47,8 +47,10 @@ class TokenBucket:
         return True
 
     def report(self, now: float) -> dict[str, int] | None:
-        """What a report of it says beside what happened: how many before were `skipped`, if any;
-        None if there may be no report."""
+        """Extra log fields for an event: `skipped`, the number of events not reported before it.
+
+        None if the rate is exceeded: the event is not logged.
+        """
         if not self.take(now):
             return None
         skipped = self.take_skipped()
@@ -61,17 +63,17 @@ class TokenBucket:
 
 @attrs.define(eq=False, repr=False)
 class StderrTail:
-    """The last 64 KiB of a component's stderr, since it last succeeded in something."""
+    """The last 64 KiB of stderr since the component last answered with a result."""
 
     _chunks: deque[bytes] = attrs.field(factory=deque, init=False)
     _size: int = attrs.field(default=0, init=False)
     _bytes_to_skip: int = attrs.field(default=0, init=False)
-    """Bytes of what comes next that are not kept."""
+    """Number of the next bytes that are not kept."""
     _partial: bytes = attrs.field(default=b"", init=False)
     _log_rate: TokenBucket = attrs.field(factory=lambda: TokenBucket(_LOG_RATE), init=False)
 
     def feed(self, chunk: bytes, now: float) -> list[str]:
-        """Keep a chunk; returns the lines to log, if the rate allows. `now` is in seconds."""
+        """Add a chunk; returns the lines to log as the rate allows. `now` is in seconds."""
         self._keep(chunk)
         if not self._log_rate.take(now, len(chunk)):
             self._partial = b""
@@ -88,23 +90,23 @@ class StderrTail:
         return [text for line in lines if (text := _readable(line))]
 
     def forget(self, upcoming: int = 0) -> None:
-        """What was kept, and so many bytes of what comes next, are of something that went well."""
+        """Drop the tail and the next `upcoming` bytes: they do not explain a later failure."""
         self._chunks.clear()
         self._size = 0
         self._bytes_to_skip = upcoming
 
     def end(self) -> list[str]:
-        """The last line, where it had no newline."""
+        """The last line at EOF, if it has no newline."""
         text = _readable(self._partial)
         self._partial = b""
         return [text] if text else []
 
     def take_skipped(self) -> int:
-        """Bytes that were not given to the log, since this was last asked."""
+        """Bytes not logged since the last call."""
         return self._log_rate.take_skipped()
 
     def last_lines(self) -> tuple[str, ...]:
-        """What a person is shown of it in an error: the last lines, without terminal escapes."""
+        """The last 20 lines for error messages, without terminal escapes."""
         lines = [_readable(line) for line in b"".join(self._chunks).split(b"\n")]
         return tuple(line for line in lines if line)[-_ERROR_LINES:]
 

@@ -143,7 +143,7 @@ class SupervisedComponent(Component):
                 await self._start_next()
         finally:
             self._lifecycle.on(Event.ENDED)
-            self.link.release_queue()  # fails the messages: there is no connection
+            self.link.release_queue()  # without a connection, they are answered with an error
             self.host.flusher.made_room()
             self._drained.set()
             self._ended.set()

@@ -1,6 +1,7 @@
 """Chain: the components of one client, from build to ordered stop.
 
-- `build`: chain file specs to components; `component_secrets`: their values to mask in logs
+- `build`: chain file specs to components; `launchers`: how each one is started or reached;
+  `component_secrets`: values to mask in logs
 - `chain`: `Chain` connects the components, serves the client, and handles failures
 - `shutdown`: ordered stop of the components
 - `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a

@@ -417,8 +417,8 @@ class Chain(ComponentHost):
             self._end_cancelled_turn(overdue)
             return
         call = overdue.call
-        blocking, is_chain = self.stuck(None, ("request", call.method))
-        if is_chain:
+        blocking, acts = self.stuck(None, ("request", call.method))
+        if acts:
             name = "the chain" if blocking is None else blocking.name
             log.warning(
                 "request not answered after $/cancel_request: answered in its place",
@@ -429,8 +429,8 @@ class Chain(ComponentHost):
 
     def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
         session, seconds = overdue.session, self._cancel_monitor.timeouts.timeout
-        blocking, is_chain = self.stuck(None, ("turn", session))
-        if not is_chain:
+        blocking, acts = self.stuck(None, ("turn", session))
+        if not acts:
             return
         name = "the chain" if blocking is None else blocking.name
         log.warning(

@@ -1,8 +1,13 @@
-"""Chain files: YAML in, a chain out, with the place of every value and diagnostics.
+"""Chain files: YAML to a validated `ChainFile`, with the source location of every value.
 
-    bytes ─document─▶ data + places ─structure─▶ typed values ─loader─▶ ChainFile
+    bytes ─document─▶ data, locations ─grammar, converter─▶ typed values ─build─▶ ChainFile
 
-PyYAML and cattrs are imported when a file is loaded.
+`model.py` defines the result (`ChainFile`, `ComponentSpec`), `diagnostics.py` the report about a
+file with mistakes (`Diagnostic`), `grammar.py` the keys. `loader.py` drives the steps, nested files
+included; `options.py` reads `with:` for a plugin's class.
+
+Imports only `conductor.errors`, `limits` and each other. PyYAML and cattrs are imported when a file
+is loaded.
 """
 
 from __future__ import annotations
@@ -46,10 +51,10 @@ def load(
 ) -> ChainFile:
     """Read a chain file, and the chain files that it nests.
 
-    `environ` is what `${VAR}` refers to. Only files are read: no component is looked up or
-    started. They have to be regular files. With `allow_special_files` the first one may be
-    anything, a named pipe, say, which is waited for; a descriptor that is open already
-    (`/dev/fd/63`) always may. Raises `ChainFileError` with every problem of every file.
+    `environ` holds the values of `${VAR}`. Only files are read: no component is looked up or
+    started. The files must be regular files; with `allow_special_files` the first one may be of any
+    kind, for example a named pipe, and reading it may block. An open file descriptor
+    (`/dev/fd/63`) is always accepted. Raises `ChainFileError` with every problem of every file.
     """
     from conductor.chainfile.loader import load_chain
 
@@ -57,12 +62,12 @@ def load(
 
 
 def structure_options(component: ComponentSpec, cls: type[_T]) -> _T:
-    """Make an instance of the attrs class `cls` out of the component's options (`with:`).
+    """Create an instance of the attrs class `cls` from the component's options (`with:`).
 
     The options are the init parameters of `cls`; their types decide what a scalar means
     (`timedelta` reads `10s`, `Path` is relative to the chain file). Raises `ChainFileError` with
-    every mistake at its place, whatever the validators of `cls` say included; and `TypeError` if
-    an annotation of `cls` itself cannot be understood.
+    every mistake and its location, those found by the validators of `cls` included, and `TypeError`
+    if an annotation of `cls` cannot be resolved.
     """
     from conductor.chainfile.options import structure
 

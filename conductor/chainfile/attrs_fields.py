@@ -1,8 +1,8 @@
-"""From a mapping to an instance of an attrs class: the fields are the keys.
+"""Structure a mapping as an instance of an attrs class; its fields are the keys.
 
-Every field is read, validated and reported on its own, so that one mistake does not hide another.
-attrs says only *that* `__init__` raised; to find out which field's converter or validator it was,
-they are run again, one by one, on an instance that was not initialised.
+Each field is read, validated and reported separately, so that one mistake does not hide another.
+attrs does not tell which converter or validator made `__init__` raise. To find out, they are run
+again, one by one, on an instance that was not initialized.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
 def attrs_hook(
     cls: Any, converter: cattrs.Converter, word: str, hints: Mapping[str, str] = {}
 ) -> typing.Callable[[Any, Any], Any]:
-    """A cattrs hook for `cls`, which calls a key `word`.
+    """A cattrs structure hook for `cls`; messages call a key `word`.
 
-    `hints` is the help for keys that people may write although there are none of that name.
+    `hints` maps unknown keys that users are likely to write to the help shown for them.
     Raises `TypeError` if an annotation of the class cannot be resolved.
     """
     fields = {field_key(field): field for field in attrs.fields(cls) if field.init}
@@ -65,7 +65,7 @@ def attrs_hook(
 
 
 def field_key(field: Any) -> str:
-    """The key for a field: its alias; for `with_` it is `with`, which Python reserves."""
+    """The key of a field: its alias, without the `_` of a Python keyword (`with_` is `with`)."""
     word: str = field.alias.removesuffix("_")
     return word if keyword.iskeyword(word) else field.alias
 
@@ -82,7 +82,7 @@ def _unknown_key_help(key: str, fields: Mapping[str, Any], word: str) -> str:
 
 
 def _field_issues(cls: Any, given: Mapping[str, Any]) -> list[ValueIssue]:
-    """What the converters and validators of single fields have against the given values."""
+    """Issues raised by the converters and validators of single fields, for the given values."""
     found: list[ValueIssue] = []
     probe = object.__new__(cls)
     for field in attrs.fields(cls):
@@ -114,12 +114,12 @@ def _validate(field: Any, value: Any, probe: Any) -> None:
     try:
         field.validator(probe, field, value)
     except AttributeError:
-        # It looks at a field that could not be read, which is reported.
+        # The validator reads another field, which could not be read and is reported.
         return
 
 
 def _type_of(cls: Any, field: Any) -> Any:
-    """The type of a field, resolved alone: others may name types that only a type checker sees."""
+    """The type of a field, resolved alone: other annotations may only exist for type checkers."""
     if field.type is None:
         return Any
     owners = (base for base in cls.__mro__ if field.name in inspect.get_annotations(base))

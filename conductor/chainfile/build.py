@@ -1,8 +1,8 @@
-"""From a file as it is written, without mistakes, to the chain.
+"""Build a `ChainFile` from the validated items of a file.
 
-Paths become absolute and names unique. A component without a name is called after what it runs,
-and the second `uvx` is `uvx-2`; names that are given come first, so that a derived one never takes
-them. `/` joins the names of nested chains and is in no name.
+Paths become absolute and names unique. A component without a name is named after its command; the
+second `uvx` is `uvx-2`. Given names are assigned first, so a derived name never takes one. `/` is
+reserved for joining the names of nested chains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build_chain(
     path: str,
     directory: str,
 ) -> ChainFile:
-    """`items`: the components of the file, and where they stand; the agent is the last."""
+    """Build the chain. `items` are the components with their paths in the file, the agent last."""
     names = _unique_names(
         [
             (
@@ -79,8 +79,8 @@ def _component(
         return paths.absolute(directory, text)
 
     run, use, tls = item.run, item.use, item.tls
-    there = item.ssh is not None  # whose paths are not relative to a file of ours
-    if run and "/" in run[0] and not there:
+    is_remote = item.ssh is not None  # its paths are on another machine
+    if run and "/" in run[0] and not is_remote:
         run = (absolute(run[0]), *run[1:])
     if use and ".py:" in use:
         file, _, cls = use.rpartition(":")
@@ -96,7 +96,7 @@ def _component(
         env=item.env,
         secrets=item.secrets,
         inherit_env=item.inherit_env,
-        cwd=absolute(item.cwd) if item.cwd and not there else item.cwd,
+        cwd=absolute(item.cwd) if item.cwd and not is_remote else item.cwd,
         isolate=item.isolate,
         ssh=item.ssh,
         headers=item.headers,
@@ -131,14 +131,14 @@ def _tls(tls: TlsItem, absolute: Callable[[str], str]) -> Tls:
 
 
 def _file_name(path: str) -> str:
-    """The name of a chain, or of a socket, after its file."""
+    """The name of a chain or a socket: its file name without the suffix."""
     return os.path.splitext(os.path.basename(path))[0] or "chain"
 
 
 def _argv_without_variables(
     run: Sequence[str] | None, where: ValuePath, document: Document
 ) -> Sequence[str] | None:
-    """The command without the words that held a variable, whose value may be secret."""
+    """The command without the arguments that contain a variable: their values may be secret."""
     if run is None:
         return None
     program, *words = run
@@ -151,7 +151,7 @@ def _argv_without_variables(
 
 
 def _derived_name(item: ComponentItem, run: Sequence[str] | None, chain: ChainFile | None) -> str:
-    """The name of a component after its command, class, entry point, host, socket or chain."""
+    """A name derived from the command, class, entry point, host, socket or nested chain."""
     if run:
         name = command_name(run)
     elif item.use:
@@ -168,7 +168,7 @@ def _derived_name(item: ComponentItem, run: Sequence[str] | None, chain: ChainFi
 
 
 def _unique_names(names: Sequence[tuple[str, bool]]) -> list[str]:
-    """The names, in order, each of them once. The flag says that a name was given."""
+    """Make names unique, keeping their order. `names`: (name, whether the user gave it)."""
     taken = {name for name, given in names if given}
     unique = []
     for name, given in names:

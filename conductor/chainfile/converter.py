@@ -1,8 +1,8 @@
-"""Data in, typed values out: the cattrs converter of chain files and of proxies' options.
+"""The cattrs converter for chain files and for the options of proxies.
 
-The type decides what a scalar means: every hook gets None, a string, a list or a mapping, and
-raises `InvalidValue` with everything that is wrong in it, so that a file's mistakes come all at
-once.
+Input is data from `document`: None, strings, lists and mappings. The target type decides what a
+scalar means. A hook raises `InvalidValue` with every issue it finds, so that all mistakes of a file
+are reported together.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
 
 
 def make_converter(directory: str, word: str) -> cattrs.Converter:
-    """A converter for which paths are relative to `directory`, and which calls a key `word`."""
+    """A converter that resolves paths against `directory`; messages call a key `word`."""
 
     def path(text: str) -> Path:
         if home_is_unknown(text):
@@ -87,8 +87,8 @@ def make_converter(directory: str, word: str) -> cattrs.Converter:
         (*_, factory) = (factory for predicate, factory in simple if predicate(hint))
         return factory(hint)(value, hint)
 
-    # cattrs looks for a base class before it asks predicates: without this, a bool is read as an
-    # int and a StrEnum as a str.
+    # cattrs dispatches on base classes before predicates: without this, a bool is read as an int
+    # and a StrEnum as a str.
     for base in (str, bytes, int, float, Path):
         converter.register_structure_hook(base, exact)
     for predicate, factory in [
@@ -177,7 +177,7 @@ def _mapping_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
 
 def _union_hook(hint: Any, converter: cattrs.Converter) -> _Hook:
     optional = type(None) in get_args(hint)
-    # Text comes last: everything can be read as text.
+    # Text is tried last: every scalar can be read as text.
     members = sorted((t for t in get_args(hint) if t is not type(None)), key=lambda t: t is str)
 
     def hook(value: Any, _: Any) -> Any:
@@ -235,7 +235,7 @@ def _is_enum(hint: Any) -> bool:
 
 
 def _shape(hint: Any) -> type | None:
-    """What the data for a type look like; None if they may look like anything."""
+    """The kind of data that a type is read from: list, dict or str; None if any."""
     origin = _origin(hint)
     if origin in _SEQUENCES:
         return list
@@ -251,7 +251,7 @@ def _shape_of(value: Any) -> type:
 
 
 def _text(value: Any) -> str | None:
-    """A scalar as a file would have it; a program that embeds us may give Python's own."""
+    """A scalar as text; programs that embed the conductor may give Python values."""
     match value:
         case str():
             return value

@@ -1,11 +1,11 @@
-"""Problems of a chain file and how they are shown: plain text, in the manner of rustc and elm.
+"""Diagnostics of chain files, printed as plain text in the style of rustc and elm.
 
     chain.yaml:3:5: error: unknown key `rnu`
        |   - rnu: [notes]
        |     ^^^
     help: did you mean `run`?
 
-The line is shown as it was written, so that what `${VAR}` stands for is never seen.
+The line is shown as written; the value of `${VAR}` never appears.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BEFORE_VALUE = 40
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """One mistake: what is wrong, where, what else belongs to it, and what to do about it."""
+    """One error or warning: location, message, a second location (`note`) and a remedy (`help`)."""
 
     location: SourceLocation
     message: str
     note: tuple[SourceLocation, str] | None = None
     help: str | None = None
     severity: Literal["error", "warning"] = "error"
-    """A chain file with warnings only is used."""
+    """Warnings do not prevent a chain file from being used."""
 
     def __str__(self) -> str:
         lines = [f"{self.location}: {self.severity}: {self.message}", *_excerpt(self.location)]
@@ -46,7 +46,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
 
 def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The problems of one file, from its top to its bottom, each of them once."""
+    """The diagnostics of one file, without duplicates, sorted by line and column."""
     locations = {
         problem: (problem.location.line, problem.location.column) for problem in diagnostics
     }
@@ -54,7 +54,7 @@ def in_file_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def closest_match(word: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `word` was probably meant to be, or None."""
+    """The element of `known` that `word` is probably a misspelling of, or None."""
     from difflib import get_close_matches
 
     by_form = {_normalized(name): name for name in known}
@@ -75,7 +75,7 @@ def _excerpt(location: SourceLocation) -> list[str]:
         head, tail = "…" if first else "", "…" if first + _MAX_WIDTH < len(line) else ""
         line = head + line[first : first + _MAX_WIDTH] + tail
         start, end = start - first + len(head), min(end - first, _MAX_WIDTH) + len(head)
-    # A tab stays a tab under a tab: whatever its width, the caret is where the value is.
+    # Tabs are kept, so that the caret is below the value for every tab width.
     indent = "".join("\t" if char == "\t" else " " * _width(char) for char in line[:start])
     caret = "^" * max(1, sum(map(_width, line[start:end])))
     return [f"   | {line}", f"   | {indent}{caret}"]
@@ -88,7 +88,7 @@ def _width(char: str) -> int:
 
 
 def _printable(line: str) -> str:
-    """Without what would let a file write escape sequences to a terminal."""
+    """The line without control characters, which could be terminal escape sequences."""
     return "".join(
         char if char.isprintable() or char == "\t" else "\N{SYMBOL FOR SUBSTITUTE}" for char in line
     )

@@ -1,12 +1,11 @@
-"""YAML text in; data, and the place of every value and key, out.
+"""Parse YAML text to data, with the source location of every value and key.
 
-PyYAML composes nodes; nothing is constructed and nothing guessed: a scalar is the string that the
-file has (`no`, `012`, `12:30`), and an unquoted `null`, `~` or nothing at all is None. References
-to the environment are replaced here. Mistakes that leave the rest readable are collected;
-others (bad syntax) are raised at once.
+PyYAML only composes nodes. A scalar is the string in the file (`no`, `012`, `12:30`); an unquoted
+`null`, `~` or an empty value is None. `${VAR}` is expanded here. Mistakes after which the rest can
+still be read are collected; syntax errors are raised at once.
 
-Aliases are allowed: they repeat a value, and its place is where it was written. What they expand
-to is counted, merge keys and tags are refused, and a mapping names each key once.
+Aliases repeat a value; its location is that of the anchor. Expanded values count toward
+`MAX_VALUES`. Merge keys, tags and repeated keys are errors.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ class Document:
     written: dict[ValuePath, InterpolatedString] = attrs.field(factory=dict)
     diagnostics: list[Diagnostic] = attrs.field(factory=list)
     unusable: set[ValuePath] = attrs.field(factory=set)
-    """Values about which a problem was reported already."""
+    """Paths of values for which a problem is already reported."""
 
 
 def read_document(source: SourceText, environ: Mapping[str, str]) -> Document:
-    """Read the one YAML document of a chain file; raises `ChainFileError` if it cannot be read."""
+    """Parse the single YAML document of a chain file; raises `ChainFileError` on syntax errors."""
     reader = _NodeReader(source, environ)
     data = reader.read(_compose(source), (), None)
     document = reader.document
@@ -146,7 +145,7 @@ class _NodeReader:
     document: Document = attrs.field(factory=lambda: Document(None))
     values: int = 0
     around: list[Node] = attrs.field(factory=list)
-    """The lists and mappings that are being read."""
+    """The enclosing lists and mappings of the current value."""
 
     def read(self, node: Node, path: ValuePath, key: SourceLocation | None) -> Any:
         start, end = _span(node, self.source)
@@ -224,14 +223,14 @@ class _NodeReader:
         location: SourceLocation | None = None,
         help: str | None = None,
     ) -> None:
-        """Report a problem about the value at `path`; nothing more is said about it later."""
+        """Report a problem of the value at `path` and exclude the value from later checks."""
         location = location or self.document.locations[path]
         self.document.diagnostics.append(Diagnostic(location, message, help=help))
         self.document.unusable.add(path)
 
 
 def _span(node: Node, source: SourceText) -> tuple[int, int]:
-    """Where a value begins and ends; anchors, and comments behind its first line, excluded."""
+    """Start and end of a value, without its anchor and without comments after its first line."""
     start, end = node.start_mark.index, node.end_mark.index
     if properties := _PROPERTIES.match(source.text, start, end):
         start = properties.end()
@@ -246,7 +245,7 @@ def _span(node: Node, source: SourceText) -> tuple[int, int]:
 
 
 def _last_end(node: Node, start: int, limit: int) -> int:
-    """Where the last token of a node ends before `limit`. An alias is not looked through."""
+    """End of the last token of a node before `limit`. Aliases are not followed."""
     ends = [0]
     is_list = isinstance(node, SequenceNode)
     parts = node.value if is_list else chain.from_iterable(node.value)

@@ -1,8 +1,8 @@
-"""What may be written in a chain file: the keys, their types and defaults, and which go together.
+"""Grammar of chain files: keys, types, defaults, validators and keys that exclude each other.
 
-The classes are the file as it is written, before names are derived, paths made absolute and
-nested chains loaded (`loader` does that). An attribute per key; `with` is the one that Python
-cannot spell.
+One attribute per key (`with` is `options`, alias `with_`). The classes describe the file as
+written; `loader` loads nested chains, `build` derives names and absolute paths. A new key is added
+here, in `model.ComponentSpec` and in `build`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HINTS = {
     **dict.fromkeys(("socket", "uds"), "did you mean `unix`?"),
     **dict.fromkeys(("host", "remote"), "did you mean `ssh`, or `connect`?"),
 }
-# Keys that say nothing about a component of this kind.
+# Keys that do not apply to a kind of component.
 _PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh"}
 _CONNECTION_KEYS = {"headers", "tls", "ping_timeout"}
 _INAPPLICABLE_KEYS = {
@@ -165,7 +165,7 @@ def _certificate_key(tls: TlsItem, _: Any, value: str | None) -> None:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class TlsItem:
-    """`tls:` as it is written."""
+    """The `tls:` mapping of a component."""
 
     ca: str | None = attrs.field(default=None, validator=_nonempty_path)
     cert: str | None = attrs.field(default=None, validator=_nonempty_path)
@@ -176,7 +176,7 @@ class TlsItem:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComponentItem:
-    """A component as it is written."""
+    """A component: an item of `proxies:`."""
 
     name: str | None = attrs.field(default=None, validator=_name)
     run: Argv | None = attrs.field(default=None, validator=_argv)
@@ -208,7 +208,7 @@ class ComponentItem:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class AgentItem(ComponentItem):
-    """The agent as it is written: nothing is behind it that could take its place."""
+    """The `agent:`. It cannot be bypassed, because it has no successor."""
 
     on_failure: Literal["restart", "end_chain"] | None = None
     cancel_timeout: Seconds = attrs.field(default=CANCEL_TIMEOUT, validator=_positive)
@@ -290,7 +290,7 @@ def _item_hook(
 
 
 def _key_conflicts(data: Mapping[str, Any]) -> list[ValueIssue]:
-    """Which of the keys of a component do not go together."""
+    """Issues about keys of one component that are missing or exclude each other."""
     kinds = [key for key in data if key in COMPONENT_KINDS]
     found = [
         ValueIssue(
@@ -302,7 +302,7 @@ def _key_conflicts(data: Mapping[str, Any]) -> list[ValueIssue]:
         for other in kinds[1:]
     ]
     if not kinds:
-        # A misspelt kind is an unknown key, about which enough is said.
+        # A misspelt kind is reported as an unknown key; do not report it twice.
         meant = [_HINTS.get(key) or f"`{closest_match(key, _KEYS)}`" for key in data]
         if "ssh" in data:
             help = "add the command: `run: […]`"

@@ -1,9 +1,7 @@
-"""`${VAR}`, `${VAR:-default}` and `$$` in strings.
+"""Expansion of `${VAR}`, `${VAR:-default}` and `$$` in strings.
 
-As in a shell, `:-` stands in for a variable that is unset or empty. A `$` that begins none of
-these is a dollar sign. A default is taken as it is: there are no references in references.
-
-Plain classes, because programs start before msgspec is imported.
+As in a shell, the default applies if the variable is unset or empty. Any other `$` is a literal
+dollar sign. Defaults are literal text: references do not nest.
 """
 
 from __future__ import annotations
@@ -11,45 +9,34 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 __all__ = ["BadReference", "Expanded", "expand", "find_references"]
 
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)(\}?)")
 _BODY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
-class BadReference:
-    """A reference that has no value: `number` counts the references of the string from 0."""
+class BadReference(msgspec.Struct, frozen=True):
+    """A malformed reference or an unset variable; `number` is its index among the references."""
 
-    __slots__ = ("help", "message", "number")
-
-    def __init__(self, number: int, message: str, help: str | None) -> None:
-        self.number = number
-        self.message = message
-        self.help = help
+    number: int
+    message: str
+    help: str | None
 
 
-class Expanded:
-    """A string with its references replaced. `values` came from the environment, by `names`."""
+class Expanded(msgspec.Struct, frozen=True):
+    """An expanded string; `values` are the non-empty values of the variables `names`."""
 
-    __slots__ = ("bad", "names", "referred", "text", "values")
-
-    def __init__(
-        self,
-        text: str,
-        values: tuple[str, ...],
-        names: tuple[str, ...],
-        referred: bool,
-        bad: tuple[BadReference, ...],
-    ) -> None:
-        self.text = text
-        self.values = values
-        self.names = names
-        self.referred = referred
-        self.bad = bad
+    text: str
+    values: tuple[str, ...]
+    names: tuple[str, ...]
+    referred: bool
+    bad: tuple[BadReference, ...]
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Expanded:
-    """Replace the references of a string; one without a value is replaced by nothing."""
+    """Expand the references of a string; a bad one becomes the empty string and goes to `bad`."""
     parts: list[str] = []
     values: list[str] = []
     names: list[str] = []
@@ -83,7 +70,7 @@ def expand(text: str, environ: Mapping[str, str]) -> Expanded:
 
 
 def find_references(raw: str) -> list[tuple[int, int]]:
-    """Start and end of every reference in a piece of source text, in order."""
+    """Start and end of every reference in source text, in order."""
     return [found.span() for found in _REFERENCE.finditer(raw)]
 
 

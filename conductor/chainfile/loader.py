@@ -1,8 +1,7 @@
-"""A path in, a chain out: files are read, nested chains loaded, names and paths settled.
+"""Load a chain file and the files it nests; collect the diagnostics of all of them.
 
-A problem does not stop the search for others: a file is examined as far as it can be understood,
-and what it nests is loaded whatever else is wrong with it. A file that is nested twice is read
-once. No component is looked up or started.
+Checking continues after a mistake, and nested files are loaded even if the file that names them has
+mistakes. A file that is nested twice is read once. No component is looked up or started.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ def load_chain(
 def load_and_diagnose(
     path: str, environ: Mapping[str, str], allow_special_files: bool = False
 ) -> tuple[ChainFile | None, list[Diagnostic]]:
-    """The chain as far as it can be understood, and every problem of its files.
+    """The chain as far as it can be read, and the diagnostics of all its files.
 
-    With problems, what is there of the chain is only for a look at its components.
+    If there are diagnostics, the chain is incomplete and only fit for checks of its components.
     """
     loading = _Loader(environ, allow_special_files)
     try:
@@ -74,25 +73,25 @@ def load_and_diagnose(
 
 
 class _Unreadable(Exception):
-    """A file cannot be read; says why, without its name."""
+    """A file cannot be read; the text is the reason, without the path."""
 
 
 @attrs.define(eq=False, repr=False)
 class _Loader:
-    """One call of `load`: what was read so far, by real path, and what is wrong with it.
+    """State of one `load` call: chains by real path, and diagnostics.
 
-    `opened` is, for every file that is being read, its real path and its name for people.
+    The parameter `opened` is the stack of files being read: (real path, path as the user wrote it).
     """
 
     environ: Mapping[str, str]
     allow_special_files: bool = False
     loaded: dict[str, ChainFile | None] = attrs.field(factory=dict)
     mistaken: set[str] = attrs.field(factory=set)
-    """Those of which only some components could be understood."""
+    """Real paths of files with mistakes, of which only some components are known."""
     diagnostics: list[Diagnostic] = attrs.field(factory=list)
 
     def load(self, path: str, opened: tuple[tuple[str, str], ...]) -> ChainFile | None:
-        """The chain in a file, as far as it can be understood. Raises `_Unreadable`."""
+        """The chain of a file, as far as it can be read. Raises `_Unreadable`."""
         real = os.path.realpath(from_working_directory(path))
         if real not in self.loaded:
             is_open = path.startswith(_DESCRIPTOR_PATHS)
@@ -143,7 +142,7 @@ class _Loader:
         path: str,
         opened: tuple[tuple[str, str], ...],
     ) -> ChainFile | None:
-        """The chain that a component names, as far as it can be understood."""
+        """The nested chain that a component names, as far as it can be read."""
         location = document.locations[*where, "chain"]
         inner_path = absolute(os.path.dirname(path), text)
         real_paths = [real for real, _ in opened]
@@ -163,7 +162,7 @@ class _Loader:
             document.diagnostics.append(Diagnostic(location, str(error), help=_RELATIVE_PATH_HELP))
             return None
         if chain is None or real in self.mistaken:
-            return chain  # whether it has an agent is not known for sure
+            return chain  # it is uncertain whether it has an agent
         is_agent = where == ("agent",)
         if is_agent and chain.agent is None:
             message = "this chain has no agent, so it cannot be one"
@@ -179,7 +178,7 @@ class _Loader:
 
 
 def _read(path: str, *, allow_special_files: bool) -> bytes:
-    """What is no regular file is not even opened: that waits for the writer of a named pipe."""
+    """Special files are not opened: opening a named pipe blocks until it has a writer."""
     try:
         kind = os.stat(path).st_mode
         if not (allow_special_files or stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
@@ -217,7 +216,7 @@ def _decode(path: str, data: bytes) -> SourceText:
 
 
 def _structure(document: Document, converter: cattrs.Converter) -> FileItem | None:
-    """The file with typed values, or None after its mistakes were added to the problems."""
+    """The file with typed values; None if it has mistakes, which go to `document.diagnostics`."""
     root = document.locations[()]
     if not isinstance(document.data, dict):
         message = "a chain file is a mapping of keys to values"
@@ -228,7 +227,7 @@ def _structure(document: Document, converter: cattrs.Converter) -> FileItem | No
             Diagnostic(root, "the key `version` is missing", help=_VERSION_HELP)
         )
     elif version != "1" and ("version",) not in document.unusable:
-        # What the keys mean is decided by the version, so nothing else is worth saying.
+        # The version decides what the keys mean: report nothing else.
         message = "this version of the chain file format is not known"
         raise ChainFileError(
             [Diagnostic(document.locations["version",], message, help=_VERSION_HELP)]
@@ -257,7 +256,7 @@ def _structure(document: Document, converter: cattrs.Converter) -> FileItem | No
 def _understood(
     document: Document, converter: cattrs.Converter
 ) -> Iterator[tuple[ValuePath, ComponentItem]]:
-    """The components without a mistake, in a file with some."""
+    """The components without mistakes, in a file that has some."""
     for where, component in _components(document):
         with suppress(InvalidValue):
             yield (
@@ -267,14 +266,14 @@ def _understood(
 
 
 def _component_relative(path: ValuePath) -> ValuePath:
-    """The part of a path that tells a reader something: the caret shows which component it is."""
+    """The path relative to its component; the caret shows which component it is."""
     if path[:1] == ("proxies",) and len(path) > 1:
         return path[2:]
     return path[1:] if path[:1] == ("agent",) and len(path) > 1 else path
 
 
 def _components(document: Document) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
-    """Whatever in the file looks like a component, the agent last."""
+    """Every mapping of the file in the position of a component, the agent last."""
     proxies, agent = document.data.get("proxies"), document.data.get("agent")
     for index, component in enumerate(proxies if isinstance(proxies, list) else ()):
         if isinstance(component, dict):
@@ -302,7 +301,7 @@ def _too_many_proxies(
 ) -> Iterator[Diagnostic]:
     total = 0
     for where, _ in _components(document):
-        # An empty chain counts too: what a file can make us do has to have an end.
+        # An empty chain counts as one: it bounds the work that a file can cause.
         more = max(1, _count(nested[where])) if where in nested else int(where != ("agent",))
         if total <= MAX_PROXIES < total + more:
             message = f"a chain has at most {MAX_PROXIES} proxies, those of nested chains included"

@@ -1,8 +1,8 @@
-"""What a chain file says, once it has been read: plain, frozen data.
+"""The content of a chain file as frozen data: `ChainFile` and its `ComponentSpec`s.
 
-A chain given on the command line is made of the same classes, without places. No class here shows
-an option, an argument or an environment value in its `repr`: they may hold secrets. They are
-msgspec's, because to make an attrs class of this size takes 1 ms, at every start.
+A chain given on the command line uses the same classes, without source locations. No `repr` shows
+options, arguments or environment values, which may be secret. The classes are `msgspec.Struct`s:
+creating an attrs class of this size takes 1 ms at every start.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 CANCEL_TIMEOUT = 10.0
-"""Seconds that an agent has by default to end what was cancelled."""
+"""Default time in seconds for an agent to end a cancelled turn or request."""
 MAX_PROXIES = 64
-"""How many proxies a chain may have after its nested chains were put in line."""
+"""Maximum number of proxies in a chain, those of nested chains included."""
 
 Dialect: TypeAlias = Literal["proxy", "_proxy"]
 OnStall: TypeAlias = Literal["report", "cancel", "cancel_request", "restart"]
@@ -46,14 +46,13 @@ OnStartFailure: TypeAlias = Literal["explain", "error"]
 McpBridge: TypeAlias = Literal["auto", "stdio", "http", "off"]
 
 ValuePath: TypeAlias = tuple[str | int, ...]
-"""The way to a value: `("run", 0)`, `("with", "files", 1)`."""
+"""Keys and indexes that lead to a value: `("run", 0)`, `("with", "files", 1)`."""
 
 
 class InterpolatedString(msgspec.Struct, frozen=True):
-    """A string with `${VAR}` in it: `text` as the file has it, `values` what the variables held
-    that are called `names`.
+    """A string with `${VAR}` in it: `text` as written, and `values` of the variables `names`.
 
-    Print `text`; whatever prints the expanded string prints what may be a secret.
+    Print only `text`: the expanded string may contain secrets.
     """
 
     text: str
@@ -61,7 +60,7 @@ class InterpolatedString(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"Written(text={self.text!r})"
+        return f"InterpolatedString(text={self.text!r})"
 
 
 class RestartBudget(msgspec.Struct, frozen=True):
@@ -72,18 +71,18 @@ class RestartBudget(msgspec.Struct, frozen=True):
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """How to speak TLS with a component on another machine; files are absolute paths, in PEM."""
+    """TLS settings of a connection to a remote component; files are absolute paths to PEM files."""
 
     ca: str | None = None
-    """The certificates that are trusted; None: those of the system."""
+    """Trusted CA certificates; None: those of the system."""
     cert: str | None = None
-    """Our own certificate, with the chain that leads to it."""
+    """The client certificate, with its chain."""
     key: str | None = None
-    """The key of `cert`; None: it is in the same file."""
+    """The private key of `cert`; None: in the same file."""
     server_name: str | None = None
-    """The name that its certificate must have; None: the host of the URL."""
+    """Name required in the server's certificate; None: the host of the URL."""
     verify: bool = True
-    """Whether its certificate is looked at at all."""
+    """Whether the server's certificate is verified."""
 
 
 class ComponentSpec(msgspec.Struct, frozen=True):
@@ -91,10 +90,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     None."""
 
     name: str
-    """Given or derived; no other component of the file has it. Parts of a nested name are joined
-    by `/`."""
+    """Given or derived; unique in the file. Names in nested chains are joined by `/`."""
     run: tuple[str, ...] | None = None
-    """The argv of a program that speaks the protocol; a relative path to it is made absolute."""
+    """Command of a program that speaks the protocol; a relative path to it is made absolute."""
     use: str | None = None
     """The name of an entry point, or `/absolute/path.py:Class`."""
     connect: str | None = None
@@ -104,63 +102,63 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     chain: ChainFile | None = None
     """A nested chain."""
     options: Mapping[str, Any] = {}
-    """`with:` as mappings, lists and strings; None stands for an unquoted `null`. What a string
-    means is decided by the field it is for: see `structure_options`."""
+    """`with:` as mappings, lists, strings and None (unquoted `null`). The type of an option decides
+    what a string means: see `structure_options`."""
     env: Mapping[str, str] = {}
     secrets: tuple[str, ...] = ()
-    """Names of variables, headers and options whose values are masked, whatever they look like."""
+    """Names of variables, headers and options with values that are always masked."""
     inherit_env: bool = True
-    """Whether the process sees the conductor's environment too, or `env` alone."""
+    """Whether the process inherits the conductor's environment, or gets `env` alone."""
     cwd: str | None = None
-    """Absolute; None is the conductor's own."""
+    """Working directory, absolute; None: the conductor's."""
     isolate: bool = False
     """Whether a proxy named by `use` runs in a process of its own."""
     stdin_head: bytes = b""
-    """What its process reads from stdin before the protocol."""
+    """Bytes that its process reads from stdin before the protocol starts."""
     ssh: str | None = None
-    """Where to run `run`, as the program `ssh` has it: `user@host`; None is this machine."""
+    """Destination for `ssh` on which `run` is executed: `user@host`; None: this machine."""
     headers: Mapping[str, str] = {}
-    """Sent with every request to what `connect` names."""
+    """HTTP headers of every request to the `connect` URL."""
     tls: Tls | None = None
-    """For `connect` with `wss` or `https`; None is the default."""
+    """For `connect` with `wss` or `https`; None: default settings."""
     ping_timeout: float = 30.0
-    """Seconds after which another machine that is silent although it was asked counts as gone."""
+    """Seconds without an answer to a ping until a remote component counts as lost."""
     dialect: Dialect | None = None
-    """How the component spells the proxy methods; None: detect."""
+    """Prefix of the proxy methods that the component uses; None: detected."""
     start_timeout: float = 30.0
-    """Seconds until `initialize` must have been answered."""
+    """Seconds until `initialize` must be answered."""
     stop_timeout: float = 5.0
     """Seconds between closing the component's stdin and SIGTERM, and between that and SIGKILL."""
     request_timeout: Mapping[str, float] = {}
-    """Seconds by method; a method that is not named has no limit."""
+    """Seconds by method; methods without an entry have no limit."""
     stall_timeout: float | None = None
-    """Seconds of silence during a prompt turn that count as a hang; None: never."""
+    """Seconds without a message during a prompt turn that count as a stall; None: never."""
     on_stall: OnStall = "report"
-    """How far to go about a hang: the highest rung of the ladder."""
+    """The last escalation step on a stall: `report`, `cancel`, `cancel_request`, `restart`."""
     cancel_timeout: float = CANCEL_TIMEOUT
-    """Of an agent: seconds after which what was cancelled and goes on is ended, in its place or in
-    that of the component that holds it up."""
+    """Agent only: seconds after which a cancelled turn or request that goes on is answered in place
+    of the component that blocks it."""
     on_cancel_timeout: OnCancelTimeout = "answer"
-    """Whether the component, if it holds the turn up, is restarted then, too."""
+    """Whether the component is also restarted if it blocks the cancelled turn."""
     on_failure: OnFailure | None = None
-    """What follows when the component fails; None is the default of its kind."""
+    """Action when the component fails; None: the default of its kind."""
     restarts: RestartBudget | None = None
-    """None is the default budget."""
+    """Restart budget; None: the default."""
     required: bool = False
-    """Whether the chain must not run without it: it is never bypassed."""
+    """Whether the chain cannot run without it; it is never bypassed."""
     location: SourceLocation | None = None
-    """Where the component stands; None if it comes from the command line."""
+    """Source location of the component; None for the command line."""
     locations: Mapping[ValuePath, SourceLocation] = {}
-    """Where every value below the component stands, by its path as the file spells it."""
+    """Source locations of the values below the component, by path with the keys of the file."""
     key_locations: Mapping[ValuePath, SourceLocation] = {}
-    """Where the key of every such value stands."""
+    """Source locations of their keys."""
     written: Mapping[ValuePath, InterpolatedString] = {}
-    """The strings that had `${VAR}` in them, as they were written."""
+    """The strings that contain `${VAR}`, as written."""
     directory: str | None = None
-    """What relative paths are relative to, absolute; None is the working directory."""
+    """Base of relative paths, absolute; None: the working directory."""
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What its process sees; `environ` is the conductor's own."""
+        """The environment of its process; `environ` is the conductor's."""
         return {**(environ if self.inherit_env else {}), **self.env}
 
     def __repr__(self) -> str:
@@ -173,8 +171,8 @@ class ComponentSpec(msgspec.Struct, frozen=True):
 class ChainFile(msgspec.Struct, frozen=True):
     """A chain: its proxies, the first one nearest the client, and its agent.
 
-    Without an agent it is a proxy chain, which can be part of another one. `path` is the file as
-    the user named it.
+    Without an agent it is a proxy chain, usable in other chains. `path` is the file as the user
+    named it.
     """
 
     path: str
@@ -184,13 +182,13 @@ class ChainFile(msgspec.Struct, frozen=True):
     mcp_bridge: McpBridge = "auto"
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
-    """What `run` answers to `initialize` when the chain does not start; None is its default."""
+    """How `run` reports a chain that does not start; None: the default of the command."""
 
     def flat(self) -> tuple[ComponentSpec, ...]:
-        """The components as messages meet them on their way from the client to the agent.
+        """The components in the order from the client to the agent, nested chains expanded.
 
-        A nested chain is replaced by its components, whose names begin with its own (`tools/…`).
-        The agent, if there is one, is the last.
+        The components of a nested chain have its name as prefix (`tools/…`). The agent, if present,
+        is the last.
         """
         flat: list[ComponentSpec] = []
         for component in (*self.proxies, *([self.agent] if self.agent else [])):

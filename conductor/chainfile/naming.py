@@ -1,4 +1,4 @@
-"""What a component is called when nobody named it: after its program, or its script."""
+"""Default name of a component, derived from its command."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _VERBS: Final = frozenset({"run", "exec", "x"})
 
 
 def command_name(argv: Sequence[str]) -> str:
-    """`claude-agent-acp`; behind an interpreter or a launcher, what it runs: `python proxy.py` is
-    called `proxy`, `npx -y @org/agent@1.2` is called `agent`."""
+    """The program's file name or, for an interpreter or launcher, that of the script or package:
+    `claude-agent-acp`; `python proxy.py` gives `proxy`, `npx -y @org/agent@1.2` gives `agent`."""
     program = PurePath(argv[0].rstrip("/")).name
     if not _LAUNCHER.fullmatch(program):
         return program

@@ -1,4 +1,4 @@
-"""Paths in chain files: relative to the file's directory, `~` is a home directory."""
+"""Paths in chain files: relative to the directory of the file; `~` is the home directory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _last = os.sep
 
 
 def working_directory() -> str:
-    """The working directory; where it was last, if it was removed (a deleted worktree).
+    """The working directory or, after it was removed (a deleted worktree), its last known path.
 
-    `os.getcwd()` raises then, and `os.path.abspath` of a relative path too.
+    `os.getcwd()` and `os.path.abspath` of a relative path raise in that case.
     """
     global _last
     try:
@@ -22,7 +22,7 @@ def working_directory() -> str:
     return _last
 
 
-working_directory()  # it is known from the start
+working_directory()  # record the initial one
 
 
 def from_working_directory(path: str) -> str:

@@ -1,6 +1,6 @@
-"""What a scalar means, given the type that it is for: text in, a value or `ValueError` out.
+"""Parsers for scalars, one per target type: text to a value, or `ValueError`.
 
-No message quotes the text, which may be a secret; whoever asked knows what was expected.
+No message quotes the text, which may be a secret; the caller says what was expected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Unit(Enum):
-    """What the number of an annotated field counts."""
+    """How a field of an annotated type is written."""
 
     WORDS = "words"
     SECONDS = "seconds"
@@ -32,7 +32,7 @@ class Unit(Enum):
 
 
 Argv: TypeAlias = Annotated[tuple[str, ...], Unit.WORDS]
-"""A program and its arguments; one word alone is a program without any."""
+"""A program and its arguments; a single word is a program without arguments."""
 Seconds: TypeAlias = Annotated[float, Unit.SECONDS]
 """A float that is written as a duration: `500ms`, `10s`, `2m`, `1h`."""
 
@@ -55,7 +55,7 @@ def boolean(text: str) -> bool:
 
 
 def whole_number(text: str) -> int:
-    """As Python spells it: `012` is refused, which is ten to some and twelve to others."""
+    """Python syntax; `012` is refused, because it is 10 in YAML 1.1 and 12 in YAML 1.2."""
     return int(_short(text), 0)
 
 
@@ -84,5 +84,5 @@ def byte_size(text: str) -> int:
 
 
 def _short(text: str) -> str:
-    """The text, or nothing if no number looks like it; Python would read Arabic digits, too."""
+    """The text, or "" if it is too long or not ASCII (Python also reads other scripts' digits)."""
     return text if len(text) <= _MAX_LENGTH and text.isascii() else ""

@@ -1,6 +1,7 @@
-"""Where a value stands in a chain file: one stretch of one line, together with that line as it was
-written, so that a problem can be shown long after the file was read. A value that spans several
-lines has the place of its first one.
+"""Source location of a value in a chain file: a range of columns in one line.
+
+It includes the line as written, so that diagnostics can be printed after the file was read. The
+location of a value of several lines is in its first line.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ __all__ = ["SourceLocation"]
 
 
 class SourceLocation(msgspec.Struct, frozen=True):
-    """A stretch of one line of a chain file.
+    """A range of columns in one line of a chain file.
 
     `path` is the file as the user named it, or `<command line>`. `line` and `column` count from 1,
     in characters; `end_column` is the first column behind the value. `line` 0 stands for the file
@@ -29,5 +30,5 @@ class SourceLocation(msgspec.Struct, frozen=True):
 
     @classmethod
     def whole(cls, path: str) -> SourceLocation:
-        """The place of a file that has no lines to show, or of no file at all."""
+        """The location of a whole file, or of something that is in no file."""
         return cls(path, 0, 0, 0, "")

@@ -1,4 +1,4 @@
-"""The text of a chain file, cut into lines once, and the way from an index into it to a place."""
+"""The text of a chain file, and the mapping from indexes into it to source locations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from conductor.chainfile.source_location import SourceLocation
 
 __all__ = ["SourceText"]
 
-# What YAML 1.1 counts as the end of a line, because PyYAML's marks count the same.
+# The line breaks of YAML 1.1, which the marks of PyYAML count too.
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 @attrs.frozen(eq=False, repr=False)
 class SourceText:
-    """The text of one chain file, and the way from an index into it to a place."""
+    """The text of one chain file with the index of its line breaks."""
 
     path: str
     text: str
@@ -30,7 +30,7 @@ class SourceText:
         object.__setattr__(self, "_ends", [*(found.start() for found in breaks), len(self.text)])
 
     def location(self, start: int, end: int) -> SourceLocation:
-        """The place of `text[start:end]`, cut at the end of its first line."""
+        """The location of `text[start:end]`, cut at the end of its first line."""
         line = bisect_right(self._starts, start) - 1
         first, last = self._starts[line], self._ends[line]
         return SourceLocation(
@@ -42,5 +42,5 @@ class SourceText:
         )
 
     def end_of_line(self, index: int) -> int:
-        """The index at which the line of `index` ends, its line break not included."""
+        """The index of the end of the line at `index`, before its line break."""
         return self._ends[bisect_right(self._starts, index) - 1]

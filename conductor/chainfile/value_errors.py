@@ -1,8 +1,8 @@
-"""InvalidValue in values, before it is known where the values stand; and how they get their places.
+"""Issues found in values, and their conversion to diagnostics.
 
-Hooks that turn data into typed values know a value, not its place: they raise `InvalidValue`, to
-which every level above adds its key or index. `to_diagnostic` makes problems of them. Only here,
-and from what was *written*, is a value quoted: what a variable held never gets into a problem.
+Structure hooks know a value but not its location. They raise `InvalidValue`; each enclosing level
+adds its key or index to the path of the issues. `to_diagnostic` looks up the location. Values are
+quoted only here, and only as *written*: the value of a variable never appears in a diagnostic.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ __all__ = [
 ]
 
 INVALID: Any = object()
-"""What `collect` returns in place of a value that could not be read."""
+"""Returned by `collect` for a value that could not be read."""
 
 
 class ValueIssue(msgspec.Struct, frozen=True):
-    """What is wrong with the value at `path`, seen from whoever caught it."""
+    """One mistake in the value at `path`, relative to the value that raised it."""
 
     message: str
     help: str | Callable[[str], str | None] | None = None
-    """If it is a function, it gets the value as it was written."""
+    """Text, or a function of the value as written."""
     path: ValuePath = ()
     quote: bool = False
-    """Whether to end the message with the value that was found."""
+    """Whether the message ends with the value that was found."""
     at_key: bool = False
-    """Whether the key is wrong, and not its value."""
+    """Whether the key is wrong, not its value."""
     foreign: bool = False
-    """Whether the message is not ours, and may quote the value."""
+    """Whether the message is from a plugin's validator and may quote the value."""
     note: tuple[ValuePath, str] | None = None
-    """The key of another value, and what it has to do with this one."""
+    """The path of a related key, and how it is related."""
 
     def below(self, *path: str | int) -> ValueIssue:
         note = ((*path, *self.note[0]), self.note[1]) if self.note else None
@@ -60,7 +60,7 @@ class ValueIssue(msgspec.Struct, frozen=True):
 
 
 class InvalidValue(Exception):
-    """Everything that is wrong with one value."""
+    """Raised with all issues of one value."""
 
     def __init__(self, found: list[ValueIssue]) -> None:
         super().__init__(found)
@@ -72,14 +72,14 @@ def invalid(message: str, help: str | Callable[[str], str | None] | None = None)
 
 
 def expected(wanted: str, help: str | Callable[[str], str | None] | None = None) -> InvalidValue:
-    """The mistake of a value that is something else than what is wanted."""
+    """The error for a value that is not `wanted`; its message quotes the value."""
     return InvalidValue([ValueIssue(f"expected {wanted}", help, quote=True)])
 
 
 def collect(
     found: list[ValueIssue], where: ValuePath, function: Callable[..., Any], *args: Any
 ) -> Any:
-    """Call `function`; if it raises mistakes, add them to `found`, below `where`, and go on."""
+    """Call `function`; add the issues it raises to `found`, below `where`, and return `INVALID`."""
     try:
         return function(*args)
     except InvalidValue as mistakes:
@@ -93,7 +93,7 @@ def collect(
 
 
 def _error_text(error: Exception) -> str:
-    """A validator of attrs raises with the message first, then what it compared."""
+    """Message of an exception; attrs validators raise with the message as first argument."""
     if isinstance(error, ValueError | TypeError) and not isinstance(error, UnicodeError):
         match error.args:
             case (str(message), *_):
@@ -102,7 +102,7 @@ def _error_text(error: Exception) -> str:
 
 
 def as_list(written: str) -> str:
-    """The help for a string where a list is expected."""
+    """Help text for a string in place of a list."""
     try:
         words = shlex.split(written)
     except ValueError:
@@ -121,17 +121,17 @@ def _quoted(word: str) -> str:
 
 
 class ValueContext(msgspec.Struct, frozen=True):
-    """What is known about the values among which mistakes were found."""
+    """The data in which issues were found, with source locations."""
 
     data: Any
     locations: Mapping[ValuePath, SourceLocation]
     keys: Mapping[ValuePath, SourceLocation]
     written: Mapping[ValuePath, InterpolatedString]
     fallback: SourceLocation
-    """The place of what has none."""
+    """Location of values that have none."""
 
     def location(self, path: ValuePath, *, at_key: bool = False) -> SourceLocation:
-        """The place of a value, or else of the nearest value around it."""
+        """The location of a value or, if it has none, of the nearest enclosing value."""
         if at_key and path in self.keys:
             return self.keys[path]
         while path:
@@ -144,11 +144,11 @@ class ValueContext(msgspec.Struct, frozen=True):
         return reduce(lambda value, key: value[key], path, self.data)
 
     def text(self, path: ValuePath) -> str:
-        """The string at `path` as it was written."""
+        """The string at `path` as written."""
         return self.written[path].text if path in self.written else str(self.value(path))
 
     def found(self, path: ValuePath) -> str:
-        """What stands at `path`, in words."""
+        """Description of the value at `path`, for `found …`."""
         match self.value(path):
             case None:
                 return "nothing"
@@ -160,7 +160,7 @@ class ValueContext(msgspec.Struct, frozen=True):
                 return f"`{self.text(path)}`"
 
     def without_secrets(self, text: str, path: ValuePath) -> str:
-        """`text`, which may quote the value at `path`, as if references were not expanded."""
+        """`text`, which may quote the value at `path`, with references in place of their values."""
         shown: dict[str, str] = {}
         for where, written in self.written.items():
             if where[: len(path)] == path[: len(where)]:
@@ -174,7 +174,7 @@ class ValueContext(msgspec.Struct, frozen=True):
 
 
 def to_diagnostic(invalid: ValueIssue, values: ValueContext, label: str) -> Diagnostic:
-    """The problem that a mistake is; `label` names the value to the reader."""
+    """Convert an issue to a diagnostic; `label` is the name of the value in the message."""
     message, help, note = invalid.message, invalid.help, invalid.note
     if invalid.foreign:
         message = values.without_secrets(message, invalid.path)
@@ -200,7 +200,7 @@ def path_label(path: ValuePath) -> str:
 
 
 def _printed_forms(value: str) -> set[str]:
-    """The ways in which a validator may show a value."""
+    """Forms in which a validator's message may show a value."""
     forms = {value, value.strip(), repr(value)[1:-1]}
     for kind in (int, float):
         try:

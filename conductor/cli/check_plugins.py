@@ -1,10 +1,10 @@
-"""A look at plugins from another process: `check`, and `serve` before it listens.
+"""Check plugins in a separate process: for `check`, and for `serve` before it listens.
 
-To check options, a plugin's module is imported and an instance made. Both may do anything: exit,
-hang, print, start programs. So a process of its own does it, one plugin after the other, with the
-time that the plugin has to start. A plugin that ends the process, or takes too long, is a problem
-at its place, and the next one gets a new process. At the end the processes are killed with all that
-they have started.
+To check options, a plugin's module is imported and an instance created. Both run arbitrary code,
+which may exit, hang, print or start programs. A checker process therefore handles one plugin after
+the other, each within its `start_timeout`. A plugin that ends the process or takes too long is
+reported with its location, and the next one gets a new process. At the end the checker processes
+and all their descendants are killed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ _TIMED_OUT = "it was not imported and made within {:g} s (start_timeout); `check
 
 
 def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:
-    """Everything that is wrong with what `use:` names in chain files, and what is probably a
-    mistake (warnings).
+    """Errors and warnings of all plugins that chain files name with `use:`.
 
-    Waits, also for the user's Ctrl-C. To be called before anything else was started: all
+    Blocks; Ctrl-C raises `KeyboardInterrupt`. Call it before any other process is started: all
     descendants of this process are killed at the end.
     """
     diagnostics: list[Diagnostic] = []
@@ -57,7 +56,7 @@ def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:
 
 
 def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
-    """What `use:` names, nested chains included, and its place in the chain."""
+    """The components with `use:`, nested chains included, with their role."""
     agent = chain.agent
     while agent is not None and agent.chain is not None:
         agent = agent.chain.agent
@@ -69,7 +68,7 @@ def _plugins(chain: ChainFile) -> Iterator[tuple[ComponentSpec, Role]]:
 
 
 class _CheckerProcess:
-    """The other process."""
+    """The process that imports plugins: one line of stdin per plugin, one line of stdout each."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -81,7 +80,7 @@ class _CheckerProcess:
         )
 
     def check(self, spec: ComponentSpec, role: Role) -> list[Diagnostic]:
-        """What it says of one plugin; it has ended if it can say nothing any more."""
+        """Check one plugin. Afterwards the process may have ended (`process.poll()`)."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.write(bootstrap_line(spec, role))
@@ -98,9 +97,9 @@ class _CheckerProcess:
         return [_problem(spec, f"it ended the process that imports it, which {status}")]
 
     def kill(self) -> None:
-        """End it, if it has not, with what is left of its process group."""
+        """Kill the process and its process group, and wait for it."""
         with suppress(subprocess.TimeoutExpired):
-            # After the end of its stdout; one that has been given up does not end by itself.
+            # Its stdout may be at EOF a moment before it exits.
             self.process.wait(0.2)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -110,7 +109,7 @@ class _CheckerProcess:
                 stream.close()
 
     def _answer(self, deadline: float) -> bytes | None:
-        """One line, or what came of it before the end; None after the deadline."""
+        """One line, or less at EOF; None after the deadline."""
         assert self.process.stdout is not None
         answer = b""
         while not answer.endswith(b"\n"):
@@ -151,9 +150,9 @@ def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
 
 
 def _main() -> None:
-    """Answer each line of stdin, a plugin, by a line of stdout, its problems."""
+    """Checker process: for each plugin on stdin, write its diagnostics as a line to stdout."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # what modules print is no answer
+    os.dup2(2, 1)  # output of modules goes to stderr
     lines = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

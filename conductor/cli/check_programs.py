@@ -1,6 +1,6 @@
-"""A look for the programs of a chain, without running any: `check`.
+"""Check that the programs of a chain exist, without running them (`check`).
 
-A program that is not there is a warning: a chain file may be for another machine.
+A missing program is a warning: the chain file may be for another machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["check_commands"]
 
 
 def check_commands(specs: Iterable[ComponentSpec]) -> list[Diagnostic]:
-    """A warning for each component on this machine whose program could not be started."""
+    """A warning for each local component with a program or directory that does not exist."""
     return [problem for spec in specs if (problem := _problem(spec)) is not None]
 
 

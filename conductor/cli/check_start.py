@@ -1,4 +1,4 @@
-"""`check --start`: start a chain as an editor would, look at what was negotiated, end it."""
+"""`check --start`: start and initialize a chain, print what was negotiated, stop it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _TEST_AGENT: Final = ComponentSpec(name="test-agent", use="test-agent")
 
 
 def start_all(chains: Sequence[ChainFile]) -> NoReturn:
-    """Try one chain after the other, then exit with 0, or with 3 if any did not start."""
+    """Try the chains one after the other; exit with 0, or with 3 if any did not start."""
     become_subreaper()
     start_orphan_guard()
-    # Plugins run in this process, and what they print is not our report.
+    # Plugins run in this process: their output goes to stderr, the report to stdout.
     stdout = Stdout(os.dup(1))
     os.dup2(2, 1)
     started: list[bool] = []
@@ -58,7 +58,7 @@ def start_all(chains: Sequence[ChainFile]) -> NoReturn:
 
 
 async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> bool:
-    """Whether the chain started; what there is to know of it is printed."""
+    """Start one chain and print the result; returns whether it started."""
     clocks = _StartTimes()
     async with background_tasks() as nursery:
 
@@ -84,7 +84,7 @@ async def _obey_signals(
     received: list[int],
     task_status: trio.TaskStatus[Watchdog] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The first one ends the chain in order, a second one now."""
+    """Stop the chain in order on the first signal, kill it on the second."""
     with (
         trio.open_signal_receiver(*SIGNALS) as signals,
         watchdog(chain.stop_timeout, SIGNALS) as dog,
@@ -135,7 +135,7 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _S
     agent_answer: Mapping[str, Any] = answer
     for index in range(len(specs) - 1, -1, -1):
         spec, is_agent = specs[index], index == len(specs) - 1
-        # A bridge, which is in no chain file, may stand before the agent.
+        # An inserted MCP bridge, which is in no chain file, may precede the agent.
         component = chain.components[-1 if is_agent else index]
         initialization = getattr(component, "initialization", None)
         result = getattr(initialization, "result", None)
@@ -174,7 +174,7 @@ def _agent_name(answer: Mapping[str, Any]) -> str:
 
 
 def _without_acp(file: ChainFile, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer of an agent in this process, of which we know only what the chain made of it."""
+    """The `initialize` result of an in-process agent, without what the MCP bridge added to it."""
     mcp = answer.get("agentCapabilities", {}).get("mcpCapabilities", {})
     if file.mcp_bridge == "off" or "acp" not in mcp:
         return answer
@@ -184,14 +184,14 @@ def _without_acp(file: ChainFile, answer: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _mcp_over_acp(answer: Mapping[str, Any], agent_answer: Mapping[str, Any]) -> str:
-    """Whether the agent takes MCP servers over ACP itself, and if not, whether the client may."""
+    """`yes` if the agent supports MCP over ACP, `bridged` if only the chain does, else `no`."""
     if has_mcp_over_acp(msgspec.json.encode(agent_answer)):
         return "yes"
     return "bridged" if has_mcp_over_acp(msgspec.json.encode(answer)) else "no"
 
 
 def _capability_summary(result: Mapping[str, Any] | None, below: Mapping[str, Any] | None) -> str:
-    """The capabilities in a few words: what is false or empty of them is left out."""
+    """The capabilities in short form, without those that are false or empty."""
     if result is None:
         return "-"
     shown = _capability_text(result)
@@ -231,10 +231,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 @attrs.define(eq=False)
 class _StartTimes:
-    """How long each component kept the others waiting while the chain was initialized.
+    """How long the chain waited for each component during initialization, in seconds.
 
-    All start at once, so this is not how long one would need alone; it is what one gains by making
-    it faster. A component in this process needs no time worth showing.
+    All components start concurrently, so this is not the start time of one alone but what a faster
+    start of it would gain. In-process components are not measured.
     """
 
     _spent: dict[str, float] = attrs.field(factory=dict)
@@ -243,7 +243,7 @@ class _StartTimes:
         return f"{self._spent[name] * 1000:.0f} ms" if name in self._spent else "-"
 
     async def follow(self, name: str, initialization: Initialization) -> None:
-        """The deadline of an initialization is set for as long as the component has the ball."""
+        """Sum up the time during which the deadline of the initialization is set."""
         while not initialization.done:
             since, is_initializing = trio.current_time(), initialization.deadline != float("inf")
             await initialization.changed.wait()

@@ -1,4 +1,4 @@
-"""The group of commands, and what all of them share: logging and error reports."""
+"""The command group: global options, logging and error reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMMANDS: Final = {
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package to begin a proxy with.",
 }
-"""What there is, with the line that `--help` prints: nothing is imported to print it."""
+"""The commands with their line in `--help`, which is printed without importing them."""
 
 
 class _LazyGroup(click.Group):

@@ -1,6 +1,6 @@
-"""One component of the command line: its words and its environment.
+"""Parse one component argument: its command and environment.
 
-Imports next to nothing: the components start before the rest of us is imported (`early`).
+Imports almost nothing, because components start before the rest is imported (`early_spawn`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ _FORM = '{"command": "…", "args": ["…"], "env": {"NAME": "…"}}'
 
 
 def split_component(word: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The argv and the environment of a component.
+    """The argv and the added environment variables of a component.
 
-    Written as in the Rust conductor: as a shell would split it, with NAME=value in front for its
-    environment (no shell is run), or as a JSON object. Raises `ValueError` with a text for people.
+    The syntax is that of the Rust conductor: words as split by a shell, preceded by NAME=value for
+    the environment (no shell is run), or a JSON object. Raises `ValueError` with a message for the
+    user.
     """
     argv, env = _from_json(word) if word.lstrip().startswith("{") else _from_shell(word)
     if os.path.dirname(argv[0]):

@@ -39,14 +39,14 @@ def command(names: tuple[str, ...]) -> None:
         near = closest_match(unknown[0], known)
         hint = f" Did you mean {near!r}?" if near else ""
         raise click.UsageError(f"no installed package has a component called {unknown[0]!r}.{hint}")
-    # What modules print while they are imported is no part of the list.
+    # Output of modules during their import goes to stderr, not into the list.
     stdout = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     failed = False
     for name in names or sorted(known):
         try:
             lines = list(_lines(name))
-        except StartError as exc:  # of one package, which is no reason to hide the others
+        except StartError as exc:  # list the components of other packages nevertheless
             failed = True
             print(f"{name}: {exc}", file=sys.stderr)
             continue
@@ -71,12 +71,12 @@ def _first_line(doc: str | None) -> str:
 
 
 def _options(cls: type) -> Iterator[str]:
-    """The options of a class, as `name: type` or `name: type = default`; behind them those of
-    the classes that they are of."""
+    """The options of a class as `name: type` or `name: type = default`, followed by the fields of
+    the attrs classes among their types."""
     parts: dict[str, type] = {}
     yield from _fields(cls, parts)
     shown = 0
-    while shown < len(parts):  # parts may have parts
+    while shown < len(parts):  # grows while it is read
         name, part = list(parts.items())[shown]
         shown += 1
         yield f"{name}:"
@@ -84,7 +84,7 @@ def _options(cls: type) -> Iterator[str]:
 
 
 def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
-    """The fields of one class. `parts` gets the classes that they are of, by name."""
+    """The fields of one class; adds the attrs classes among their types to `parts`, by name."""
     import attrs
 
     from conductor.chainfile.attrs_fields import field_key

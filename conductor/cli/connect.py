@@ -109,7 +109,7 @@ def _connection(
 
 
 def _headers(token_file: str | None, header_file: str | None) -> dict[str, str]:
-    """What files and the environment say."""
+    """HTTP headers from the files, with the token of the file or the environment."""
     headers: dict[str, str] = {}
     if header_file is not None:
         for number, line in enumerate(_lines(header_file), 1):

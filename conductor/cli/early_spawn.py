@@ -1,8 +1,8 @@
-"""Start the components before what only the conductor needs is imported.
+"""Start the components of `run` and `agent` before trio and click are imported.
 
-The first bytes of the client are read with a plain `os.read`: no component is started before the
-client asks for it. With `initialize` among them, the programs of the chain are started at once, and
-start while trio and the rest are imported. Options, mistakes and other commands are left to click.
+The client's first bytes are read with a plain `os.read`: no component is started before the client
+sends `initialize`. Then the programs of the chain are spawned at once and start up while the rest
+is imported. Options, usage errors and other commands are left to click.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["serve_early"]
 
 _Program = tuple[tuple[str, ...], dict[str, str], str | None]
-"""The argv, the whole environment and the working directory."""
+"""The argv, the complete environment and the working directory."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_early(arguments: list[str]) -> None:
-    """Serve `agent …`, `proxy …` or `run FILE`, and never return; or, for click to deal with it,
-    return because there are options or mistakes."""
+    """Serve `agent …` or `run FILE` and never return; return if there are options, usage errors or
+    another command, which click handles."""
     command, words = arguments[0], arguments[1:]
     level = os.environ.get("ACP_CONDUCTOR_LOG", "info")
     if any(word.startswith("-") for word in words) or level not in LEVELS:
@@ -85,7 +85,7 @@ def _serve_commands(words: list[str]) -> None:
 
 
 def _wait_for_initialize() -> bool:
-    """Wait for the client's first bytes; they are kept for `transport.stdio` to begin with."""
+    """Read the client's first bytes into `prefetched_stdin`; whether they hold `initialize`."""
     for number in _SIGNALS:
         signal.signal(number, _exit_on_signal)
     try:
@@ -107,14 +107,14 @@ def _start(programs: Iterable[_Program]) -> None:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    """A signal before there is anything to stop in order."""
+    """Signal handler until the chain installs its own: kill what was started and exit."""
     _end_unclaimed()
     sys.stderr.flush()
     os._exit(128 + number)
 
 
 def _end_unclaimed() -> None:
-    """End what was started early and was not asked for by the chain, with its descendants."""
+    """Kill processes that were started early and not taken over by the chain, with descendants."""
     spawn = sys.modules.get("conductor.transport.spawn")
     if hasattr(spawn, "end_prestarted"):  # a signal can come while the module is being imported
         from conductor.transport.process_tree import kill_descendants

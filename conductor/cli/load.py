@@ -1,4 +1,4 @@
-"""Reading chain files for a command. What is wrong with them goes to stderr, with exit code 2."""
+"""Load chain files for a command; diagnostics go to stderr, with exit code 2."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ RequiredKind: TypeAlias = Literal["agent", "proxies", "either"]
 
 
 def read_chain(path: str, need: RequiredKind = "either") -> ChainFile:
-    """The chain of a file; exits with 2, and every problem on stderr, if it has any. Plugins are
-    imported when the chain starts, where they run."""
+    """Load a chain file; print its mistakes and exit with 2 if it has any.
+
+    Plugins are not imported.
+    """
     try:
         return load_chain(path, need)
     except ChainFileError as exc:
@@ -36,8 +38,7 @@ def read_chain(path: str, need: RequiredKind = "either") -> ChainFile:
 def load_chain(
     path: str, need: RequiredKind = "either", *, allow_special_files: bool = False
 ) -> ChainFile:
-    """The same, with the problems as `ChainFileError`. `allow_special_files`: see
-    `chainfile.load`."""
+    """As `read_chain`, but raises `ChainFileError`. `allow_special_files`: see `chainfile.load`."""
     chain = load(path, allow_special_files=allow_special_files)
     if need == "agent" and chain.agent is None:
         message = "this chain has no `agent:`; it can be part of another"
@@ -51,9 +52,9 @@ def load_chain(
 
 
 def check_options(chain: ChainFile) -> None:
-    """Exit with 2, and every problem on stderr, if plugins cannot be made with their options.
+    """Print all problems and exit with 2 if plugins cannot be created with their options.
 
-    For what is to run for long; a chain that a client waits for says so when it starts.
+    For servers; a chain on stdio reports it when the client initializes it.
     """
     if any(spec.use is not None for spec in chain.flat()):
         from conductor.cli.check_plugins import check_plugins
@@ -65,9 +66,9 @@ def check_options(chain: ChainFile) -> None:
 
 
 def report(error: ChainFileError) -> None:
-    """Print every problem of a chain file, and how many there are.
+    """Print every diagnostic of a chain file and their number.
 
-    A line that is shown may have a secret in it that somebody wrote there instead of `${TOKEN}`.
+    Secrets are masked: a quoted line may contain one that was written out instead of `${TOKEN}`.
     """
     print_diagnostics(error.diagnostics)
     count = len(error.diagnostics)
@@ -75,7 +76,7 @@ def report(error: ChainFileError) -> None:
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Print problems, or warnings, without secrets."""
+    """Print diagnostics to stderr with secrets masked."""
     register_environment(os.environ)
     for problem in diagnostics:
         print(redact(str(problem)), end="\n\n", file=sys.stderr)

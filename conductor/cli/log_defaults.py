@@ -1,5 +1,5 @@
-"""For commands whose stderr is for people: what components write there, and errors that are shown
-anyway, are not logged unasked."""
+"""Log defaults of interactive commands: the stderr of components, and errors that the command
+prints itself, are only logged if the user chose a level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["omit_component_stderr"]
 
 
 def omit_component_stderr(ctx: click.Context) -> None:
-    """Log briefly, unless the user chose a level."""
+    """Reduce the log, unless the user chose a level."""
     group = ctx.parent
     if group is None:
         return

@@ -1,7 +1,7 @@
-"""What to do about an agent that wants the user to log in first. Pure.
+"""Instructions for agents that require authentication. Pure.
 
-ACP has two kinds of methods: those that the agent carries out itself when the client calls
-`authenticate`, and those of kind `terminal`, for which its program is run with other arguments.
+ACP has two types of methods: those that the agent performs when the client calls `authenticate`,
+and type `terminal`, for which the user runs the agent's program with other arguments.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from conductor.errors import RequestError
 __all__ = ["AUTH_CAPABILITY", "is_authentication_required", "next_steps", "offered_methods"]
 
 AUTH_CAPABILITY: Final = {"terminal": True}
-"""`clientCapabilities.auth`: methods of kind `terminal` are wanted, too; the user is told how."""
+"""`clientCapabilities.auth`: also offer methods of type `terminal`; the command is printed."""
 _AUTHENTICATION_REQUIRED: Final = -32000
 
 
 def is_authentication_required(error: RequestError) -> bool:
-    """Whether a request was refused because the user is not logged in."""
+    """Whether an error response means that authentication is required."""
     says_so = "authentication required" in f"{error.message} {error.data}".lower()
     return error.code == _AUTHENTICATION_REQUIRED or says_so
 
 
 def offered_methods(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The methods that an answer to `initialize` offers."""
+    """The valid `authMethods` of an `initialize` result."""
     methods = answer.get("authMethods")
     found = methods if isinstance(methods, list) else []
     return [each for each in found if isinstance(each, Mapping) and isinstance(each.get("id"), str)]
 
 
 def next_steps(methods: Sequence[Mapping[str, Any]], file: ChainFile) -> list[str]:
-    """Lines for the user: what the agent offers, and what to run for each."""
+    """Lines for the user: the offered methods, and the command for each."""
     if not methods:
         return [
             "the agent offers no way to log in through this client: log in with its own program, "

@@ -19,7 +19,7 @@ _AFTER_DASHES: Final = "conductor.cli.prompt.behind"
 
 
 class _PromptCommand(click.Command):
-    """Remembers how many words came behind `--`, which click forgets."""
+    """Records the number of arguments after `--`, which click does not."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_AFTER_DASHES] = len(args) - args.index("--") - 1 if "--" in args else 0

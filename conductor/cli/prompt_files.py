@@ -1,7 +1,6 @@
-"""The file methods of `prompt --fs`: text files below one directory, symbolic links followed first.
+"""The file methods of `prompt --fs`: text files below one directory, symbolic links resolved.
 
-This is no sandbox (an agent can read files on its own): it keeps a client that serves files from
-serving others than those it was told to.
+This is not a sandbox (an agent can read files itself): it limits which files this client serves.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class ClientFiles:
         return {"content": "".join(lines if limit is None else lines[:limit])}
 
     def write(self, params: Any) -> None:
-        """`fs/write_text_file`: makes the file, and the directories above it, if need be."""
+        """`fs/write_text_file`: creates the file and its parent directories if they are missing."""
         path = self._path(params)
         content = params.get("content")
         if not isinstance(content, str):
@@ -66,7 +65,7 @@ class ClientFiles:
 
 
 def _refuse_special(path: str) -> None:
-    """A pipe or a device might never end, or never begin."""
+    """Refuse pipes and devices: opening or reading them may block."""
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         raise RequestError(_INVALID_PARAMS, f"{path} is no regular file")
 

@@ -1,4 +1,4 @@
-"""Answers `session/request_permission`: by a rule, or by asking on the terminal, one at a time."""
+"""Answer `session/request_permission` by policy or by asking on the terminal, one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTION_KINDS: Final = {
 
 
 def open_terminal() -> int | None:
-    """A descriptor to read a person's answers from; None where there is nobody."""
+    """A file descriptor of the terminal for the user's answers; None if there is none."""
     if sys.stdin.isatty():
         return 0
     try:
@@ -36,7 +36,7 @@ def open_terminal() -> int | None:
 
 @attrs.define(eq=False)
 class PermissionPrompt:
-    """Decides for the whole run of a client."""
+    """The permission policy of one `prompt` run."""
 
     policy: Literal["ask", "allow", "deny"]
     terminal: int | None

@@ -1,12 +1,12 @@
-"""An ACP client on our own core, and the way to give it a chain of its own in this process.
+"""An ACP client, and functions that run a chain for it in the current process.
 
     async with attach(Client(…), make) as attached:
         await attached.client.initialize()
         session = await attached.client.new_session("/project")
         await attached.client.prompt(session, "hello")
 
-The client sits at one end of a memory pair, a `Chain` at the other. `acp-conductor prompt` and
-`check --start` are clients of this kind, and so is the one that tests use.
+The client and the `Chain` are connected by a pair of memory transports. Used by `acp-conductor
+prompt`, `check --start` and the test kit.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["Attached", "Client", "attach", "attach_file"]
 
 @attrs.define(eq=False)
 class Client(JsonRpcPeer):
-    """Speaks ACP as a client; what the agent sends goes to `handlers`.
+    """An ACP client; requests and notifications of the agent go to `handlers`.
 
-    A result that is none of the method's raises `RemoteProtocolError`.
+    A malformed result raises `RemoteProtocolError`.
     """
 
     protocol_version: int = attrs.field(default=1, init=False)
-    """As negotiated."""
+    """The negotiated version."""
 
     async def initialize(
         self,
@@ -49,7 +49,7 @@ class Client(JsonRpcPeer):
         capabilities: Mapping[str, Any] | None = None,
         name: str = "acp-conductor",
     ) -> dict[str, Any]:
-        """Initialize, and return the whole answer."""
+        """Send `initialize` and return the result."""
         info = {"name": name, "version": __version__}
         params: dict[str, Any]
         if version == 1:
@@ -69,7 +69,7 @@ class Client(JsonRpcPeer):
         *,
         answered: Callable[[Any], None] | None = None,
     ) -> str:
-        """Open a session, and return its id. `answered`: see `JsonRpcPeer.request`."""
+        """Open a session and return its id. `answered`: see `JsonRpcPeer.request`."""
         params = {"cwd": cwd or os.getcwd(), "mcpServers": list(mcp_servers)}
         result = await self.request("session/new", params, answered=_objects_only(answered))
         session_id = _object("session/new", result).get("sessionId")
@@ -84,9 +84,9 @@ class Client(JsonRpcPeer):
         *,
         answered: Callable[[Any], None] | None = None,
     ) -> dict[str, Any]:
-        """Send a prompt, a text or content blocks, and return the answer.
+        """Send a prompt, given as text or content blocks, and return the result.
 
-        In version 1 the answer comes at the end of the turn; in version 2 at its beginning.
+        The result arrives at the end of the turn in version 1, at its start in version 2.
         """
         blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
         params = {"sessionId": session, "prompt": blocks}
@@ -94,7 +94,7 @@ class Client(JsonRpcPeer):
         return _object("session/prompt", result)
 
     def cancel(self, session: str) -> None:
-        """Ask the agent to end the session's turn; its answer comes nevertheless."""
+        """Send `session/cancel`; the agent still answers the prompt."""
         self.notify("session/cancel", {"sessionId": session})
 
 
@@ -113,7 +113,7 @@ def _kind(value: Any) -> str:
 
 
 def _objects_only(answered: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
-    """`answered`, for results that are objects."""
+    """A wrapper that calls `answered` only with results that are JSON objects."""
     if answered is None:
         return None
     called = answered
@@ -125,12 +125,12 @@ ClientT = TypeVar("ClientT", bound=Client)
 
 @attrs.define(eq=False)
 class Attached(Generic[ClientT]):
-    """A client and the chain that it has for itself."""
+    """A client and its chain."""
 
     client: ClientT
     chain: Chain
     ending: Ending | None = None
-    """Why the chain ended, once it has."""
+    """Why the chain ended; None while it runs."""
     ended: trio.Event = attrs.field(factory=trio.Event)
 
 
@@ -144,9 +144,9 @@ async def attach(
     stop_timeout: float = 5.0,
     bridged: bool = True,
 ) -> AsyncIterator[Attached[ClientT]]:
-    """A chain of the components that `make` returns, with `client(transport)` as its client.
+    """Run a chain of the components returned by `make`, with `client(transport)` as its client.
 
-    After the block the client closes its end, and the chain stops in order.
+    At the end of the block the client closes its stream and the chain stops in order.
     """
     ours, theirs = memory_pair()
     chain = Chain(
@@ -174,9 +174,9 @@ async def attach_file(
     *,
     made: Callable[[Sequence[Component]], None] = lambda components: None,
 ) -> AsyncIterator[Attached[ClientT]]:
-    """As `attach`, with the chain of a chain file that has an agent.
+    """As `attach`, for a chain file with an agent.
 
-    `made` is called with the components, before they start.
+    `made` is called with the components before they start.
     """
     specs = file.flat()
 
@@ -192,7 +192,7 @@ async def attach_file(
         make,
         limits=file.limits,
         stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
-        bridged=False,  # the bridge knows, and says, what the agent can be given
+        bridged=False,  # the bridge declares the MCP capabilities itself
     ) as attached:
         yield attached
 

@@ -1,9 +1,9 @@
-"""One end of a connection, for whoever is no hop: a client, an MCP client, a fake in a test.
+"""One end of a JSON-RPC connection: an ACP client, an MCP client or a fake in a test.
 
-Requests are sent and waited for; what the peer sends goes to handlers, by method. Answers and
-notifications are dealt with in the order in which they come, as they come. So are requests whose
-handler is a plain function; one that is `async` runs in a task of its own, so that a question to a
-person holds nothing up, and is cancelled when the peer withdraws its request.
+`request` sends a request and waits for its response. Incoming messages are dispatched to handlers
+by method, in arrival order: responses, notifications, and requests with a synchronous handler. An
+`async` handler runs in its own task, so that a question to the user blocks nothing, and is
+cancelled by `$/cancel_request`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ Self = TypeVar("Self", bound="JsonRpcPeer")
 
 @asynccontextmanager
 async def background_tasks() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose tasks end with its block; an exception of the block comes out as it is."""
+    """A nursery that cancels its tasks when the block ends.
+
+    An exception of the block is raised as it is, not in an exception group.
+    """
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         try:
@@ -77,19 +80,18 @@ class _AwaitedResponse:
 class JsonRpcPeer:
     """A JSON-RPC peer at one end of `transport`.
 
-    An exception of a handler that is no `RequestError` is a mistake of ours: it comes out of
-    `open()`.
+    An exception of a handler other than `RequestError` propagates out of `open()`.
     """
 
     transport: Transport
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
-    """By method, for requests and notifications; requests without one are answered -32601."""
+    """By method, for requests and notifications; requests without a handler get -32601."""
     limits: Limits = attrs.field(factory=Limits)
     cancel_method: str = CANCEL
     tap: Receiver | None = None
-    """Sees everything that the peer sends, before it is dealt with."""
+    """Receives every incoming message before it is dispatched."""
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when the peer has ended its stream, or we have given ours up."""
+    """Set at the end of the incoming stream, or when `open()` ends."""
     connection: Connection = attrs.field(init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
     _pending: dict[InFlightRequest, _AwaitedResponse] = attrs.field(factory=dict, init=False)
@@ -104,7 +106,7 @@ class JsonRpcPeer:
 
     @asynccontextmanager
     async def open(self: Self) -> AsyncIterator[Self]:
-        """Talk for as long as the block lasts, then give the transport up."""
+        """Run the connection until the end of the block, then close the transport."""
         try:
             async with background_tasks() as nursery:
                 self._nursery = nursery
@@ -116,18 +118,18 @@ class JsonRpcPeer:
             self._on_closed()
             self.transport.close()
 
-    # -- what we send ------------------------------------------------------------------------------
+    # -- outgoing ----------------------------------------------------------------------------------
 
     async def request(
         self, method: str, params: Any = None, *, answered: Callable[[Any], None] | None = None
     ) -> Any:
         """Send a request and return its result.
 
-        `answered` is called with the result as it arrives, before anything that comes after it is
-        dealt with; the caller itself goes on a little later.
+        `answered` is called with the result on arrival, before any later message is dispatched;
+        the waiting caller resumes afterwards.
 
-        Raises `RequestError` when it is answered with an error, `ConnectionClosed` when it never
-        will be answered. If the caller is cancelled, so is the request.
+        Raises `RequestError` for an error response, `ConnectionClosed` if the stream ends first.
+        If the caller is cancelled, `cancel_method` is sent for the request.
         """
         if self.ended.is_set() or self.connection.closed:
             raise ConnectionClosed(f"{method}: the peer is gone")
@@ -150,27 +152,27 @@ class JsonRpcPeer:
         return _decoded_result(pending.result)
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification; it is queued behind what was sent before."""
+        """Send a notification, after everything sent before."""
         self.connection.write(notification_pieces(method, encode(params)))
 
     def send_line(self, line: bytes) -> None:
-        """Send bytes as a line of their own, whatever they are."""
+        """Send raw bytes as one line, without a check."""
         self.connection.write((line, b"\n"))
 
     def close(self) -> None:
-        """Say that nothing more will come, once everything is written."""
+        """Close the outgoing stream after everything is written."""
         self.connection.close_writing()
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """NotificationBatch `await function(*args)` until it ends or this end is given up."""
+        """Run `function(*args)` in a task until it ends or `open()` does."""
         self._nursery.start_soon(function, *args)
 
     async def wait_idle(self) -> None:
-        """Wait until no request of the peer is being worked on."""
+        """Wait until no `async` request handler is running."""
         while self._running:
             await self._request_done.park()
 
-    # -- Receiver: what the peer sent --------------------------------------------------------------
+    # -- Receiver: incoming ------------------------------------------------------------------------
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if self.tap is not None:
@@ -182,7 +184,7 @@ class JsonRpcPeer:
             return
         try:
             value = _decoded(params)
-        except ValueError as exc:  # JSON that passes by may be nested deeper than can be decoded
+        except ValueError as exc:  # forwarded JSON may be nested deeper than the decoder allows
             error = encode_error(INVALID_PARAMS, f"Invalid params: {exc}")
             self.connection.respond(call, None, error)
             return
@@ -234,7 +236,7 @@ class JsonRpcPeer:
                 try:
                     value = _decoded_result(pending.result)
                 except ValueError:
-                    return  # whoever waits decodes it too, and gets the error
+                    return  # the waiting caller decodes it too, and gets the error
                 pending.answered(value)
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
@@ -247,7 +249,7 @@ class JsonRpcPeer:
     # -- CallSource --------------------------------------------------------------------------------
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Answers arrive by `on_response`."""
+        """Not used: responses to this peer's requests arrive by `on_response`."""
 
     # ----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""A command in, its output and status out: without a shell, in time, and nothing left behind.
+"""Run a command without a shell, with a timeout and an output limit, and leave no process behind.
 
 The command is an argv. It gets a process group of its own, which is killed when the time is up,
-when the output is larger than asked for, and when whoever waits is cancelled.
+when the output exceeds the limit, and when the caller is cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["CommandResult", "run"]
 
 @attrs.frozen
 class CommandResult:
-    """What became of a command."""
+    """Outcome of a command."""
 
     status: int | None
     """The exit status, negative for a signal; None if it could not be started or was ended."""
@@ -37,8 +37,8 @@ async def run(
     stdin: bytes = b"",
     limit: int = 1_000_000,
 ) -> CommandResult:
-    """Run a command to its end. At most `limit` bytes are kept of each of its outputs."""
-    from subprocess import PIPE  # takes 3 ms to import, which a chain's start can do without
+    """Run a command until it exits. Keeps at most `limit` bytes of stdout and of stderr."""
+    from subprocess import PIPE  # lazy: takes 3 ms to import
 
     try:
         process = await trio.lowlevel.open_process(
@@ -73,7 +73,7 @@ async def _write(stream: trio.abc.SendStream, data: bytes) -> None:
 
 
 async def _read(stream: trio.abc.ReceiveStream, into: bytearray, limit: int) -> None:
-    """Read to the end; what is over the limit is read, too, so that the command goes on."""
+    """Read until EOF; bytes over the limit are read and dropped, so that the command continues."""
     async for data in stream:
         into += data[: max(0, limit - len(into))]
 

@@ -1,4 +1,4 @@
-"""Parts of context in a prompt: how they are written, and how they are taken out again. Pure.
+"""Parts of context in a prompt: writing them, and removing them from echoed text. Pure.
 
     <context source="AGENTS.md">
     Use tabs.
@@ -24,7 +24,7 @@ _FIRST_LINE: Final = re.compile(rf'<({_TAG}(?:-\d+)?) source="[^"\n]*">\n')
 
 
 def part(source: str, content: bytes, room: int) -> str:
-    """A part with what of the content fits into `room` bytes."""
+    """Return a part with as much of the content as fits into `room` bytes."""
     note = "\n(cut off here: too large)" if len(content) > room else ""
     body = content[:room].decode(errors="replace" if not note else "ignore").strip("\n")
     tags = itertools.chain([_TAG], (f"{_TAG}-{number}" for number in itertools.count(2)))
@@ -34,7 +34,7 @@ def part(source: str, content: bytes, room: int) -> str:
 
 
 def without_parts(text: str) -> str | None:
-    """The text behind the parts at its start; `None` if it ends before they do."""
+    """Return the text after the parts at its start; `None` if a part is not complete."""
     while found := _FIRST_LINE.match(text):
         closing = f"\n</{found[1]}>"
         end = text.find(closing, found.end() - 1)
@@ -47,17 +47,17 @@ def without_parts(text: str) -> str | None:
 
 @attrs.define
 class UserText:
-    """A user's message as it comes in chunks, without the parts of context at its start."""
+    """Removes the parts of context at the start of a user message that arrives in chunks."""
 
     longest: int
-    """Characters that are held back at most, while a part has not ended."""
+    """Maximum characters held back while a part is not complete."""
     held: str = attrs.field(default="", init=False)
     _begun: bool = attrs.field(default=False, init=False)
-    """The user's own words have begun."""
+    """Whether the user's own text has begun."""
     _after_part: bool = attrs.field(default=False, init=False)
 
     def feed(self, text: str) -> str:
-        """What can be shown now; nothing while a part has not ended."""
+        """Return the text that can be shown now; empty while a part is not complete."""
         if self._begun:
             return text
         whole = self.held + text
@@ -71,6 +71,6 @@ class UserText:
         return shown or ""
 
     def end(self) -> str:
-        """What was held back, now that the message has ended: it was no part."""
+        """Return the held-back text at the end of the message: it was not a part."""
         shown, self.held, self._begun, self._after_part = self.held, "", False, False
         return shown

@@ -17,7 +17,7 @@ _MAX_BODY = 65536
 
 @attrs.frozen
 class HttpReply:
-    """What became of it."""
+    """Outcome of a POST."""
 
     status: int | None
     body: str = ""
@@ -26,9 +26,9 @@ class HttpReply:
 
 
 async def post(url: str, data: bytes, headers: Mapping[str, str], *, seconds: float) -> HttpReply:
-    """Post JSON. A redirection is not followed: the headers are meant for this host."""
+    """Post JSON. Redirects are not followed: the headers may hold secrets for this host."""
     with trio.move_on_after(seconds):
-        # A thread that is given up ends by its own, same, timeout.
+        # An abandoned thread ends by its own timeout, which is the same.
         return await trio.to_thread.run_sync(
             _post, url, data, dict(headers), seconds, abandon_on_cancel=True
         )

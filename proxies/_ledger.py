@@ -26,24 +26,24 @@ Sums = dict[str, float]
 
 
 class LedgerError(Exception):
-    """The file cannot be read or written, or is no ledger; the text says which and why."""
+    """The file cannot be read or written, or is not a ledger; the message gives the reason."""
 
 
 @attrs.define
 class Ledger:
-    """What was spent today, by what is limited."""
+    """Amounts spent today, by limited quantity."""
 
     file: Path | None = None
     _day: str = attrs.field(default="", init=False)
     _sums: Sums = attrs.field(factory=dict, init=False)
-    """Today's, as last seen."""
+    """Sums of today, as last read."""
     _unwritten: Sums = attrs.field(factory=dict, init=False)
-    """What was spent today and could not be written yet."""
+    """Amounts of today that could not be written yet."""
 
     def reserve(
         self, amounts: Mapping[str, float], over: Callable[[Sums], str | None]
     ) -> str | None:
-        """Add the amounts, unless `over` says why not for today's sums; return what it says.
+        """Add the amounts unless `over` returns a reason for today's sums; return the reason.
 
         Raises `LedgerError`, and `BlockingIOError` while another process has the file locked; then
         nothing was added.
@@ -59,7 +59,7 @@ class Ledger:
         return refused[0]
 
     def add(self, amounts: Mapping[str, float]) -> None:
-        """Add what was spent. What cannot be written now is written with the next amounts.
+        """Add spent amounts. If they cannot be written now, they are written with the next ones.
 
         Raises as `reserve`.
         """
@@ -69,11 +69,11 @@ class Ledger:
 
     @property
     def is_written(self) -> bool:
-        """Whether all that was spent today is in the file."""
+        """Whether all amounts of today are in the file."""
         return not self._unwritten
 
     def give_back(self, amounts: Mapping[str, float], day: str) -> None:
-        """Take back what was reserved on a day, if that is still today. Raises as `reserve`."""
+        """Return amounts reserved on `day`, if that is still today. Raises as `reserve`."""
         if day == self.today():
             self.add({name: -amount for name, amount in amounts.items()})
 
@@ -81,7 +81,8 @@ class Ledger:
         return datetime.date.today().isoformat()
 
     def sums(self) -> Sums:
-        """Today's sums; if the file cannot be read now, as last seen, with our own additions."""
+        """Return today's sums; if the file cannot be read now, those last read plus unwritten
+        ones."""
         self._turn_day()
         try:
             self._transact(lambda sums: sums)
@@ -96,7 +97,7 @@ class Ledger:
             self._day, self._sums, self._unwritten = self.today(), {}, {}
 
     def _transact(self, change: Callable[[Sums], Sums]) -> None:
-        """Replace today's sums, with what is unwritten added, by what `change` makes of them."""
+        """Replace today's sums, including unwritten amounts, with the result of `change`."""
         if self.file is None:
             self._sums = change(_sum(self._sums, self._unwritten))
             self._unwritten = {}
@@ -118,12 +119,14 @@ class Ledger:
         except OSError as exc:
             raise LedgerError(f"{self.file} cannot be used: {exc.strerror}") from exc
         except (ValueError, OverflowError, RecursionError) as exc:
-            raise LedgerError(f"{self.file} is no ledger ({exc}); remove it to begin anew") from exc
+            raise LedgerError(
+                f"{self.file} is not a ledger ({exc}); remove it to start a new one"
+            ) from exc
         self._sums, self._unwritten = after, {}
 
 
 _MOST = 65536
-"""Bytes of the file that are read."""
+"""Maximum bytes read from the file."""
 
 
 def _sum(sums: Sums, amounts: Mapping[str, float]) -> Sums:
@@ -131,7 +134,7 @@ def _sum(sums: Sums, amounts: Mapping[str, float]) -> Sums:
 
 
 def _read(content: bytes, today: str) -> Sums:
-    """What the file says of today. An empty file says nothing, as one that was just made."""
+    """Parse today's sums from the file content; empty for a new, empty file."""
     if not content:
         return {}
     read: Any = json.JSONDecoder().raw_decode(content.decode())[0]

@@ -1,4 +1,4 @@
-"""What messages say, whichever version of the protocol they are in.
+"""Access to members of messages, for both versions of the protocol.
 
 Proxies that only look at a few members take plain dicts: most of these are the same in both
 versions, and what differs is here.
@@ -30,7 +30,7 @@ OUTSIDE_TURN_UPDATES = frozenset(
         "usage_update",
     }
 )
-"""Updates that may come in the middle of a sentence and do not end it."""
+"""Updates that may arrive between chunks of one message without ending it."""
 
 _MAX_CALLS = 1000
 _ESCAPED = re.compile(rb"\\u00(?:5[fF]|[67][0-9a-fA-F])")
@@ -39,7 +39,7 @@ _FINISHED = ("completed", "failed", "cancelled")
 
 
 def opened_session(params: dict[str, Any], result: dict[str, Any] | None) -> str:
-    """The id of the session that `session/new`, `load`, `resume` or `fork` has opened."""
+    """Return the id of the session opened by `session/new`, `load`, `resume` or `fork`."""
     opened = (result or {}).get("sessionId")
     return str(opened if opened is not None else params["sessionId"])
 
@@ -54,7 +54,7 @@ def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
 
 
 def turn_end(update: dict[str, Any]) -> bool:
-    """Whether a version 2 update ends a turn; in version 1 the answer to the prompt does."""
+    """Whether a version 2 update ends a turn; in version 1 the response to the prompt does."""
     return (
         update.get("sessionUpdate") == "state_update"
         and update.get("state") == "idle"
@@ -78,7 +78,7 @@ def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) ->
 
 
 def permission_tool_call(params: dict[str, Any]) -> dict[str, Any]:
-    """What a permission request says about its tool call; empty if it is about something else."""
+    """Return the tool call of a permission request; empty if it is not about a tool call."""
     call = params.get("toolCall")
     if call is None and isinstance(subject := params.get("subject"), dict):
         call = subject.get("toolCall")

@@ -1,4 +1,4 @@
-"""Path globs as people write them: `*` within a directory, `**` across, relative to a directory."""
+"""Path globs: `*` matches within a directory, `**` across directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has which quirk: the table in `quirks.yaml`, and how names and versions are looked up."""
+"""Quirks of agents and clients: the table `quirks.yaml`, looked up by name and version."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
 
 @attrs.frozen
 class QuirkEntry:
-    """One line of the table."""
+    """One entry of the table."""
 
     name: str
     quirks: list[str] = attrs.field(factory=list)
     mcp_servers: McpServers | None = None
-    """How the agent keeps MCP servers, if that is known."""
+    """How the agent keeps MCP servers; `None` if unknown."""
     since: str | None = None
     until: str | None = None
 
@@ -55,20 +55,20 @@ class QuirkEntry:
 
 
 def load() -> dict[str, list[QuirkEntry]]:
-    """The table, by `agents` and `clients`."""
+    """Return the entries of the table, under `agents` and `clients`."""
     read = table()
     return {side: [QuirkEntry(**entry) for entry in read[side]] for side in ("agents", "clients")}
 
 
 def quirks_of(entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None) -> set[str]:
-    """The quirks of who introduces itself like this; one that does not has those of everybody."""
+    """Return the quirks for an `agentInfo` or `clientInfo`; without one, those of all."""
     return {quirk for entry in _matching(entries, info) for quirk in entry.quirks}
 
 
 def mcp_servers_of(
     entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None
 ) -> McpServers | None:
-    """How the agent that introduces itself like this keeps MCP servers; `None` if unknown."""
+    """Return how the agent with this `agentInfo` keeps MCP servers; `None` if unknown."""
     said = [entry.mcp_servers for entry in _matching(entries, info) if entry.mcp_servers]
     return said[-1] if said else None
 
@@ -82,7 +82,7 @@ def _matching(
 
 @functools.cache
 def table() -> Mapping[str, list[dict[str, Any]]]:
-    """`quirks.yaml` as it is."""
+    """Return the parsed `quirks.yaml`."""
     # `importlib.resources` would find it in a zip archive too, and takes 4 ms to import.
     text = Path(__file__).with_name("quirks.yaml").read_text(encoding="utf-8")
     read: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(text)

@@ -1,7 +1,7 @@
 """Regular expressions from chain files, matched in linear time.
 
-Python's `re` backtracks: an unlucky pattern needs minutes for 30 characters, and the event loop
-stands still meanwhile. RE2 needs time linear in the text, for every pattern; it has no lookaround
+Python's `re` backtracks: some patterns need minutes for 30 characters, and block the event loop
+meanwhile. RE2 needs time linear in the text, for every pattern; it has no lookaround
 and no back-references. A pattern uses up to `MAX_MEMORY` bytes and `MAX_PROGRAM` instructions.
 
 Differences from `re`: `$` matches at the end of the text only (not before a last newline), `\\d`,
@@ -83,9 +83,9 @@ class Pattern:
 def compile_pattern(source: str, *, dot_all: bool = False) -> Pattern:
     """Compile a user's regular expression; with `dot_all`, `.` matches newlines too.
 
-    `ValueError` says what is wrong with it and what to write instead.
+    Raises `ValueError` with the reason and what to write instead.
     """
-    # 5 ms that only a chain with patterns or globs needs.
+    # Lazy: takes 5 ms, and only chains with patterns or globs need it.
     import re2
 
     options = re2.Options()
@@ -111,7 +111,7 @@ def _encodable(text: str) -> str:
 
 
 def _explained(reason: str, source: str) -> str:
-    """RE2's reason in the reader's words: the construct, and what to write instead."""
+    """Explain RE2's error: the unsupported construct, and what to write instead."""
     what, _, where = reason.partition(": ")
     if "too large" in reason:
         return _TOO_LARGE

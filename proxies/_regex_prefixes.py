@@ -1,4 +1,4 @@
-"""From a regular expression, one for everything that a match of it may begin with.
+"""Derive from a regular expression one that matches all prefixes of its matches.
 
 RE2 has no partial matching. A text that arrives in pieces needs it: its end may be the beginning of
 a match. `(?:prefixes)\\z` finds the leftmost such end, in linear time.

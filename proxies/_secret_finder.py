@@ -1,11 +1,11 @@
-"""Finding secrets in texts, also in texts that come in pieces, in time linear in the text.
+"""Find secrets in texts, also in texts that arrive in pieces, in time linear in the text.
 
-RE2 finds them; what it lacks is put around it: whether the end of an unfinished text may be the
-beginning of a secret (`_prefixes`), and how far a private key goes (`_keys`). Only such an end is
-held back, and no more than `hold` characters of it.
+RE2 matches the patterns. Added here: whether the end of an unfinished text may be the beginning of
+a secret (`_regex_prefixes`), and where a private key ends (`_private_keys`). Only such an end is
+held back, and at most `hold` characters of it.
 
-A secret is replaced by a placeholder that is the same wherever it is found, so what an agent writes
-back can be put right again.
+A secret is replaced by the same placeholder at every occurrence, so that it can be restored in what
+the agent writes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PATTERNS: Final[Mapping[str, str]] = {
     + r"(?P<secret>eyJ[A-Za-z0-9_\-]{10,}\.eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})",
     "url-password": r"""://[^\s:/@]*:[^\s/"'<>]{3,}@""",
 }
-"""What is looked for unless the options say otherwise. The secret is the group `secret`, or all."""
+"""Default patterns. The secret is the group `secret`, or else the whole match."""
 
 _MAX_REMEMBERED = 10_000
 _MAX_REMEMBERED_CHARACTERS = 16 << 20
@@ -86,7 +86,7 @@ class _SecretSpan:
 
 @attrs.frozen(eq=False)
 class _KnownValues:
-    """A secret that is known by value."""
+    """Secrets that are known by value."""
 
     name: str
     value: bytes = attrs.field(repr=False)
@@ -101,7 +101,7 @@ class _KnownValues:
 
 @attrs.frozen(eq=False)
 class _PatternKind:
-    """SecretFinder that are found by a pattern."""
+    """Secrets that are found by a pattern."""
 
     name: str
     pattern: Any = attrs.field(repr=False)
@@ -172,7 +172,7 @@ class SecretFinder:
         return self._redact(text, 0)
 
     def redact_output(self, text: str) -> str:
-        """The same for a text whose start may be cut off, in the middle of a key's line."""
+        """Like `redact`, for a text whose start may be cut off within a line of a key."""
         for name, pattern in self.patterns.items():
             if pattern is BODY and (end := cut_line(_bytes(text))):
                 return f"{self._placeholder_of(text[:end], name)}{self.redact(text[end:])}"

@@ -1,7 +1,7 @@
 """Slash commands that a proxy answers itself: advertised to the client, never seen by the agent.
 
 A command is no prompt turn. So that proxies nearer the client know, whatever the order of the
-chain, commands and their answers carry a mark, `acp-conductor/handled` in `_meta`:
+chain, commands and their responses carry a mark, `acp-conductor/handled` in `_meta`:
 
 - the result of `initialize` lists the names under that key, for the time before the agent has
   announced its commands;
@@ -46,7 +46,7 @@ _ids: Iterator[int] = itertools.count(1)
 
 @attrs.frozen
 class SlashCommand:
-    """One command: `/name`, and what it is for."""
+    """One command: `/name` and its description."""
 
     name: str
     description: str
@@ -87,7 +87,8 @@ class SlashCommands:
         return {**result, "_meta": {**meta, HANDLED_KEY: [*names, self._name(AnnouncedCommands())]}}
 
     def announced(self, holder: dict[str, Any], announced: AnnouncedCommands) -> dict[str, Any]:
-        """Read `holder`, an update or a version 2 session's result; return it with our command."""
+        """Read `holder`, an update or a version 2 session's result; return it with the proxy's
+        command added."""
         announced.read(holder)
         if self.own is None:
             return holder
@@ -152,7 +153,7 @@ async def answer(
 
 
 async def say(client: ClientPeer, session_id: str, text: str, *, version: int) -> None:
-    """Show a text as a message of its own."""
+    """Send a text as a separate message."""
     if version == 1:
         await client.say(session_id, text)
         return

@@ -1,4 +1,4 @@
-"""Which tool a permission request is about, by what is known of each agent's way to name tools.
+"""Identify the tool of a permission request, from the naming conventions of known agents.
 
 The table is `tool_calls` in `quirks.yaml`. A name counts as *sure* only where neither the model nor
 an MCP server other than the tool's own can write it; tool arguments never are such a place. Pure.
@@ -219,7 +219,7 @@ class ToolTable:
 
 @functools.lru_cache(10)
 def tool_table(agent: str) -> ToolTable:
-    """How the agent with this name tells which tool it asks permission for."""
+    """Return the table of an agent: how it names the tool of a permission request."""
     return ToolTable.of(table()["tool_calls"], agent)
 
 

@@ -1,7 +1,7 @@
-"""What a session costs: pure, from the updates and answers that tell it.
+"""Usage of a session, from its updates and responses. Pure.
 
 Agents report the context and the cost as the state of the session (`usage_update`), and tokens at a
-turn's end: in the answer to the prompt (version 1) or in the idle state update (version 2). The
+turn's end: in the response to the prompt (version 1) or in the idle state update (version 2). The
 specification has not settled whether tokens are those of the turn or of the session so far.
 """
 
@@ -25,12 +25,12 @@ CATEGORIES: Final[Mapping[str, str]] = {
 }
 _TOTAL: Final = "totalTokens"
 _MAX_TOKENS: Final = 10**12
-"""What is reported beyond it, such as 1e999, counts as this: sums stay numbers that JSON has."""
+"""Upper bound for a reported number such as 1e999: sums stay representable in JSON."""
 
 
 @attrs.frozen
 class UsageDelta:
-    """What one message added."""
+    """Usage added by one message."""
 
     turns: int = 0
     tokens: int = 0
@@ -40,11 +40,11 @@ class UsageDelta:
 
 @attrs.define
 class UsageMeter:
-    """One session's sums."""
+    """The sums of one session."""
 
     counting: Counting = "turn"
     restored: bool = False
-    """The session was loaded: what it first reports was spent earlier."""
+    """Whether the session was loaded: its first report was spent earlier."""
     turns: int = 0
     tokens: dict[str, int] = attrs.field(factory=dict)
     """By category, and the total, as the wire calls them."""
@@ -55,7 +55,7 @@ class UsageMeter:
     _running: bool = attrs.field(default=False, init=False)
 
     def update(self, update: Mapping[str, Any]) -> UsageDelta:
-        """Take notice of a session update."""
+        """Read a session update; returns the usage that it adds."""
         match update.get("sessionUpdate"):
             case "usage_update":
                 self.used, self.size = update.get("used"), update.get("size")
@@ -68,7 +68,7 @@ class UsageMeter:
         return UsageDelta()
 
     def turn(self, answer: Mapping[str, Any]) -> UsageDelta:
-        """Take notice of the end of a turn; `answer` may say what it used."""
+        """Read the end of a turn; `answer` may contain its usage."""
         self.turns += 1
         before = self.tokens.get(_TOTAL, 0)
         usage = answer.get("usage") or {}

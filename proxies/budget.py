@@ -1,4 +1,4 @@
-"""`budget`: ends the spending when a session, or a day, has had enough.
+"""`budget`: limits turns, tokens and cost per session and per day.
 
 When a part of a limit is used the user is told once. At the limit, further prompts are refused
 without asking the agent, and a turn that runs into it is cancelled. A turn is counted before the
@@ -49,7 +49,7 @@ log = get_logger(component="budget")
 
 @attrs.frozen
 class Limits:
-    """How much may be spent."""
+    """Limits on one session, or on one day."""
 
     turns: int | None = attrs.field(default=None, validator=optional(ge(0)))
     tokens: int | None = attrs.field(default=None, validator=optional(ge(0)))
@@ -83,7 +83,7 @@ class _Session:
 
 @attrs.define
 class Budget(Proxy):
-    """Limit what sessions and days may cost."""
+    """Limit turns, tokens and cost per session and per day."""
 
     session: Limits = attrs.field(factory=Limits)
     day: Limits = attrs.field(factory=Limits)
@@ -97,7 +97,7 @@ class Budget(Proxy):
     _closed: dict[str, _Session] = attrs.field(factory=dict, init=False)
     """Sessions that were closed: one that is opened again goes on with what it has spent."""
     _is_writing: bool = attrs.field(default=False, init=False)
-    """Whether a task tries to write what could not be written at once."""
+    """Whether a task retries to write the ledger."""
 
     sessions = per_session(_Session)
 
@@ -108,7 +108,7 @@ class Budget(Proxy):
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """What was spent is written before the chain ends, also while the file is locked."""
+        """Write unwritten amounts before the chain ends, also if the file is locked now."""
         yield
         await self._write()
 
@@ -204,7 +204,8 @@ class Budget(Proxy):
     # ----------------------------------------------------------------------------------------------
 
     async def _reserve(self, session: _Session) -> str | None:
-        """Take a turn of the session and of the day before the agent is asked; or why not."""
+        """Reserve a turn of the session and of the day; returns the reason if a limit is
+        reached."""
         over = self.session.reached(session.sums)
         if over is not None:
             return f"the budget is used up ({over} in this session)"

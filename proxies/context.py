@@ -1,8 +1,8 @@
-"""`context`: puts what the agent should know before the user's prompt.
+"""`context`: adds texts, files and command output before the user's prompt.
 
-Agents do not all read AGENTS.md, and none knows what `git status` says right now. What is put in is
-text, files of the session's directory, and the output of a command; the user asks `/context` to see
-it. Where the agent replays or echoes prompts, it is taken out, as the user has not written it.
+Not all agents read AGENTS.md, and none knows the current `git status`. Added are a text, files of
+the session's directory, and the output of a command; `/context` shows it to the user. Where the
+agent replays or echoes prompts, the added parts are removed, as the user did not write them.
 
 Options:
     text       a text
@@ -193,7 +193,7 @@ class Context(Proxy):
     # ----------------------------------------------------------------------------------------------
 
     async def report(self, session: _Session) -> str:
-        """What `/context` answers."""
+        """Return the text of the response to `/context`."""
         lines = [session.shown or "Nothing was added to your prompts yet."]
         for name in await self._missing(session.cwd):
             lines.append(f"No file matches `{name}` in {session.cwd or '?'}.")
@@ -253,7 +253,7 @@ class Context(Proxy):
             await forward({**params, "update": _with_text(update, shown)})
 
     async def _end_user_message(self, id: str) -> None:
-        """Show what was held back of the user's message: it was no part of context."""
+        """Send the held-back end of the user's message: it was not a part of context."""
         session = self.sessions[id]
         user, session.user = session.user, None
         if session.replay is None:

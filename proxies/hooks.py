@@ -6,7 +6,7 @@ A command gets the event as JSON on its stdin, a URL as the body of a POST: `eve
 is only logged. What blocking means:
 
     turn_end    the agent goes on: it is prompted with the reason, `max_continues` times at most
-    permission  the tool call is rejected, before anybody is asked, and the user is told why
+    permission  the tool call is rejected without asking the user, who is told why
     tool_start  the turn is cancelled, and the user is told why; the tool may have run already
     tool_end, error  the user is told the reason
 
@@ -62,7 +62,7 @@ log = get_logger(component="hooks")
 
 @attrs.frozen
 class Hook:
-    """What is done about some events."""
+    """One hook: a command or a URL, for some events."""
 
     events: list[Event] = attrs.field(validator=min_len(1))
     run: list[str] = attrs.field(factory=list)
@@ -78,7 +78,7 @@ class Hook:
             raise ValueError("`url` begins with http:// or https://")
 
     async def fire(self, event: dict[str, Any]) -> str | None:
-        """Do it; return the reason if that blocks."""
+        """Run the hook; return the reason if it blocks."""
         data, seconds = json.dumps(event).encode(), self.timeout.total_seconds()
         status: int | None
         if self.url is not None:
@@ -104,7 +104,7 @@ class _Session:
     cwd: str = ""
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     ended: deque[str] = attrs.field(factory=lambda: deque(maxlen=1000))
-    """Tool calls that have ended, of which more may be heard."""
+    """Ended tool calls, which may still get updates."""
     continues: int = 0
     cancelled: bool = False
 
@@ -149,7 +149,7 @@ class Hooks(Proxy):
         try:
             result = await forward()
             while self._version == 1 and not is_handled(result):
-                self.release_lane()  # other sessions need not wait for our hooks
+                self.release_lane()  # other sessions do not wait for these hooks
                 reason = await self._turn_ended(id, result.get("stopReason"))
                 if session.cancelled:
                     return {**result, "stopReason": "cancelled"}
@@ -220,13 +220,13 @@ class Hooks(Proxy):
             self.start_soon(run_and_make_room)
 
     async def _turn_ended(self, id: str, stop_reason: Any) -> str | None:
-        """Fire; return what the agent is to go on with."""
+        """Fire the hooks of `turn_end`; return the prompt with which the agent continues."""
         session = self.sessions[id]
         reason = await self._fire(id, "turn_end", {"stop_reason": stop_reason})
         if reason is None or stop_reason == "cancelled" or session.cancelled:
             return None
         if session.continues >= self.max_continues:
-            log.warning("a hook keeps the agent from ending too often", session=id)
+            log.warning("turn_end hook ignored: max_continues reached", session=id)
             return None
         session.continues += 1
         return reason

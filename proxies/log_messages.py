@@ -1,14 +1,14 @@
-"""`log_messages`: tells of every message that passes: who, what, how large, how long it took.
+"""`log_messages`: logs every message that passes: sender, method, size, duration.
 
 It sees messages as they are at its place in the chain; put one before and one after a proxy to see
 what that proxy does. It changes and delays nothing.
 
 Options:
-    methods    globs for the methods that are told of; default all
+    methods    globs for the methods that are logged; default all
     file       a file to append lines of JSON to; without one, the conductor's log, at `level`
     level      default info, which is logged by default
     content    whether params and results are written, too, to the file only; default no. They hold
-               whatever people and files say, secrets included
+               the text of users and files, secrets included
     max_bytes  of one content; a larger one is left out; default 65536
 """
 
@@ -52,7 +52,7 @@ class LogMessages(Proxy):
     max_bytes: int = attrs.field(default=65536, validator=ge(0))
     _open: TextIO | None = attrs.field(default=None, init=False)
     _asked: dict[int, float] = attrs.field(factory=dict, init=False)
-    """When the requests came that are not answered yet."""
+    """Arrival time of open requests, by message number."""
 
     def __attrs_post_init__(self) -> None:
         if self.content and self.file is None:

@@ -63,12 +63,12 @@ class Server:
         )
 
     def declaration(self, version: int) -> dict[str, Any]:
-        """The entry as the agent gets it."""
+        """Return the declaration for the agent."""
         if self.url is not None:
             headers = _pairs(self.headers)
             return {"type": self.type, "name": self.name, "url": self.url, "headers": headers}
         program, *args = self.command
-        # Agents want an absolute path, and may have another PATH than we.
+        # Agents require an absolute path, and may have another PATH.
         command = shutil.which(program) or program
         made = {"name": self.name, "command": command, "args": args, "env": _pairs(self.env)}
         return made if version == 1 else {"type": "stdio", **made}
@@ -111,7 +111,11 @@ class McpServers(Proxy):
             return [each for each in servers if not fnmatch.fnmatchcase(each["name"], entry.name)]
         # Version 2 says `{}` for what it can, version 1 says true.
         if entry.url is not None and self._can.get(entry.type) in (None, False):
-            log.warning("the agent cannot use an MCP server", name=entry.name, type=entry.type)
+            log.warning(
+                "MCP server left out: agent lacks the type",
+                name=entry.name,
+                type=entry.type,
+            )
             return servers
         made = entry.declaration(self._version)
         if any(each["name"] == entry.name for each in servers):

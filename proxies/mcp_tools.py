@@ -1,8 +1,8 @@
 """`mcp_tools`: decide which tools of MCP servers over ACP the agent sees, and as what.
 
-It stands between whoever offers a server and the agent: `tools/list` comes back without what is
-denied, with what is kept under its new name, and a call to a hidden tool is refused as a server
-refuses a tool that it does not have.
+Its place is between the server and the agent. Denied tools are removed from `tools/list` results,
+the others get their new names, and a call to a hidden tool is refused as a server refuses an
+unknown tool.
 
     - use: mcp_tools
       with:
@@ -34,7 +34,7 @@ class McpTools(Proxy):
     Names are shell patterns (`delete_*`) and mean the tools as their server calls them.
 
     `allow`, unless empty, names all that there is; `deny` goes before it. `rename` and `describe`
-    are by the server's name, too; `prefix` is put before whatever has no new name. `servers`,
+    are by the server's name, too; `prefix` is put before all names without a new one. `servers`,
     unless empty, are the names of the MCP servers that this is about.
     """
 

@@ -1,4 +1,4 @@
-"""`normalize`: puts right what known agents and clients get wrong, so that nobody else has to.
+"""`normalize`: repairs known protocol errors of agents and clients.
 
 Which of the repairs are made depends on the names and versions that client and agent give
 themselves; the table is `quirks.yaml`.
@@ -43,7 +43,7 @@ class _Session:
     waiting: list[trio.CancelScope] = attrs.field(factory=list)
     """Prompts that wait for their turn."""
     announced: bool = False
-    """The client knows the session."""
+    """Whether the client knows the session."""
     last_id: str = ""
     """Of the last tool call that had none of its own."""
     calls: dict[str, None] = attrs.field(factory=dict)
@@ -97,7 +97,7 @@ class Normalize(Proxy):
             self._opening -= 1
             for held in list(self._holding):
                 if self.sessions[held].announced or not self._opening:
-                    self.start_soon(self._send_held, held)  # begins after our answer
+                    self.start_soon(self._send_held, held)  # runs after the response is sent
 
     @on("session/load")
     @on("session/resume")
@@ -173,7 +173,7 @@ class Normalize(Proxy):
         return params
 
     async def _send_held(self, id: str) -> None:
-        """What comes meanwhile is put behind what is held, so the order stays."""
+        """Send held updates; those that arrive meanwhile are queued behind them, in order."""
         held = self._holding.get(id, deque())
         while held:
             await self.client.notify("session/update", held.popleft())

@@ -1,4 +1,4 @@
-"""`permissions`: answers the agent's permission requests by rules, and asks for the rest.
+"""`permissions`: answers permission requests of the agent by rules; forwards undecided ones.
 
 The first rule that matches decides. A request often names only a tool call's id, so tool calls are
 remembered from the updates that announced them. `/permissions` tells which rule decided what.
@@ -9,7 +9,7 @@ Options:
               `mcp_tool`, `session`, `agent`; see `Rule` for what these mean
     default   the action when no rule matches; default ask. One that allows answers only what a rule
               without conditions would
-    timeout   deny what nobody answers in time, e.g. 2m; without it, wait
+    timeout   deny a request that is not answered in time, e.g. 2m; without it, wait
     dry_run   ask for everything, but tell what the rules would have done
     audit     a file that gets one line of JSON per decision: what was asked, and why which rule did
               or did not decide; titles, commands and paths included
@@ -206,8 +206,7 @@ class Permissions(Proxy):
         self._write(line + "\n")
 
     def _write(self, line: str) -> None:
-        """Append to the audit file. What is not written down is not decided: a request is refused,
-        and the agent told why."""
+        """Append to the audit file. If that fails, the request is refused with the reason."""
         if self.audit is None:
             return
         try:

@@ -1,7 +1,7 @@
-"""`rate_limit`: so many prompts in so much time, and so many turns at once.
+"""`rate_limit`: limits prompts per time, and turns that run at once.
 
-For keys with a quota, and against loops of programs that prompt. What is too much waits for its
-turn, in the order in which it came, or is refused.
+For API keys with a quota, and against programs that prompt in a loop. Prompts over the limit wait,
+in order of arrival, or are refused.
 
 Options:
     prompts   how many prompts may begin …
@@ -35,7 +35,7 @@ __all__ = ["RateLimit"]
 class _Session:
     waiting: list[trio.CancelScope] = attrs.field(factory=list)
     holds: int = 0
-    """How many of the turns that may run at once are its own."""
+    """Number of running turns of this session."""
     announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 

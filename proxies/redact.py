@@ -1,4 +1,4 @@
-"""`redact`: keeps secrets from the model, and from whoever looks at the screen.
+"""`redact`: hides secrets from the model and from the screen.
 
 Secrets are found by pattern (API keys, tokens, private keys) and by value (of the environment's
 variables). Toward the agent they are replaced in prompts and in what the client answers about files
@@ -63,7 +63,7 @@ _CHUNKS = {
     "compaction_summary_chunk": "compactionId",
     _TERMINAL: "terminalId",
 }
-"""Updates that are pieces of a text, and the member that tells whose."""
+"""Updates that are pieces of a text, and the member with the id of the text."""
 
 
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
@@ -84,7 +84,7 @@ def _check(instance: Any, field: Any, value: Mapping[str, str]) -> None:
 
 
 _Key: TypeAlias = tuple[str, str | None]
-"""The kind of update, and whose text it is. Without an id, the next text ends the one before."""
+"""The kind of update and the id of its text. Without an id, the next text ends the previous one."""
 
 
 @attrs.define
@@ -109,7 +109,7 @@ class Redact(Proxy):
     _secrets: SecretFinder = attrs.field(init=False, repr=False)
     _texts: TextCleaner = attrs.field(init=False, repr=False)
     _outputs: TextCleaner = attrs.field(init=False, repr=False)
-    """For texts whose start may be cut off."""
+    """Cleans texts whose start may be cut off."""
 
     streams = per_session(dict[_Key, _Stream])
 

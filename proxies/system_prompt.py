@@ -1,4 +1,4 @@
-"""`system_prompt`: gives every session the same instructions, whatever the agent can take.
+"""`system_prompt`: gives every session the same instructions.
 
 An agent that takes a system prompt gets it with the request that opens the session. For another one
 it comes before the first prompt, or, with `otherwise: skip`, not at all. Where such an agent

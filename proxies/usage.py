@@ -1,4 +1,4 @@
-"""`usage`: tells, when the user asks `/usage`, what a session has used so far.
+"""`usage`: answers the slash command `/usage` with the tokens and cost of the session.
 
 Most clients show none of what agents report: the context window, tokens, cost. The agent is not
 asked and spends nothing on the answer.
@@ -101,7 +101,7 @@ class Usage(Proxy):
 
 
 def report(meter: UsageMeter) -> str:
-    """What a meter shows, for people."""
+    """Return the sums of a meter as text for the user."""
     lines = []
     if meter.used is not None and meter.size:
         share = f"{100 * meter.used / meter.size:.0f} %"

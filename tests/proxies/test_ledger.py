@@ -90,7 +90,7 @@ def test_a_file_that_is_no_ledger_is_an_error_and_stays_as_it_is(tmp_path, clock
     file = tmp_path / "day.json"
     file.write_text(content)
 
-    with pytest.raises(LedgerError, match=r"is no ledger .* remove it to begin anew"):
+    with pytest.raises(LedgerError, match=r"is not a ledger .* remove it to start a new one"):
         Ledger(file).reserve({"turns": 1}, turns(9))
     assert file.read_text() == content
 

@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from bridges.socket_directory import SocketDirectory
+from conductor.bridging import WaitingTransport
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
 
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class SocketTransport:
+class SocketTransport(WaitingTransport):
     """A connected stream socket as a `conductor.transport.base.Transport`."""
 
     _socket: socket.socket

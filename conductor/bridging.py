@@ -11,7 +11,8 @@ Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSO
 A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
 A peer on any transport, the task that writes to it, and the limit of what waits for its reader:
-    `Connection`, `NotificationBatch`, `Limits`, `Flusher`, `write_loop`, `HIGH_WATERMARK`.
+    `Connection`, `NotificationBatch`, `Limits`, `Flusher`, `write_loop`, `HIGH_WATERMARK`,
+    `WaitingTransport` (base of a transport).
 Capabilities of the agent in an `initialize` result:
     `with_mcp_over_acp`.
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
@@ -48,6 +49,7 @@ from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.server_names import declared_server_names, with_server_names
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
+from conductor.transport.waiting_transport import WaitingTransport
 
 __all__ = [
     "DECODE_ERRORS",
@@ -68,6 +70,7 @@ __all__ = [
     "NotificationBatch",
     "Payload",
     "ResponseCallback",
+    "WaitingTransport",
     "declared_server_names",
     "decode",
     "encode_error",

@@ -1,44 +1,63 @@
-"""What a connection needs of the outside world.
+"""The `Transport` protocol: all I/O that a connection needs.
 
-The hot path does not go through the scheduler: `write_now` takes what the other end takes at once
-and never waits, so that messages are routed and written in the step that read them; only a full
-pipe is waited for.
+The hot path does not go through the scheduler: `write_now` writes what the peer accepts at once and
+never waits, so messages are routed and written in the step that read them. A task waits only when
+the pipe is full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 __all__ = ["CHUNK_SIZE", "Transport"]
 
 CHUNK_SIZE: Final = 65536
-"""Bytes asked for at a time, but of a descriptor."""
+"""Bytes read at a time, except from a descriptor (`fd_transport`)."""
 
 
 class Transport(Protocol):
-    """A byte stream in each direction. Sides close independently."""
+    """A byte stream in each direction. The directions close independently."""
 
     async def receive(self) -> bytes:
         """The next bytes; `b""` at the end of the stream."""
 
+    async def receive_each(self, take: Callable[[bytes], bool]) -> bool:
+        """Call `take` with each chunk until it returns true; false at the end of the stream.
+
+        A transport may call `take` outside of the waiting task (`epoll_loop`).
+        """
+
     def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write what fits without waiting; returns how many bytes were taken.
 
-        Raises `conductor.errors.ConnectionClosed` when nobody reads any more.
+        Raises `conductor.errors.ConnectionClosed` if the peer has closed its reading side.
         """
 
     async def wait_writable(self) -> None:
         """Return when `write_now` may take more."""
 
+    async def write_each(self, step: Callable[[], bool]) -> None:
+        """Call `step` each time that `write_now` may take more, until it returns true.
+
+        `step` calls `pause_writing` when it has nothing to write. A transport may call `step`
+        outside of the waiting task (`epoll_loop`).
+        """
+
+    def pause_writing(self) -> None:
+        """Do not call the step of `write_each` until `resume_writing`."""
+
+    def resume_writing(self) -> None:
+        """Call the step of `write_each` again. Idempotent."""
+
     def peer_closed_write(self) -> bool:
-        """Whether the peer has ended its stream, though there may be bytes of it to receive."""
+        """Whether the peer has ended its stream; bytes of it may still be unread."""
 
     def peer_closed_read(self) -> bool:
-        """Whether nobody reads any more what is written, as far as one can know without writing."""
+        """Whether the peer has closed its reading side, as far as is known without writing."""
 
     def close_writing(self) -> None:
-        """End the outgoing stream: the peer reads its end. Idempotent."""
+        """End the outgoing stream: the peer reads EOF. Idempotent."""
 
     def close(self) -> None:
-        """Give up both directions and what they hold. Idempotent."""
+        """Close both directions and drop buffered bytes. Idempotent."""

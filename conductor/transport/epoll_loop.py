@@ -40,8 +40,11 @@ import attrs
 import outcome
 import trio
 
+from conductor.log import get_logger
+
 __all__ = ["EpollFastPath", "Step", "current_fast_path"]
 
+log = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
 """trio has no word for it; a timeout of more seconds than this is that."""
 _current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar("plane", default=None)
@@ -80,6 +83,7 @@ class EpollFastPath(trio.abc.Instrument):
         """
         trio_epoll_fd = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_PLANE") != "off" else None
         if trio_epoll_fd is None:
+            _log_unavailable()
             yield
             return
         fast_path = cls(trio_epoll_fd)
@@ -211,6 +215,15 @@ def _epoll_of_trio() -> int | None:
                     if os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[eventpoll]":
                         trio_epoll_fd.append(int(name))
     return trio_epoll_fd[0] if len(trio_epoll_fd) == 1 else None
+
+
+def _log_unavailable() -> None:
+    if os.environ.get("ACP_CONDUCTOR_PLANE") == "off":
+        log.debug("epoll fast path switched off")
+    elif sys.platform == "linux":
+        log.warning("epoll fast path unavailable: trio's epoll descriptor was not identified")
+    else:
+        log.info("epoll fast path unavailable: needs Linux")
 
 
 def _noop() -> None:

@@ -20,6 +20,7 @@ import trio
 
 from conductor.errors import ConnectionClosed
 from conductor.transport.epoll_loop import current_fast_path
+from conductor.transport.waiting_transport import WaitingTransport
 
 __all__ = ["FdTransport"]
 
@@ -36,14 +37,13 @@ bytes(2 * 1024 * 1024)
 
 
 @attrs.define(eq=False, repr=False)
-class FdTransport:
+class FdTransport(WaitingTransport):
     """Reads one descriptor, writes another; owns both, and closes them."""
 
     _read_fd: int
     _write_fd: int
     _prefetched: list[bytes] = attrs.field(factory=list)
     """What was read already."""
-    _writing_paused: bool = attrs.field(default=False, init=False)
     _wait_to_read: bool = attrs.field(init=False)
     _wait_to_write: bool = attrs.field(init=False)
 
@@ -75,11 +75,7 @@ class FdTransport:
         return b""
 
     async def receive_each(self, take: Callable[[bytes], bool]) -> bool:
-        """Call `take` with what arrives until it returns true; false at the end of the stream.
-
-        Where an epoll fast path serves the descriptor, `take` is called from there, and no task is
-        switched.
-        """
+        """With an epoll fast path, `take` is called from there, without a task switch."""
         fast_path = current_fast_path() if self._wait_to_read else None
         while fast_path is None or self._prefetched or self._read_fd < 0:
             chunk = await self.receive()
@@ -115,37 +111,25 @@ class FdTransport:
         except trio.ClosedResourceError:
             return
 
-    @property
-    def has_fast_path(self) -> bool:
-        """Whether an epoll fast path serves what is written."""
-        return self._wait_to_write and self._write_fd >= 0 and current_fast_path() is not None
-
     async def write_each(self, step: Callable[[], bool]) -> None:
-        """Call `step` whenever `write_now` may take more, until it returns true.
-
-        Where an epoll fast path serves the descriptor, `step` is called from there. So as not to be
-        called while there is nothing to write, it may `pause_writing`.
-        """
+        """With an epoll fast path, `step` is called from there, without a task switch."""
         fast_path = current_fast_path() if self._wait_to_write else None
         if fast_path is not None and self._write_fd >= 0:
             await fast_path.sleep(self._write_fd, select.EPOLLOUT, step)
             return
-        while True:
-            await self.wait_writable()
-            if step():
-                return
+        await super().write_each(step)
 
     def pause_writing(self) -> None:
-        """Have the step of `write_each` not called until `resume_writing`. Only with an epoll fast
-        path."""
-        if not self._writing_paused and (fast_path := current_fast_path()) is not None:
-            self._writing_paused = fast_path.pause(self._write_fd)
+        if not self._writing_paused:
+            if (fast_path := current_fast_path()) is not None:
+                fast_path.pause(self._write_fd)
+            super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Have the step of `write_each` called again."""
-        if self._writing_paused and (fast_path := current_fast_path()) is not None:
-            self._writing_paused = False
-            fast_path.resume(self._write_fd, select.EPOLLOUT)
+        if self._writing_paused:
+            super().resume_writing()
+            if (fast_path := current_fast_path()) is not None:
+                fast_path.resume(self._write_fd, select.EPOLLOUT)
 
     def _read_now(self) -> bytes | None:
         """What there is; `b""` at the end of the stream, `None` while there is nothing."""

@@ -17,8 +17,6 @@ import attrs
 import trio
 
 from conductor.jsonrpc.connection import Connection
-from conductor.transport.base import Transport
-from conductor.transport.fd_transport import FdTransport
 
 __all__ = ["HIGH_WATERMARK", "Flusher", "ReadGate", "read_loop", "write_loop"]
 
@@ -141,7 +139,7 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
 
     reading = True
     while reading:
-        reading = await _receive_until(connection.transport, take)
+        reading = await connection.transport.receive_each(take)
         if has_unrouted:
             has_unrouted = False
             await flusher.route_rest(connection)
@@ -152,46 +150,18 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
 
 
 async def write_loop(connection: Connection, flusher: Flusher) -> None:
-    """Write what the peer did not take at once, whenever it takes more."""
+    """Write the backlog whenever the peer accepts more, until the connection is closed.
+
+    With the epoll fast path no task is woken for a backlog (1 MiB messages: 60 µs of 1,000).
+    """
     transport = connection.transport
 
-    def write() -> None:
+    def step() -> bool:
         connection.flush()
         flusher.made_room()
-
-    if isinstance(transport, FdTransport) and transport.has_fast_path:
-        await _write_on_fast_path(connection, transport, write)
-        return
-    blocked = trio.lowlevel.ParkingLot()
-    connection.on_blocked = blocked.unpark_all
-    while not connection.closed:
-        if connection.write_buffer.size:
-            await transport.wait_writable()
-            write()
-        else:
-            await blocked.park()
-
-
-async def _write_on_fast_path(
-    connection: Connection, transport: FdTransport, write: Callable[[], None]
-) -> None:
-    """The same, without waking the task for each backlog (1 MiB messages: 60 µs of 1,000)."""
-
-    def step() -> bool:
-        write()
         if not connection.write_buffer.size and not connection.closed:
             transport.pause_writing()
         return connection.closed
 
     connection.on_blocked = transport.resume_writing
     await transport.write_each(step)
-
-
-async def _receive_until(transport: Transport, take: Callable[[bytes], bool]) -> bool:
-    """Call `take` with what arrives until it returns true; false at the end of the stream."""
-    if isinstance(transport, FdTransport):
-        return await transport.receive_each(take)
-    while chunk := await transport.receive():
-        if take(chunk):
-            return True
-    return False

@@ -10,6 +10,7 @@ import trio
 
 from conductor.errors import ConnectionClosed
 from conductor.transport.base import CHUNK_SIZE
+from conductor.transport.waiting_transport import WaitingTransport
 
 __all__ = ["MemoryTransport", "memory_pair"]
 
@@ -26,7 +27,7 @@ class _Pipe:
 
 
 @attrs.define(eq=False)
-class MemoryTransport:
+class MemoryTransport(WaitingTransport):
     """One end of a `memory_pair`."""
 
     _incoming: _Pipe
@@ -69,7 +70,7 @@ class MemoryTransport:
 
     async def wait_writable(self) -> None:
         pipe = self._outgoing
-        while pipe.size >= pipe.capacity and not pipe.broken:
+        while pipe.size >= pipe.capacity and not pipe.broken and not pipe.ended:
             await pipe.writers.park()
 
     def peer_closed_write(self) -> bool:
@@ -81,6 +82,7 @@ class MemoryTransport:
     def close_writing(self) -> None:
         self._outgoing.ended = True
         self._outgoing.readers.unpark_all()
+        self._outgoing.writers.unpark_all()
 
     def close(self) -> None:
         self.close_writing()

@@ -397,12 +397,12 @@ def test_a_response_without_a_request_is_reported():
 
 def test_initialize_is_left_to_the_initialization_handler():
     bench = Bench("proxy")
-    told = []
+    events = []
     bench.link.initializer = SimpleNamespace(
-        begin=lambda call, params: told.append(("begin", bytes(params))),
-        forwarded=lambda call: told.append(("forwarded", call.method)),
-        echoed=lambda method: told.append(("echoed", method)),
-        successor_answered=lambda call: told.append(("answered", call.method)),
+        begin=lambda call, params: events.append(("begin", bytes(params))),
+        on_forwarded=lambda call: events.append(("forwarded", call.method)),
+        on_echoed=lambda method: events.append(("echoed", method)),
+        on_successor_response=lambda call: events.append(("successor responded", call.method)),
     )
 
     bench.link.plain.request(InFlightRequest("initialize", bench.before), "initialize", b"{}")
@@ -410,11 +410,11 @@ def test_initialize_is_left_to_the_initialization_handler():
     bench.feed(envelope("proxy", "proxy/initialize", {}, id=2))
     bench.link.enveloped.respond(bench.behind.calls[0], b"{}", None)
 
-    assert told == [
+    assert events == [
         ("begin", b"{}"),
         ("forwarded", "initialize"),
         ("echoed", "proxy/initialize"),
-        ("answered", "initialize"),
+        ("successor responded", "initialize"),
     ]
     assert bench.behind.events == [("request", "initialize", b"{}")]
     assert [message["id"] for message in bench.written()] == [2, 1]

@@ -1,8 +1,8 @@
-"""Cancelled turns that a plugin in this process holds up, and their end.
+"""Cancelled turns that a plugin blocks: detection and forced end.
 
-A prompt is held up here while its handler is busy with anything but a successor's answer to it, and
-while it waits in a lane. A turn is also held up where its cancellation, or its end, waits in a lane
-that a handler does not let go of.
+A plugin blocks a prompt while its handler is busy with anything but waiting for the successor's
+response, and while the prompt is queued in a lane. It also blocks a turn if its cancellation, or
+the end of the turn, is queued in a lane that a handler holds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Reply: TypeAlias = tuple[Payload | None, Payload | None]
 
 
 def holds_up_turn(scheduler: LaneScheduler, session: str) -> bool:
-    """Whether a turn of this session, if it was cancelled, goes on because of this plugin."""
+    """Whether this plugin blocks a turn of this session, if the turn was cancelled."""
     toward_agent = _in_lane(scheduler, scheduler.client_port)
     return (
         bool(_busy_handlers(scheduler, session))
@@ -37,7 +37,7 @@ def holds_up_turn(scheduler: LaneScheduler, session: str) -> bool:
 
 
 def holds_up_request(scheduler: LaneScheduler, method: str) -> bool:
-    """Whether a request of this method was withdrawn, and its handler goes on."""
+    """Whether a request of this method was cancelled and its handler continues."""
     return any(
         call.method == method and call.cancelled and not handler_call.awaited
         for call, handler_call in scheduler.dispatcher.running.items()
@@ -45,9 +45,9 @@ def holds_up_request(scheduler: LaneScheduler, method: str) -> bool:
 
 
 def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Reply]) -> bool:
-    """LaneResponse the prompts of this session that are held up here; false if there is none.
+    """Answer the prompts of this session that are blocked here; False if there are none.
 
-    A cancellation that waits goes past the handler that holds its lane.
+    A queued cancellation is forwarded past the handler that holds its lane.
     """
     prompts = 0
     for handler_call in _busy_handlers(scheduler, session):
@@ -73,18 +73,18 @@ def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Rep
 
 
 def _busy_handlers(scheduler: LaneScheduler, session: str) -> list[HandlerCall]:
-    """Handlers of prompts of this session that do not wait for a successor's answer to one."""
+    """Handlers of prompts of this session that do not wait for the successor's response."""
     return [
         handler_call
         for handler_call in scheduler.dispatcher.running.values()
         if _is(handler_call.item, PROMPT, session)
-        and not (handler_call.answering is not None and handler_call.answering.settled)
+        and not (handler_call.response_state is not None and handler_call.response_state.settled)
         and not any(call.method == PROMPT for call in handler_call.awaited)
     ]
 
 
 def _in_lane(scheduler: LaneScheduler, port: PluginPort) -> list[LaneItem]:
-    """What is in a port's lane: what its holder is busy with, and what waits."""
+    """The messages of a port's lane: the one being handled, then those queued."""
     holder = scheduler.last_handlers.get(port.lane)
     busy = [] if holder is None or holder.done or holder.lane is not port.lane else [holder.item]
     waiting = port.lane.waiting()
@@ -101,7 +101,7 @@ def _is(item: LaneItem, method: str, session: str) -> bool:
 
 
 def _ends_turn(item: LaneItem, session: str) -> bool:
-    """Whether it may be the end of a turn: the answer to a prompt, or in version 2 an update."""
+    """Whether it may end a turn: the response to a prompt, or in version 2 an update."""
     if type(item) is LaneResponse:
         return item.call.method == PROMPT
     return _is(item, SESSION_UPDATE, session) and b"state_update" in (item.params or b"")

@@ -1,7 +1,7 @@
-"""Runs a plugin's handlers: what they get, what becomes of what they return and raise.
+"""Dispatcher: calls a plugin's handlers and answers their requests.
 
 Every request that reaches a handler is answered exactly once, however the handler ends (lane rules
-5 to 7); when the plugin ends first, `scheduler` answers, who also decides when a handler runs.
+5 to 7). If the plugin ends first, `scheduler` answers; it also decides when a handler runs.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 
 @attrs.define(eq=False, repr=False)
 class Dispatcher:
-    """The handlers of one plugin at work. `request` sends a handler's request and waits."""
+    """Runs the handlers of one plugin. `request` sends a handler's request and waits."""
 
     name: str
     plugin: Plugin
     start_timeout: float
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
-    """Takes a request that will not be answered by us, and whether it was forwarded."""
+    """Takes a request that is left unanswered, and whether it was forwarded."""
     log: Logger
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """The requests whose handlers run."""
@@ -63,7 +63,7 @@ class Dispatcher:
     _deferred: dict[InFlightRequest, tuple[PluginPort, LaneRequest, Callable[[], None]]] = (
         attrs.field(factory=dict, init=False)
     )
-    """Requests that are answered later, and what is called when one is cancelled."""
+    """Deferred requests, with the callback for their cancellation."""
 
     def call(
         self, handler_call: HandlerCall, message: Any, forward: Forward
@@ -79,7 +79,7 @@ class Dispatcher:
     def notification_failed(
         self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
     ) -> None:
-        """Deal with what the handler of a notification raised; raises what is not its failure."""
+        """Handle an exception of a notification handler; re-raises what is not its failure."""
 
         def failed(failure: BaseException) -> None:
             self._log_failure(handler_call, item.method, item.params, failure)
@@ -94,14 +94,14 @@ class Dispatcher:
         if call.cancelled:
             port.neighbour.respond(call, None, CANCELLED_ERROR)
             return
-        handler_call.answering = answering = ResponseState(call)
+        handler_call.response_state = response_state = ResponseState(call)
         self.running[call] = handler_call
         reply: _Reply | None = None
         self.start_timeout_clock(handler_call)
         try:
-            with answering.scope as scope:
-                reply = await self._reply(handler_call, answering, item)
-            if scope.cancelled_caught and not answering.settled:
+            with response_state.scope as scope:
+                reply = await self._reply(handler_call, response_state, item)
+            if scope.cancelled_caught and not response_state.settled:
                 if self._ending:
                     self.abort(port, item, handler_call.forwarded)
                 elif trio.current_time() >= scope.deadline:
@@ -111,32 +111,32 @@ class Dispatcher:
         except BaseException as exc:
             failure, passing = split_failure(exc)
             if failure is not None:
-                reply = self._failed(handler_call, answering, item, failure)
+                reply = self._failed(handler_call, response_state, item, failure)
             if passing is not None:
                 reply = None
-                if not answering.settled:
+                if not response_state.settled:
                     self.abort(port, item, handler_call.forwarded)
                 raise passing from None
         finally:
             del self.running[call]
-            if reply is not None and not answering.settled:
+            if reply is not None and not response_state.settled:
                 self._track_session(item, reply)
                 port.neighbour.respond(call, *reply)
 
     def start_timeout_clock(self, handler_call: HandlerCall) -> None:
-        """A plugin has so long for `initialize`, not counting what its successor takes."""
+        """Start the `start_timeout` clock of an `initialize` handler; it excludes the successor."""
         if (
-            handler_call.answering is not None
-            and handler_call.answering.call.method == "initialize"
+            handler_call.response_state is not None
+            and handler_call.response_state.call.method == "initialize"
         ):
-            handler_call.answering.scope.deadline = trio.current_time() + self.start_timeout
+            handler_call.response_state.scope.deadline = trio.current_time() + self.start_timeout
 
     def pause_timeout_clock(self, handler_call: HandlerCall) -> None:
-        if handler_call.answering is not None:
-            handler_call.answering.scope.deadline = float("inf")
+        if handler_call.response_state is not None:
+            handler_call.response_state.scope.deadline = float("inf")
 
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
-        """Show a message to the observer; whatever that does, the message goes on."""
+        """Show a message to the observer; the message is forwarded even if the observer fails."""
         try:
             handler_call.coroutine = handler_call.handler.function(self.plugin, message)
             await handler_call.coroutine
@@ -146,49 +146,49 @@ class Dispatcher:
             )
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Lane rule 6, for a request whose handler has begun."""
+        """Cancel a request whose handler is running (lane rule 6)."""
         if call in self._deferred:
             call_plugin(partial(self._cancel_failed, call), self._deferred[call][2])
             return
         handler_call = self.running.get(call)
-        if handler_call is None or handler_call.answering is None:
+        if handler_call is None or handler_call.response_state is None:
             return
         if handler_call.awaited:
             for waited_for in handler_call.awaited:
                 waited_for.cancel()
         else:
-            handler_call.answering.scope.cancel()
+            handler_call.response_state.scope.cancel()
 
     def answer_for(
         self, handler_call: HandlerCall, result: Payload | None, error: Payload | None
     ) -> None:
-        """LaneResponse a request in its handler's place, and cancel the handler."""
-        answering = handler_call.answering
-        if answering is not None and not answering.settled:
-            answering.settled = True
-            if answering.deferred and self._deferred.pop(answering.call, None) is None:
+        """Answer a request in its handler's place, and cancel the handler."""
+        response_state = handler_call.response_state
+        if response_state is not None and not response_state.settled:
+            response_state.settled = True
+            if response_state.deferred and self._deferred.pop(response_state.call, None) is None:
                 return  # answered already
-            handler_call.port.neighbour.respond(answering.call, result, error)
-            answering.scope.cancel()
+            handler_call.port.neighbour.respond(response_state.call, result, error)
+            response_state.scope.cancel()
 
     def deferred(self) -> list[LaneRequest]:
-        """Requests that somebody is to answer later."""
+        """Requests deferred with `Plugin.defer` and not answered yet."""
         return [item for _, item, _ in self._deferred.values()]
 
     def answer_deferred(
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
-        """LaneResponse such a request now; what was to answer it is told that nobody waits."""
+        """Answer a deferred request, and call its cancellation callback."""
         port, _, cancelled = self._deferred.pop(call)
         call_plugin(partial(self._cancel_failed, call), cancelled)
         port.neighbour.respond(call, result, error)
 
     def cancel_waiting(self) -> None:
-        """The chain ends: no answer is of use any more to a handler that waits for one."""
+        """Cancel handlers that wait for a response: the chain ends."""
         self._ending = True
         for handler_call in list(self.running.values()):
-            if handler_call.awaited and handler_call.answering is not None:
-                handler_call.answering.scope.cancel()
+            if handler_call.awaited and handler_call.response_state is not None:
+                handler_call.response_state.scope.cancel()
 
     def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
         """See `Plugin.defer`."""
@@ -196,12 +196,12 @@ class Dispatcher:
         if (
             handler_call is None
             or handler_call.done
-            or handler_call.answering is None
-            or handler_call.answering.deferred
+            or handler_call.response_state is None
+            or handler_call.response_state.deferred
         ):
             raise LocalProtocolError("defer() is for the handler of a request, once")
-        call, port = handler_call.answering.call, handler_call.port
-        handler_call.answering.deferred = True
+        call, port = handler_call.response_state.call, handler_call.port
+        handler_call.response_state.deferred = True
         assert type(handler_call.item) is LaneRequest
         self._deferred[call] = (port, handler_call.item, cancelled)
 
@@ -212,7 +212,7 @@ class Dispatcher:
         return answer
 
     def close(self) -> None:
-        """Nobody answers any more what somebody was to answer later."""
+        """Abort all deferred requests."""
         for port, item, _ in self._deferred.values():
             self.abort(port, item, False)
         self._deferred.clear()
@@ -224,9 +224,9 @@ class Dispatcher:
         return StartError(self.name, f"it did not answer `initialize` within {seconds}")
 
     async def _reply(
-        self, handler_call: HandlerCall, answering: ResponseState, item: LaneRequest
+        self, handler_call: HandlerCall, response_state: ResponseState, item: LaneRequest
     ) -> _Reply | None:
-        """What the handler answers; `None` if somebody else does that later."""
+        """Run the handler and return its reply; None if it deferred the response."""
         handler, port = handler_call.handler, handler_call.port
         try:
             message = handler.read(item.params)
@@ -244,9 +244,9 @@ class Dispatcher:
         result = await self.call(handler_call, message, forward)
         if item.method == "initialize":
             await call_restart_hook(self.plugin, item.params)
-        if answering.deferred:
+        if response_state.deferred:
             return None
-        if result is None and _is_result(answering.answer):
+        if result is None and _is_result(response_state.answer):
             raise LocalProtocolError(
                 f"the handler of {item.method!r} returned nothing, although the request was "
                 f"answered: write `return await forward(…)`"
@@ -256,26 +256,26 @@ class Dispatcher:
     def _failed(
         self,
         handler_call: HandlerCall,
-        answering: ResponseState,
+        response_state: ResponseState,
         item: LaneRequest,
         exc: BaseException,
     ) -> _Reply | None:
-        """The answer to a request whose handler raised (lane rules 5 and 7)."""
-        if answering.settled:
+        """The reply to a request whose handler raised (lane rules 5 and 7)."""
+        if response_state.settled:
             self._log_failure(handler_call, item.method, item.params, exc)
             return None
-        if answering.deferred and self._deferred.pop(item.call, None) is None:
+        if response_state.deferred and self._deferred.pop(item.call, None) is None:
             return None  # answered already
         refusal = _request_error_in(exc)
         if refusal is not None:
             try:
                 return None, exception_to_error(refusal)
-            except BaseException as broken:  # the author's data: its `__repr__`, say
+            except BaseException as broken:  # the plugin's `data`: its `__repr__`, for example
                 exc = broken
         self._log_failure(handler_call, item.method, item.params, exc)
         if self.plugin.on_error == "pass":
-            if answering.answer is not None:
-                return answering.answer.result, answering.answer.error
+            if response_state.answer is not None:
+                return response_state.answer.result, response_state.answer.error
             if not handler_call.forwarded:
                 handler_call.port.forward_unchanged(item)
                 return None
@@ -288,7 +288,7 @@ class Dispatcher:
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
     def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
-        """Keep the `per_session` state of an opened session, drop that of an ended one."""
+        """Keep the `per_session` state of an opened session; drop that of an ended one."""
         if reply[0] is None or item.method not in _SESSIONS:
             return
         session = session_id_of(item.params)
@@ -315,12 +315,12 @@ class Dispatcher:
 
 
 def _is_result(answer: LaneResponse | None) -> bool:
-    """Whether it is a result that says anything."""
+    """Whether it is a result other than null."""
     return answer is not None and answer.result is not None and answer.result != b"null"
 
 
 def _request_error_in(exc: BaseException) -> RequestError | None:
-    """The answer that an exception stands for: trio wraps what a nursery's tasks raise."""
+    """The `RequestError` in an exception or group: trio groups what a nursery's tasks raise."""
     if isinstance(exc, RequestError):
         return exc
     if isinstance(exc, BaseExceptionGroup):

@@ -7,7 +7,8 @@ The import statements of a plugin file find the modules in its directory first, 
 these modules have an `__import__` of their own, which looks there first.
 
 Never taken from the directory: modules of the standard library, and the packages of the conductor,
-whose `Proxy` has to be the one that the conductor knows. `importlib.import_module` is not affected.
+since `Proxy` has to be the class that the conductor checks for. `importlib.import_module` is not
+affected.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ __all__ = ["forget_imported_files", "import_file"]
 _PREFIX: Final = "acp_plugin_files_"
 _NEVER_LOCAL: Final = frozenset({*sys.stdlib_module_names, "conductor", "proxies", "bridges"})
 _packages: dict[str, str] = {}
-"""The package of each directory."""
+"""Package name by directory."""
 
 
 def import_file(path: str) -> ModuleType:
     """The module of a plugin file; each file is imported once.
 
-    After a failure nothing of this import stays, so that the next attempt reads the files again.
-    Raises what the file raises, and `ImportError` if it is no Python file.
+    After a failure, its modules are removed again, so that the next attempt reads the files anew.
+    Raises any exception of the file, and `ImportError` if it is not a Python file.
     """
     real = os.path.realpath(path)
     directory, file = os.path.split(real)
@@ -80,7 +81,7 @@ def _package(directory: str) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules below our packages."""
+    """Finds the modules of the directory packages."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -119,14 +120,14 @@ class _Loader(SourceFileLoader):
 
 
 def _with_local_import(spec: ModuleSpec) -> Any:
-    """The loader of a spec; for Python source it becomes one of ours."""
+    """The loader of a spec; for Python source it is replaced by `_Loader`."""
     if type(spec.loader) is SourceFileLoader:
         spec.loader = _Loader(spec.loader.name, spec.loader.path)
     return spec.loader
 
 
 def _is_local(package: str, top: str) -> bool:
-    """Whether there is such a module beside the plugin files; a mere directory is none."""
+    """Whether the directory has such a module; a directory without `__init__.py` is none."""
     if top in _NEVER_LOCAL:
         return False
     name = f"{package}.{top}"

@@ -1,7 +1,7 @@
-"""A handler call: one handler at work on one message, and the answers that it waits for.
+"""A handler call: one handler run for one message, and the responses that it waits for.
 
-A task that a handler starts inherits its call; when the handler has ended, the call is `done` and
-the task runs beside the lanes.
+A task that a handler starts inherits its call through a context variable; when the handler has
+ended, the call is `done` and the task holds no lane.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ __all__ = ["HandlerCall", "ResponseState", "ResponseWaiter", "current_handler_ca
 
 
 class ResponseState(msgspec.Struct, eq=False):
-    """What only a handler of a request needs."""
+    """State of the response to the request that a handler handles."""
 
     call: InFlightRequest
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     settled: bool = False
-    """Whether it was answered in the handler's place, whose own answer is dropped."""
+    """Whether it was answered in the handler's place; the handler's answer is dropped."""
     deferred: bool = False
-    """Whether it is answered by somebody else, later."""
+    """Whether it is answered later, through `Plugin.defer`."""
     answer: LaneResponse | None = None
-    """The last answer to what the handler forwarded."""
+    """The last response to the forwarded request."""
     created_sessions: tuple[str, ...] = ()
-    """The sessions that this answer may open, whose updates wait until it has been passed on."""
+    """Sessions that the response may open; their updates are withheld until it is sent."""
 
 
 class HandlerCall(msgspec.Struct, eq=False):
-    """A handler that runs. There is one for every handled message, hence a struct of msgspec's."""
+    """One run of a handler. There is one for every handled message, hence a msgspec struct."""
 
     handler: Handler
     lane: Lane | None
@@ -46,21 +46,21 @@ class HandlerCall(msgspec.Struct, eq=False):
     port: PluginPort
     """The port through which the message came."""
     item: LaneItem
-    answering: ResponseState | None = None
+    response_state: ResponseState | None = None
     coroutine: CoroutineType[Any, Any, Any] | None = None
     awaited: tuple[InFlightRequest, ...] = ()
-    """Its own requests whose answers it waits for."""
+    """Requests of the handler that it waits for."""
     forwarded: bool = False
     done: bool = False
 
     @property
     def is_observer_call(self) -> bool:
-        """It only looks on: it may not let go of the lane."""
+        """Whether the handler is an observer, which may not release the lane."""
         return self.handler is self.port.observer
 
     @property
     def place(self) -> str:
-        """Where the handler is, as file:line."""
+        """Current position of the handler, as file:line."""
         frame = self.coroutine.cr_frame if self.coroutine is not None else None
         if frame is None:
             return self.handler.place
@@ -75,11 +75,11 @@ class HandlerCall(msgspec.Struct, eq=False):
 
 
 class ResponseWaiter(msgspec.Struct, eq=False):
-    """Somebody who waits for the answer to a request of a plugin's own."""
+    """A handler or task that waits for the response to a request of the plugin."""
 
     handler_call: HandlerCall | None
     forwards: bool
-    """Whether the turn's own message was forwarded, and not something else requested."""
+    """Whether the request is the handled message, forwarded."""
     answer: LaneResponse | None = None
     arrived: trio.Event = msgspec.field(default_factory=trio.Event)
 

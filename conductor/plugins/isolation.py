@@ -1,10 +1,10 @@
-"""An isolated plugin (`isolate: true`): what its process is told, and what it tells in turn.
+"""Isolated plugins (`isolate: true`): bootstrap of the plugin's process, and its notifications.
 
-The conductor neither imports the plugin's module nor makes an instance: both happen in the
-plugin's process (`python -m conductor.proxy.standalone`). What that needs, the options among it, is
-the first line of its stdin, so that nothing of it is in an argument, or in an environment that its
-children inherit. The places of the chain file go with it, so mistakes are reported by the same
-code, with the same text, as those of a plugin in the conductor's process.
+The conductor neither imports the plugin's module nor makes an instance: the plugin's process
+(`python -m conductor.proxy.standalone`) does. What it needs, options included, is the first line of
+its stdin, so that nothing of it is in an argument or in an environment that its children inherit.
+The locations of the chain file are included, so mistakes are reported by the same code, with the
+same text, as those of a plugin in the conductor's process.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ Role = Literal["proxy", "agent"]
 
 
 class _Bootstrap(msgspec.Struct):
-    """The keys of a component that a plugin's process has to know, and how it is started.
+    """The bootstrap line: the keys of a component that a plugin's process needs.
 
-    JSON objects have no keys but strings: mappings with paths as keys are lists of pairs."""
+    Keys of JSON objects are strings: mappings with paths as keys are lists of pairs.
+    """
 
     name: str
     use: str
@@ -58,32 +59,32 @@ class _Bootstrap(msgspec.Struct):
     key_locations: list[tuple[list[str | int], SourceLocation]]
     written: list[tuple[list[str | int], InterpolatedString]]
     withheld: bool
-    """Whether its errors go to a remote client, and tell nothing of this machine."""
+    """Whether error details are withheld, because they go to a remote client."""
 
 
 _BY_PATH = ("locations", "key_locations", "written")
 _OF_START = ("role", "withheld")
 _VALUES = [key for key in _Bootstrap.__struct_fields__ if key not in (*_BY_PATH, *_OF_START)]
-"""The keys of a component that are sent as they are."""
+"""The keys of a component that are sent unchanged."""
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _decoder = msgspec.json.Decoder(_Bootstrap)
 
 
 def as_isolated_process(spec: ComponentSpec, role: Role) -> ComponentSpec:
-    """The plugin of a component as a program; it counts as required until it says otherwise."""
+    """The component as a process; `required` is True until the process reports its value."""
     assert spec.use is not None
     env = dict(spec.env)
     if not spec.inherit_env:
         env.setdefault("PATH", os.environ.get("PATH", os.defpath))
-    # -P: the working directory, somebody's project perhaps, is not where modules are looked for.
+    # -P: modules are not imported from the working directory, which may be a user's project.
     run = (sys.executable, "-P", "-m", "conductor.proxy.standalone", spec.use)
     head = bootstrap_line(spec, role)
     return msgspec.structs.replace(spec, run=run, env=env, use=None, stdin_head=head, required=True)
 
 
 def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:
-    """What a process has to know to import and make the plugin of a component, as a line."""
+    """The first line of stdin of a plugin's process, newline included."""
     assert spec.use is not None
     values: dict[str, Any] = {key: getattr(spec, key) for key in _VALUES}
     by_path: dict[str, Any] = {key: _pairs(getattr(spec, key)) for key in _BY_PATH}
@@ -92,37 +93,36 @@ def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:
 
 
 def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool]:
-    """The component that the first line describes, for the plugin's own process; its role, and
-    whether details of errors are withheld."""
+    """Parse a bootstrap line: the component, its role, and whether error details are withheld."""
     decoded = _decoder.decode(line)
     values: dict[str, Any] = {key: getattr(decoded, key) for key in _VALUES}
     by_path: dict[str, Any] = {
         key: {tuple(path): of for path, of in getattr(decoded, key)} for key in _BY_PATH
     }
-    # The end of the process, too; what follows is decided outside.
+    # A failure ends the process; the restart policy is applied by the conductor outside.
     spec = ComponentSpec(on_failure="end_chain", **values, **by_path)
     return spec, decoded.role, decoded.withheld
 
 
 def plugin_info(plugin: Plugin) -> tuple[str, dict[str, Any]]:
-    """The notification by which the process says what the conductor has to know of the class."""
+    """Method and params of the notification that reports `required` to the conductor."""
     return PLUGIN_INFO, {"required": plugin.required}
 
 
 def about_failure(status: str) -> tuple[str, bytes]:
-    """The notification that says why the process is about to end: "failed: OSError: no disk"."""
+    """Method and raw params that report why the process ends: "failed: OSError: no disk"."""
     return PLUGIN_INFO, _encoder.encode({"failed": status})
 
 
 class News(msgspec.Struct, frozen=True):
-    """What such a notification says."""
+    """Content of such a notification."""
 
     required: bool = True
     failed: str | None = None
 
 
 def read_about(params: Payload | None) -> News:
-    """The chain must not go on without a plugin of which nothing is known."""
+    """Decode such a notification; malformed ones count as `required`."""
     try:
         return _about_decoder.decode(params or b"")
     except DECODE_ERRORS:

@@ -1,15 +1,15 @@
-"""Lanes: how an in-process hop delivers the messages of one direction, in order, one at a time.
+"""Lanes: queues that deliver the messages of one direction in order, one at a time. Pure.
 
-A lane is held while a message of it is dealt with. Whoever holds it may let go of it (a handler
-that starts waiting for an answer does), and then somebody else goes on with the next message. An
-answer gives the lane that it came on to the handler that waits for it. The rules are the author's
-API's (`conductor.proxy`); this module only keeps the books, `plugins.scheduler` has the tasks.
+A lane is held while one of its messages is handled. The holder may release it (a handler that
+starts waiting for a response does), and another worker continues with the next message. A response
+gives its lane to the handler that waits for it. The rules are those of `conductor.proxy`; this
+module has the queues, `plugins.scheduler` the tasks.
 
-A lane that nobody holds is empty: what needs no handler passes it without stopping.
+A lane that is not held is empty: messages without a handler pass it without being queued.
 
-What waits in a lane is made of msgspec's structs: there is one for every handled message, and they
-cost a third of what attrs' cost. They are told apart by `type()`, since `isinstance` asks their
-metaclass, for 0.1 µs each time.
+Lane items are msgspec structs: there is one for every handled message, and they cost a third of
+attrs classes. They are told apart by `type()`, since `isinstance` calls their metaclass, for 0.1 µs
+each time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LaneRequest(msgspec.Struct, eq=False):
     method: str
     params: bytes | None
     answered: bool = False
-    """It was answered while it waited."""
+    """Whether it was answered while it was queued."""
 
 
 @final
@@ -40,9 +40,9 @@ class LaneNotification(msgspec.Struct, eq=False):
     method: str
     params: bytes | None
     already_observed: bool = False
-    """It was held back after it had been shown to taps and observers."""
+    """Whether taps and observers have seen it before it was withheld."""
     from_plugin: bool = False
-    """The plugin sent it: no handler of its own is to see it."""
+    """Whether the plugin sent it: its own handlers do not see it."""
 
 
 @final
@@ -57,18 +57,18 @@ LaneItem: TypeAlias = LaneRequest | LaneNotification | LaneResponse
 
 @attrs.define(eq=False, repr=False)
 class Lane:
-    """The messages of one direction that wait for their turn.
+    """The queued messages of one direction.
 
-    The methods that return a bool say whether somebody has to take the lane now: it was given to
-    nobody in particular, but counts as held.
+    Methods that return a bool return whether a worker has to be scheduled: the lane counts as held,
+    and no worker serves it yet.
     """
 
     direction: str
     held: bool = False
     size: int = 0
-    """Bytes of the payloads that wait."""
+    """Bytes of the queued payloads."""
     delivered: int = 0
-    """How many messages had their turn so far."""
+    """Number of messages taken so far."""
     _queue: deque[LaneItem] = attrs.field(factory=deque, init=False)
 
     def put(self, item: LaneItem) -> bool:
@@ -88,7 +88,7 @@ class Lane:
         return not was_held
 
     def put_back(self, items: Sequence[LaneItem]) -> bool:
-        """Queue messages that were held back before everything that waits."""
+        """Queue withheld messages in front of all others."""
         if not items:
             return False
         self._queue.extendleft(reversed(items))
@@ -97,7 +97,7 @@ class Lane:
         return not was_held
 
     def take(self) -> LaneItem | None:
-        """The next message, for whoever holds the lane; without one, the lane is let go."""
+        """Take the next message, as holder of the lane; None releases the lane."""
         queue = self._queue
         if not queue:
             self.held = False
@@ -105,27 +105,27 @@ class Lane:
         item = queue.popleft()
         self.delivered += 1
         if type(item) is LaneNotification and (params := item.params) is not None:
-            self.size -= len(params)  # the frequent case, at half the price
+            self.size -= len(params)  # the frequent case, at half the cost
         else:
             self.size -= _payload_size(item)
         return item
 
     def release(self) -> bool:
-        """Give up the lane that one holds."""
+        """Release the lane, as its holder."""
         self.held = bool(self._queue)
         return self.held
 
     def waiting(self) -> tuple[LaneItem, ...]:
-        """What waits, in order."""
+        """The queued messages, in order."""
         return tuple(self._queue)
 
     def remove(self, item: LaneItem) -> None:
-        """Take out a message that waits."""
+        """Remove a queued message."""
         self._queue.remove(item)
         self.size -= _payload_size(item)
 
     def close(self) -> list[LaneItem]:
-        """Hold the lane for good; returns what waits."""
+        """Hold the lane forever; returns the queued messages."""
         items = list(self._queue)
         self._queue.clear()
         self.size = 0

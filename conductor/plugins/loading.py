@@ -1,4 +1,4 @@
-"""Finds the plugin class that `use:` names, and makes the instance, with its options."""
+"""Loading of plugins: finds the class that `use:` names and makes an instance with its options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 ENTRY_POINT_GROUP: Final = "conductor.components"
-"""The entry-point group in which packages announce their components."""
+"""Entry-point group of components in installed packages."""
 
 
 def load_plugin(spec: ComponentSpec) -> Plugin:
@@ -42,8 +42,10 @@ def load_plugin(spec: ComponentSpec) -> Plugin:
 
 
 def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
-    """An instance with the component's options. Raises as `load_plugin`, whatever the class does:
-    converters, validators and the constructor are code of the plugin."""
+    """An instance with the component's options. Raises only `StartError`.
+
+    Converters, validators and the constructor are plugin code and may raise anything.
+    """
     try:
         if attrs.has(cls):
             made: Any = structure_options(spec, cls)
@@ -71,7 +73,7 @@ class InvalidOptions(StartError):
 def load_class(spec: ComponentSpec) -> type[Plugin]:
     """The class that `use:` names: an entry point, or `file.py:Class`.
 
-    Raises `StartError`, whatever the module does.
+    Raises only `StartError`; importing the module may raise anything.
     """
     try:
         return _load_class(spec)
@@ -82,7 +84,7 @@ def load_class(spec: ComponentSpec) -> type[Plugin]:
 
 
 def load_class_for_role(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> type[Plugin]:
-    """The class of a component that has this place in the chain. Raises as `load_class`."""
+    """The class of a component with this role in the chain. Raises as `load_class`."""
     cls = load_class(spec)
     if issubclass(cls, Agent) != (role == "agent"):
         kind, key = ("an agent", "agent") if issubclass(cls, Agent) else ("a proxy", "proxies")
@@ -107,8 +109,8 @@ def _load_class(spec: ComponentSpec) -> type[Plugin]:
 
 @cache
 def entry_points() -> Mapping[str, EntryPoint]:
-    """The components of installed packages, by name. Of two with one name, the one whose package
-    is earlier on `sys.path`. Read once: a server would do it for every client."""
+    """The components of installed packages, by name. Of two with one name, the first on `sys.path`.
+    Cached: a server would otherwise read them for every client."""
     from importlib import metadata
 
     found: dict[str, EntryPoint] = {}
@@ -161,8 +163,8 @@ def _module(spec: ComponentSpec, path: str) -> ModuleType:
 
 
 def _line_of(exc: BaseException, file: str | None) -> str:
-    """The line of a plugin's file that an exception came from, for people."""
-    if file is None or isinstance(exc, SyntaxError):  # which tells it
+    """The line of a plugin file that raised an exception, as text for an error message."""
+    if file is None or isinstance(exc, SyntaxError):  # its text has the line
         return ""
     real = os.path.realpath(file)
     lines = [

@@ -1,10 +1,10 @@
-"""Nurseries of plugins, and exceptions that have no `repr`.
+"""Patch of `trio.Nursery` for exceptions without a `repr`.
 
-trio (0.31 and later) puts the `repr` of what a nursery's task raised into its cancel reason, while
-the task leaves the scheduler. An exception whose `__repr__` raises there ends `trio.run`, and the
-process, past every `except` of ours. So such an exception is given to the nursery first, without a
-reason, and trio takes the task for one that succeeded: the nursery is cancelled and raises the
-exception as always.
+trio (0.31 and later) puts the `repr` of an exception raised by a nursery's task into its cancel
+reason, while the task leaves the scheduler. An exception with a `__repr__` that raises ends
+`trio.run` there, and the process, past every `except` of the conductor. The patch gives such an
+exception to the nursery first, without a reason, and reports the task as successful: the nursery is
+cancelled and raises the exception as always.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import trio
 __all__ = ["accept_exceptions_without_repr"]
 
 _PLAIN: Final = frozenset({trio.Cancelled, StopAsyncIteration, KeyboardInterrupt})
-"""Frequent, and with a `repr`."""
+"""Frequent types that are known to have a `repr`."""
 
 
 def accept_exceptions_without_repr() -> None:
-    """Guard trio's nurseries; to be called before plugins run. A second call does nothing."""
+    """Patch `trio.Nursery`; call it before plugins run. A second call does nothing."""
     nursery: Any = trio.Nursery
     if getattr(nursery._child_finished, "__module__", None) == __name__:
         return
@@ -44,8 +44,8 @@ def accept_exceptions_without_repr() -> None:
 
 
 def _keep(nursery: Any, exc: BaseException) -> None:
-    """Let a nursery raise an exception, and cancel it now."""
-    if hasattr(nursery, "_pending_excs"):  # gone if its task has ended before it
+    """Add an exception to those that a nursery raises, and cancel the nursery."""
+    if hasattr(nursery, "_pending_excs"):  # absent if the nursery's task has ended
         nursery._add_exc(exc, None)
 
 
@@ -54,6 +54,6 @@ def _has_repr(exc: BaseException) -> bool:
         return True
     try:
         repr(exc)
-    except BaseException:  # whatever a plugin's code raises
+    except BaseException:  # plugin code may raise anything
         return False
     return True

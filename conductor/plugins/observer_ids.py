@@ -1,4 +1,4 @@
-"""What observers are shown of a message that waits in a lane. Pure."""
+"""Observed messages: makes a `RawMessage` of a lane item, with request numbers. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ObserverIds"]
 
 @attrs.define(eq=False, repr=False)
 class ObserverIds:
-    """Gives requests and their responses the same number.
+    """Gives a request and its response the same number.
 
     A number lasts as long as its call: a request that a handler answers itself, or that is
     cancelled while it waits, has no response that would remove it.
@@ -28,7 +28,7 @@ class ObserverIds:
     _last: int = attrs.field(default=0, init=False)
 
     def forwarded(self, request: InFlightRequest, call: InFlightRequest) -> None:
-        """A handler has sent `request` on as `call`, whose response is the request's."""
+        """Record that a handler forwarded `request` as `call`: they share a number."""
         number = self._numbers.get(request)
         if number is not None:
             self._numbers[call] = number
@@ -36,7 +36,7 @@ class ObserverIds:
     def observed_message(
         self, source: Literal["client", "agent"], item: LaneItem
     ) -> RawMessage | None:
-        """The message as its observer sees it; `None` if that has seen it before."""
+        """The message for the observer; None if the observer has seen it before."""
         match item:
             case LaneRequest(call, method, params):
                 number = self._numbers[call] = self._next()

@@ -1,8 +1,8 @@
-"""A component that runs in the conductor's own process: a `Proxy` or an `Agent`.
+"""Component that runs a `Proxy` or an `Agent` in the conductor's process.
 
-It needs no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` keeps the
-lane rules of `conductor.proxy`, `dispatcher` runs the handlers; here is the plugin's life, and what
-it may ask for while it lasts.
+It has no envelope and no ids: its two ports are objects (`plugin_port`). `scheduler` enforces the
+lane rules of `conductor.proxy`, `dispatch` calls the handlers; this module has the plugin's life
+cycle (`lifespan`, start timeout, stop) and the runtime functions that `Plugin` methods call.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class PluginComponent(Component):
     bypassed_on_failure: bool = False
     """Whether the chain goes on without this proxy when it fails."""
     lost: Callable[[ComponentExited], None] | None = None
-    """Called when it has failed, where the other end of its link decides what follows, and answers
-    what it owed."""
+    """Called with a failure, if a supervisor at the other end of a link restarts the plugin and
+    answers its open requests; else the chain is told."""
     turn_timeout: float = CANCEL_TIMEOUT
-    """Of an agent: its `cancel_timeout`."""
+    """The `cancel_timeout` of an agent, in seconds."""
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _scheduler: LaneScheduler = attrs.field(init=False)
@@ -60,9 +60,9 @@ class PluginComponent(Component):
     host: ComponentHost = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _queued_tasks: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
-    """What `lifespan` wants to be run, before anything can be."""
+    """Tasks that `lifespan` starts before its nursery exists."""
     _written: int = attrs.field(default=0, init=False)
-    """Bytes of the notifications that it wrote since somebody looked who reads them."""
+    """Bytes of notifications written since the read gate was last checked."""
     _run_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _ready: bool = attrs.field(default=False, init=False)
     _answered_elsewhere: bool = attrs.field(default=False, init=False)
@@ -99,7 +99,7 @@ class PluginComponent(Component):
     def agent_port(self) -> Port | None:
         return None if self.role == "agent" else self._scheduler.agent_port
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------
 
     def prepare(self, host: ComponentHost) -> None:
         self.host = host
@@ -127,10 +127,10 @@ class PluginComponent(Component):
                 self._scheduler.answer_aborted()
             forget_all_sessions(self.plugin)
             self._ended.set()
-            self._scheduler.became_idle.set()  # whoever waits for the last handler waits no longer
+            self._scheduler.became_idle.set()  # ends `wait_drained`
 
     async def _run_lifespan(self) -> None:
-        """Handlers run inside of `lifespan()`, which is left without haste when they are done."""
+        """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:
             async with self.plugin.lifespan():
                 await self._handle_messages()
@@ -167,7 +167,7 @@ class PluginComponent(Component):
             return
         self._log.error("plugin failed", exc_info=cause)
         if self._stop.is_set():
-            return  # it was to end, and has ended
+            return  # it was stopping
         reason = describe(cause)
         if self._ready:
             self._on_lost(ComponentExited(self.name, f"failed: {reason}", location=self.location))
@@ -192,12 +192,11 @@ class PluginComponent(Component):
             self.host.component_failed(self, error)
 
     def close_input(self) -> None:
-        """`wait_drained` tells when the last message has been handled; what waits for an answer
-        waits in vain by now."""
+        """Cancel handlers that wait for a response; `wait_drained` waits for the others."""
         self._scheduler.dispatcher.cancel_waiting()
 
     async def wait_drained(self) -> None:
-        """Wait until nothing is being handled any more."""
+        """Wait until no message is handled or queued."""
         while self._scheduler.busy and not self._ended.is_set():
             if self._scheduler.became_idle.is_set():
                 self._scheduler.became_idle = trio.Event()
@@ -217,7 +216,7 @@ class PluginComponent(Component):
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)
 
-    # -- Runtime: what the plugin may do -----------------------------------------------------------
+    # -- runtime of the plugin ---------------------------------------------------------------------
 
     def release_lane(self) -> None:
         handler_call = current_handler_call.get()
@@ -236,7 +235,7 @@ class PluginComponent(Component):
         return (
             handler_call is not None
             and not handler_call.done
-            and handler_call.answering is not None
+            and handler_call.response_state is not None
         )
 
     def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
@@ -256,9 +255,9 @@ class PluginComponent(Component):
         return port.add_tap(method, tap)
 
     async def _wait_for_readers(self, size: int) -> None:
-        """Wait, after `size` bytes more, while too much waits for others (invariant 5)."""
+        """Add `size` bytes; wait while the chain's backlog is above the high watermark."""
         self._written += size
-        if self._written > HIGH_WATERMARK >> 5:  # looking is not free
+        if self._written > HIGH_WATERMARK >> 5:  # the check is not free
             self._written = 0
             self.host.flusher.flush()
             if (read_gate := self.host.read_gate(self)) is not None:
@@ -277,12 +276,12 @@ class PluginComponent(Component):
     def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
         try:
             task = str(function.__qualname__)
-        except Exception:  # a callable object of the plugin's
+        except Exception:  # a callable object of the plugin
             task = type(function).__name__
         self._log.error("task failed", task=task, exc_info=exc)
 
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
-        """What a peer sends and listens with."""
+        """The functions that `ClientPeer` and `AgentPeer` call."""
         return (
             partial(self._scheduler.request, port),
             partial(self._scheduler.notify, port),

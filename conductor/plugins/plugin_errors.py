@@ -1,9 +1,9 @@
-"""Exceptions raised by plugin code: what is a failure of the plugin, and what is not.
+"""Containment of exceptions raised by plugin code.
 
 Every call into plugin code (handlers, observers, callbacks, `lifespan`, tasks) goes through this
 module. A plugin may raise any `BaseException`; none of them may end the conductor or leave a
-request unanswered. Two exceptions are not failures and have to go on: a `trio.Cancelled` that
-belongs to a cancelled scope around us, and the `GeneratorExit` of a coroutine that is being closed.
+request unanswered. Two exceptions are no failures and must propagate: a `trio.Cancelled` of a
+cancelled scope around the call, and the `GeneratorExit` of a coroutine that is being closed.
 A `Cancelled` that a plugin raises although no scope is cancelled is a failure like any other.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def split_failure(exc: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """The plugin's failure in `exc`, and what has to be raised again; each may be `None`."""
+    """The plugin's failure in `exc`, and the exception that must propagate; each may be None."""
     leaves = _leaves(exc)
     passing = [leaf for leaf in leaves if _must_propagate(leaf)]
     if not passing:
@@ -34,7 +34,7 @@ def split_failure(exc: BaseException) -> tuple[BaseException | None, BaseExcepti
 
 
 def contain_failure(exc: BaseException, failed: Callable[[BaseException], object]) -> None:
-    """Call `failed` with the plugin's failure in `exc`, and raise again what has to go on."""
+    """Call `failed` with the plugin's failure in `exc`; re-raise what must propagate."""
     failure, passing = split_failure(exc)
     if failure is not None:
         failed(failure)
@@ -45,7 +45,7 @@ def contain_failure(exc: BaseException, failed: Callable[[BaseException], object
 def call_plugin(
     failed: Callable[[BaseException], object], function: Callable[..., T], *args: object
 ) -> T | None:
-    """Call a plugin's function that does not wait; `None` if it failed."""
+    """Call a synchronous function of a plugin; None if it failed."""
     try:
         return function(*args)
     except BaseException as exc:
@@ -59,7 +59,7 @@ def first_exception(exc: BaseException) -> BaseException:
 
 
 def _leaves(exc: BaseException) -> list[BaseException]:
-    """In order, without recursion: a plugin decides how deep its groups are."""
+    """The leaves in order, without recursion: groups of a plugin may be nested to any depth."""
     leaves: list[BaseException] = []
     waiting = [exc]
     while waiting:

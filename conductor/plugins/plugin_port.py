@@ -1,7 +1,7 @@
-"""The two ports of a plugin, and what is behind an agent.
+"""The two ports of a plugin, and the terminus behind an agent.
 
-A message that nobody asks to see, while its lane is free, goes straight on at the price of a look
-into a set; anything else queues in the lane. Here is nothing that waits.
+While its lane is free, a message without a handler, observer or tap is forwarded at once, at the
+cost of one set lookup; others are queued in the lane. Nothing in this module waits.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = ["AgentTerminus", "PluginPort", "port_pair"]
 
 
 class LaneOwner(Protocol):
-    """Whoever serves the lanes of two ports."""
+    """The scheduler that serves the lanes of two ports."""
 
     def schedule(self, port: PluginPort) -> None:
-        """Somebody has to take this port's lane."""
+        """Assign a worker to this port's lane."""
 
     def queue(self, port: PluginPort, item: LaneRequest) -> None:
-        """A request for a handler is about to wait in this port's lane."""
+        """Record a request with a handler that is being queued in this port's lane."""
 
     def cancel(self, call: InFlightRequest) -> None: ...
 
     def unread_bytes(self, port: PluginPort) -> int:
-        """What waits outside of the chain for readers of what came through this port."""
+        """Bytes that came through this port and wait outside the chain to be read."""
 
     def discard(self, port: PluginPort, item: LaneItem) -> None:
-        """A message came after the end."""
+        """Handle a message that arrives after the end of the plugin."""
 
 
 class PluginPort(Port):
-    """One port of a plugin: what is put here travels in `lane`, and leaves through `other`.
+    """One port of a plugin: messages enter here, are queued in `lane` and leave through `other`.
 
     `source` is the peer whose messages arrive here.
     """
@@ -79,9 +79,9 @@ class PluginPort(Port):
         self.closed = False
         self.initialized = False
         self.started = False
-        """Whether the plugin has started: `initialize` waits for that, handled or not."""
+        """Whether the plugin has started: `initialize` is queued until then."""
         self.needs_check = False
-        """Whether there are taps, or updates to keep back."""
+        """Whether there are taps or withheld updates."""
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}
         self._withheld: dict[str, list[LaneNotification]] = {}
@@ -132,14 +132,14 @@ class PluginPort(Port):
         self._owner.cancel(call)
 
     def backlog(self) -> int:
-        """A plugin that is in no one's way passes on at once: what waits is behind it."""
+        """Bytes queued in the lane, or behind the plugin, which forwards unhandled messages."""
         return max(self.lane.size, self.other.neighbour.backlog())
 
     def unread(self) -> int:
         return max(self._owner.unread_bytes(self), self.other.neighbour.unread())
 
     def forward_unchanged(self, item: LaneItem) -> None:
-        """Send a message on as it came."""
+        """Forward a message unchanged."""
         neighbour = self.other.neighbour
         if type(item) is LaneNotification:
             neighbour.notify(item.method, item.params)
@@ -149,7 +149,7 @@ class PluginPort(Port):
             neighbour.respond(item.call, item.result, item.error)
 
     def _is_repeated(self, call: InFlightRequest) -> bool:
-        """A component is initialized once in a connection; another time is refused."""
+        """Refuse a second `initialize` of a connection; returns whether it was refused."""
         if self.initialized:
             problem = "a component is initialized only once in a connection"
             error = encode_error(INVALID_REQUEST, "Invalid request", problem)
@@ -161,7 +161,7 @@ class PluginPort(Port):
     # -- taps --------------------------------------------------------------------------------------
 
     def add_tap(self, method: str, tap: NotificationTap) -> Callable[[], None]:
-        """Show `tap` every notification of this method; returns what ends that."""
+        """Show `tap` every notification of this method; returns a function that removes it."""
         self._taps.setdefault(method, []).append(tap)
         self._update_intercepted()
 
@@ -176,7 +176,7 @@ class PluginPort(Port):
         return remove
 
     def is_withheld(self, item: LaneNotification) -> bool:
-        """Whether a notification must not go on, or not yet. Every tap gets to see it."""
+        """Show a notification to the taps; returns whether it is dropped or withheld."""
         if not item.already_observed:
             withholding = [tap(item.params) for tap in tuple(self._taps.get(item.method, ()))]
             if any(withholding):
@@ -190,15 +190,15 @@ class PluginPort(Port):
         held.append(item)
         return True
 
-    # -- updates that wait for the answer that opens their session ---------------------------------
+    # -- updates withheld until their session is open ----------------------------------------------
 
     def withhold_updates(self, session_id: str) -> None:
-        """Hold the updates of this session back from now on."""
+        """Withhold the updates of this session from now on."""
         self._withheld.setdefault(session_id, [])
         self._update_intercepted()
 
     def withhold_own_update(self, session_id: str, params: bytes) -> bool:
-        """Hold back an update of the plugin's own, if those of its session are."""
+        """Withhold an update from the plugin, if those of its session are withheld."""
         held = self._withheld.get(session_id)
         if held is None:
             return False
@@ -209,22 +209,22 @@ class PluginPort(Port):
 
     @property
     def withholds_updates(self) -> bool:
-        """Whether updates of any session are held back."""
+        """Whether updates of any session are withheld."""
         return bool(self._withheld)
 
     def release_updates(self, session_id: str) -> None:
-        """What was held back has its turn next."""
+        """Queue the withheld updates of a session in front of the lane."""
         if self.lane.put_back(self._withheld.pop(session_id, [])):
             self._owner.schedule(self)
         self._update_intercepted()
 
     def open(self) -> None:
-        """The plugin has started."""
+        """Stop queueing `initialize`: the plugin has started."""
         self.started = True
         self._update_intercepted()
 
     def close(self) -> list[LaneItem]:
-        """Nothing is handled any more; returns what was not yet."""
+        """Stop handling; returns the unhandled messages."""
         withheld: list[LaneItem] = [item for items in self._withheld.values() for item in items]
         self._withheld.clear()
         self.closed = True
@@ -269,7 +269,7 @@ _all_methods: Final = _AllMethods()
 
 
 class AgentTerminus(Port):
-    """What is behind an agent: a request that nobody handled is answered."""
+    """The port behind an agent: answers unhandled requests with "Method not found"."""
 
     __slots__ = ("_back",)
 

@@ -1,9 +1,9 @@
-"""The tasks that serve a plugin's two lanes.
+"""Scheduler of a plugin's two lanes: worker tasks that take messages and run handlers.
 
-A worker serves a lane until it is empty. When its handler starts to wait for an answer, the lane is
-given to another worker; when the answer comes, the worker that serves the answer's lane gives that
-lane to the handler that waits. So there are as many workers as handlers that wait, plus one per
-lane, and no task is started for a message.
+A worker serves a lane until it is empty. When its handler starts to wait for a response, the lane
+goes to another worker; when the response arrives, the worker of the response's lane gives that lane
+to the waiting handler. So there are as many workers as waiting handlers, plus one per lane, and no
+task is started per message.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ class LaneScheduler:
     response_callbacks: dict[InFlightRequest, ResponseCallback] = attrs.field(
         factory=dict, init=False
     )
-    """What is called with the answers to requests that nobody waits for (`Peer.ask`)."""
+    """Callbacks for the responses to requests sent with `Peer.ask`."""
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set, and to be replaced, whenever a worker has nothing left to do."""
+    """Set when a worker becomes idle; the waiter replaces it."""
     _flusher: Flusher = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
     _close_errors: FailureErrors | None = attrs.field(default=None, init=False)
-    """The error for what is not answered any more, once it is known."""
+    """The errors for requests that are not handled any more, once known."""
     _aborted: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
-    """What waits for that, and whether it was forwarded."""
+    """Requests to be answered with `_close_errors`, and whether each was forwarded."""
     _unscheduled: list[PluginPort] = attrs.field(factory=list, init=False)
     _idle: list[_IdleWorker] = attrs.field(factory=list, init=False)
     queued: dict[InFlightRequest, tuple[PluginPort, LaneRequest]] = attrs.field(
         factory=dict, init=False
     )
-    """Requests for handlers that wait in a lane."""
+    """Requests with a handler that wait in a lane."""
     _waiters: dict[InFlightRequest, ResponseWaiter] = attrs.field(factory=dict, init=False)
     _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
     last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
@@ -109,11 +109,11 @@ class LaneScheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is being handled, or waits for that."""
+        """Whether a message is handled or queued."""
         return bool(self.dispatcher.running) or any(port.lane.held for port in self.ports)
 
     def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
-        """Begin to serve, with what has come so far."""
+        """Start serving, beginning with the messages queued so far."""
         self._nursery, self._flusher = nursery, flusher
         nursery.start_soon(self._slow_handler_warning.run)
         for port in self.ports:
@@ -123,7 +123,7 @@ class LaneScheduler:
             self.schedule(port)
 
     def close(self) -> None:
-        """After the last task: nothing is handled any more, neither what is here nor what comes."""
+        """Stop handling: queued and later messages are forwarded or answered with an error."""
         self._nursery, self._closed = None, True
         for port in self.ports:
             for item in port.close():
@@ -132,11 +132,11 @@ class LaneScheduler:
         self.queued.clear()
 
     def answer_aborted(self, failure: FailureErrors | None = None) -> None:
-        """LaneResponse what was not, and whatever still comes: the plugin has failed, or only
-        ended.
+        """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
+        ended".
 
-        If it has failed, the turns of prompts that it had forwarded end, too: nobody waits for
-        them, and they must not go on unseen.
+        After a failure, forwarded prompts are also cancelled with `session/cancel`: their turns
+        have no client that waits for them.
         """
         if self._close_errors is not None:
             return
@@ -150,7 +150,7 @@ class LaneScheduler:
                 params = msgspec.json.encode({"sessionId": session})
                 port.other.neighbour.notify("session/cancel", params)
 
-    # -- Owner: what the ports ask for -------------------------------------------------------------
+    # -- LaneOwner, called by the ports ------------------------------------------------------------
 
     def schedule(self, port: PluginPort) -> None:
         if self._nursery is None:
@@ -169,7 +169,7 @@ class LaneScheduler:
         self.queued[item.call] = (port, item)
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Lane rule 6: never waits in a lane."""
+        """Cancel a request past the lane (lane rule 6)."""
         queued = self.queued.pop(call, None)
         if queued is None:
             self.dispatcher.cancel(call)
@@ -179,7 +179,7 @@ class LaneScheduler:
         port.neighbour.respond(call, None, CANCELLED_ERROR)
 
     def discard(self, port: PluginPort, item: LaneItem) -> None:
-        """Nobody handles messages any more; those that nobody wanted to handle pass."""
+        """Forward a message without a handler; abort a request that has one."""
         if type(item) is LaneResponse:
             if item.call.source is not port:
                 port.forward_unchanged(item)
@@ -198,7 +198,7 @@ class LaneScheduler:
             port.neighbour.respond(item.call, None, error)
 
     def unread_bytes(self, port: PluginPort) -> int:
-        """Of what comes from the agent nothing counts: its own reading is what is waited for."""
+        """Unread bytes of the plugin; 0 toward the client, where the agent's reading is limited."""
         if port is not self.client_port:
             return 0
         return call_plugin(self._unread_bytes_failed, self._unread_of_plugin) or 0
@@ -210,7 +210,7 @@ class LaneScheduler:
         return size
 
     def _unread_bytes_failed(self, exc: BaseException) -> None:
-        """Log it once: it is asked for whenever somebody is about to read."""
+        """Log the failure once: the value is read before every read of an edge."""
         if not self._unread_bytes_has_failed:
             self._unread_bytes_has_failed = True
             self.log.error("unread_bytes() failed, counted as 0", exc_info=exc)
@@ -218,20 +218,20 @@ class LaneScheduler:
     def _callback_failed(self, method: str, exc: BaseException) -> None:
         self.log.error("response callback failed", method=method, exc_info=exc)
 
-    # -- what handlers ask for ---------------------------------------------------------------------
+    # -- requests and notifications of the plugin --------------------------------------------------
 
     async def request(
         self, port: PluginPort, method: str, params: bytes | None, *, forwards: bool = False
     ) -> bytes:
-        """Send a request through a port and wait for its answer (lane rules 2 and 3)."""
+        """Send a request through a port and wait for its raw result (lane rules 2 and 3)."""
         handler_call = self._handler_call_that_may_wait(method)
         if (
             forwards
             and handler_call is not None
-            and handler_call.answering is not None
-            and handler_call.answering.settled
+            and handler_call.response_state is not None
+            and handler_call.response_state.settled
         ):
-            raise RequestCancelled  # its own request was answered without it
+            raise RequestCancelled  # its request was answered in its place
         call = InFlightRequest(method, port)
         waiter = self._waiters[call] = ResponseWaiter(handler_call, forwards)
         if handler_call is not None:
@@ -240,7 +240,10 @@ class LaneScheduler:
                 self._observer_ids.forwarded(handler_call.item.call, call)
         port.neighbour.request(call, method, params)
         if handler_call is not None:
-            if handler_call.answering is not None and handler_call.answering.call.cancelled:
+            if (
+                handler_call.response_state is not None
+                and handler_call.response_state.call.cancelled
+            ):
                 call.cancel()
             self.release(handler_call)
             self.dispatcher.pause_timeout_clock(handler_call)
@@ -264,7 +267,7 @@ class LaneScheduler:
         return answer.result if answer.result is not None else b"null"
 
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
-        """Send a notification of the plugin's own through a port."""
+        """Send a notification from the plugin through a port."""
         to_client = port is self.client_port and method == SESSION_UPDATE
         if to_client and params is not None and self._withholds_own(params):
             return
@@ -279,7 +282,7 @@ class LaneScheduler:
         return call.cancel
 
     def release(self, handler_call: HandlerCall) -> None:
-        """Let the lane of a handler go on without it."""
+        """Release the lane that a handler holds."""
         lane, handler_call.lane = handler_call.lane, None
         if lane is not None and lane.release():
             self.schedule(self._port_of[lane])
@@ -297,8 +300,8 @@ class LaneScheduler:
             return None
         if handler_call.is_observer_call:
             raise LocalProtocolError(
-                f"{handler_call.place}: an observer holds up what it sees and may not wait for an "
-                f"answer; send {method} with start_soon()"
+                f"{handler_call.place}: an observer holds its lane and may not wait for a "
+                f"response; send {method} with start_soon()"
             )
         return handler_call
 
@@ -332,7 +335,7 @@ class LaneScheduler:
             handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)
             current_handler_call.set(handler_call)
             if type(item) is LaneNotification:
-                # Inline: calls and coroutines of our own would cost a tenth of all this.
+                # Inline: a call and a coroutine more would cost a tenth of the whole.
                 try:
                     message = handler.read(item.params)
                     if handler.takes_forward:
@@ -347,8 +350,8 @@ class LaneScheduler:
             else:
                 await dispatcher.run_request(handler_call, item)
                 for session in (
-                    handler_call.answering.created_sessions
-                    if handler_call.answering is not None
+                    handler_call.response_state.created_sessions
+                    if handler_call.response_state is not None
                     else ()
                 ):
                     self.agent_port.release_updates(session)
@@ -366,9 +369,9 @@ class LaneScheduler:
         return idle.lane
 
     def _deliver_response(self, lane: Lane, port: PluginPort, item: LaneResponse) -> Lane | None:
-        """An answer goes to whoever waits for it, with the lane, or further on.
+        """Give a response to its waiting handler, together with the lane, or forward it.
 
-        Returns the lane, unless it went.
+        Returns the lane, or None if the handler has it now.
         """
         if item.call.source is not port:
             port.forward_unchanged(item)
@@ -380,50 +383,53 @@ class LaneScheduler:
             return lane
         waiter = self._waiters.get(item.call)
         if waiter is None or waiter.answer is not None:
-            return lane  # nobody waits any more
+            return lane  # the handler no longer waits
         waiter.answer = item
         waiter.arrived.set()
         handler_call = waiter.handler_call
         if handler_call is None or handler_call.done:
             return lane
         handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
-        if waiter.forwards and handler_call.answering is not None:
-            handler_call.answering.answer = item
-            self._open_session(handler_call.answering, item)
+        if waiter.forwards and handler_call.response_state is not None:
+            handler_call.response_state.answer = item
+            self._open_session(handler_call.response_state, item)
         if handler_call.awaited or handler_call.lane is not None:
             return lane
         handler_call.lane = lane
         self.last_handlers[lane] = handler_call
         return None
 
-    def _open_session(self, answering: ResponseState, item: LaneResponse) -> None:
-        """The first update of a session follows the answer that opens it, whatever its handler
-        waits for until it passes the answer on."""
+    def _open_session(self, response_state: ResponseState, item: LaneResponse) -> None:
+        """Withhold updates of a new session until the handler has forwarded the response that
+        opens it."""
         if item.call.method in SESSION_CREATING_METHODS:
-            self._withhold_updates(answering, session_id_of(item.result))
+            self._withhold_updates(response_state, session_id_of(item.result))
 
-    def _withhold_updates(self, answering: ResponseState, session: str | None) -> None:
-        if session is not None and session not in answering.created_sessions:
-            answering.created_sessions += (session,)
+    def _withhold_updates(self, response_state: ResponseState, session: str | None) -> None:
+        if session is not None and session not in response_state.created_sessions:
+            response_state.created_sessions += (session,)
             self.agent_port.withhold_updates(session)
 
     def _withholds_own(self, params: bytes) -> bool:
-        """Hold back an update of the plugin's own for a session that the client does not know yet.
+        """Withhold an update from the plugin for a session that the client does not know yet.
 
-        Where the handler makes the session itself, any that it writes about may be the new one.
+        If the handler creates the session itself, every session that it writes to may be the new
+        one.
         """
         handler_call = current_handler_call.get()
-        answering = None if handler_call is None or handler_call.done else handler_call.answering
+        response_state = (
+            None if handler_call is None or handler_call.done else handler_call.response_state
+        )
         creates_session = (
-            answering is not None and answering.call.method in SESSION_CREATING_METHODS
+            response_state is not None and response_state.call.method in SESSION_CREATING_METHODS
         )
         if not creates_session and not self.agent_port.withholds_updates:
             return False
         session = session_id_of(params)
         if session is None:
             return False
-        if creates_session and answering is not None:
-            self._withhold_updates(answering, session)
+        if creates_session and response_state is not None:
+            self._withhold_updates(response_state, session)
         return self.agent_port.withhold_own_update(session, params)
 
     async def _observe(

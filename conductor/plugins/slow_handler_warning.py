@@ -1,4 +1,4 @@
-"""Logs lanes that do not move, with the place of the handler that holds them (lane rule 4)."""
+"""Logs a handler that holds its lane for more than 5 s, with its file:line (lane rule 4)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WARN_AFTER: Final = 5.0
 
 @attrs.define(eq=False, repr=False)
 class SlowHandlerWarning:
-    """Looks at the lanes every 5 s for as long as any is held; sleeps otherwise."""
+    """Checks the lanes every 5 s while any is held; sleeps otherwise."""
 
     lanes: Sequence[Lane]
     holders: Mapping[Lane, HandlerCall]
     """The last handler that held each lane."""
     log: Logger
     active: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """To be set when a lane is taken."""
+    """Set by the scheduler when a lane is taken."""
 
     async def run(self) -> None:
         while True:

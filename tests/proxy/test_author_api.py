@@ -337,7 +337,7 @@ async def test_an_observer_that_fails_or_waits_for_an_answer_stops_nothing(chain
         await client.prompt(session, "hi")
 
     assert client.transcript.text() == "hello"
-    assert "an observer holds up what it sees and may not wait for an answer" in errors[0]
+    assert "an observer holds its lane and may not wait for a response" in errors[0]
 
 
 async def test_an_observer_beside_handlers_of_its_own(chain):

@@ -66,6 +66,7 @@ PURE = [
     "conductor.supervision.restart_policy",
     "conductor.supervision.states",
     "conductor.supervision.stderr",
+    "conductor.supervision.token_bucket",
     "conductor.network.address",
     "conductor.network.cookies",
     "conductor.remote.message_meta",

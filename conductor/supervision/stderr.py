@@ -12,53 +12,17 @@ from typing import Final
 
 import attrs
 
-__all__ = ["StderrTail", "TokenBucket"]
+from conductor.supervision.token_bucket import TokenBucket
+
+__all__ = ["StderrTail"]
 
 _TAIL_BYTES: Final = 64 * 1024
 _ERROR_LINES: Final = 20
 _LINE_LIMIT: Final = 4096
 _LOG_RATE: Final = 64 * 1024
-_REPORT_RATE: Final = 20
 _MAX_LINES_PER_CHUNK: Final = 500
 """Maximum number of lines of one chunk that are logged."""
 _ANSI: Final = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
-
-
-@attrs.define(eq=False, repr=False)
-class TokenBucket:
-    """Rate limit of `rate` units per second, with a burst of the same size; counts the excess."""
-
-    rate: float = _REPORT_RATE
-    skipped: int = attrs.field(default=0, init=False)
-    _left: float = attrs.field(init=False)
-    _refilled_at: float = attrs.field(default=0.0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._left = self.rate
-
-    def take(self, now: float, amount: int = 1) -> bool:
-        """Whether `amount` units are allowed at `now` (seconds); if not, they count as skipped."""
-        self._left = min(self.rate, self._left + (now - self._refilled_at) * self.rate)
-        self._refilled_at = now
-        if self._left <= 0:
-            self.skipped += amount
-            return False
-        self._left -= amount
-        return True
-
-    def report(self, now: float) -> dict[str, int] | None:
-        """Extra log fields for an event: `skipped`, the number of events not reported before it.
-
-        None if the rate is exceeded: the event is not logged.
-        """
-        if not self.take(now):
-            return None
-        skipped = self.take_skipped()
-        return {"skipped": skipped} if skipped else {}
-
-    def take_skipped(self) -> int:
-        skipped, self.skipped = self.skipped, 0
-        return skipped
 
 
 @attrs.define(eq=False, repr=False)

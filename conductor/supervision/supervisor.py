@@ -42,7 +42,7 @@ from conductor.supervision.replay import (
 )
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.states import Event, Lifecycle, State
-from conductor.supervision.stderr import TokenBucket
+from conductor.supervision.token_bucket import TokenBucket
 from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.transport.spawn import SpawnError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor.supervision.stderr import StderrTail, TokenBucket
+from conductor.supervision.stderr import StderrTail
 
 
 def test_lines_are_given_to_the_log_as_they_are_completed():
@@ -102,9 +102,3 @@ def test_any_split_of_the_bytes_shows_the_same_last_lines(pieces):
         parts.feed(piece, 0.0)
 
     assert parts.last_lines() == whole.last_lines()
-
-
-def test_a_report_tells_how_many_were_left_out_before_it():
-    allowance = TokenBucket(2)
-    reports = [allowance.report(now) for now in (10.0, 10.0, 10.0, 10.0, 11.0, 11.0)]
-    assert reports == [{}, {}, None, None, {"skipped": 2}, {}]

@@ -86,7 +86,7 @@ class SharedServers:
     """Whether the agent is known to share servers; otherwise calls are only observed."""
     _active: set[AgentSession] = attrs.field(factory=set, init=False)
     _listed: set[SessionFilter] = attrs.field(factory=set, init=False)
-    """Servers whose tools the agent has listed."""
+    """Filters of servers with a tool list that the agent has read."""
     _callers: CallAttribution = attrs.field(init=False)
     _untap: Callable[[], None] | None = attrs.field(default=None, init=False)
 

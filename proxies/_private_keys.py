@@ -46,7 +46,7 @@ _LINE_ENDS: Final = re2.compile(rf"{_AFTER}(?:[\r\n\\]|\z)")
 
 
 def cut_line(data: bytes) -> int:
-    """How much of the start of a text is the rest of a key's line, whose start is cut off."""
+    """Return the length of the remainder of a cut-off key line at the start of a text."""
     first = _FIRST_LINE.match(data)
     if first is None or (line := _BODY.match(data, first.end())) is None:
         return 0
@@ -54,7 +54,7 @@ def cut_line(data: bytes) -> int:
 
 
 def key_end(data: bytes, header_end: int) -> int:
-    """Where a key ends whose first line ends at `header_end`."""
+    """Return the end of the key with a first line that ends at `header_end`."""
     found = _END.search(data, header_end)
     return len(data) if found is None else int(found.end())
 
@@ -93,7 +93,7 @@ class BodyEnd:
 
 
 def end_of(text: str) -> KeyEnd | BodyEnd | None:
-    """What finds the end of the key that a text begins with, or whose lines it does."""
+    """Return the finder for the end of the key, or of the key lines, at the start of a text."""
     if _HEADER.match(text) is not None:
         return KeyEnd()
     return BodyEnd() if _BODY.match(text) is not None else None

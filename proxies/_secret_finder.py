@@ -51,7 +51,7 @@ PATTERNS: Final[Mapping[str, str]] = {
 
 _MAX_REMEMBERED = 10_000
 _MAX_REMEMBERED_CHARACTERS = 16 << 20
-"""Of all the secrets whose placeholders become secrets again."""
+"""Maximum characters of all secrets that can be restored from placeholders."""
 _MAX_MEMORY: Final = 64 << 20
 """Bytes for the program and the automaton of all patterns together."""
 _NEVER_MATCHES: Final = r"[^\x00-\x{10ffff}]"
@@ -61,7 +61,7 @@ _NEVER_MATCHES: Final = r"[^\x00-\x{10ffff}]"
 def environment_values(
     globs: Sequence[str], environ: Mapping[str, str], shortest: int
 ) -> dict[str, str]:
-    """The values of variables whose names match, by name; what is short is no secret."""
+    """Return the values of variables with matching names, by name, without short values."""
     return {
         name: value
         for name, value in environ.items()
@@ -172,7 +172,7 @@ class SecretFinder:
         return self._redact(text, 0)
 
     def redact_output(self, text: str) -> str:
-        """Like `redact`, for a text whose start may be cut off within a line of a key."""
+        """Like `redact`, for a text that may begin in the middle of a line of a key."""
         for name, pattern in self.patterns.items():
             if pattern is BODY and (end := cut_line(_bytes(text))):
                 return f"{self._placeholder_of(text[:end], name)}{self.redact(text[end:])}"

@@ -1,6 +1,6 @@
 """Slash commands that a proxy answers itself: advertised to the client, never seen by the agent.
 
-A command is no prompt turn. So that proxies nearer the client know, whatever the order of the
+A command is not a prompt turn. For proxies nearer to the client, independent of the order of the
 chain, commands and their responses carry a mark, `acp-conductor/handled` in `_meta`:
 
 - the result of `initialize` lists the names under that key, for the time before the agent has

@@ -24,7 +24,7 @@ class _LeafKind:
 
 @attrs.frozen(eq=False)
 class ByDiscriminator:
-    """An object whose table depends on one of its members."""
+    """An object with a table that depends on one of its members."""
 
     member: str
     tables: Mapping[str, Table]
@@ -147,7 +147,7 @@ REQUEST: Final = _keep(
     options=_keep("optionId", "kind"),
     requestedSchema=_FORM,
 )
-"""Params of requests and notifications, whatever the method."""
+"""Params of requests and notifications of any method."""
 
 ANSWER: Final = _keep(
     *("sessionId", "messageId", "terminalId", "stopReason", "status", "nextCursor", "action"),
@@ -164,7 +164,7 @@ ANSWER: Final = _keep(
     capabilities=_CAPABILITIES,
     state=_STATE,
 )
-"""Results, whatever the method."""
+"""Results of any method."""
 
 
 @attrs.frozen(eq=False)

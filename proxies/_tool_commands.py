@@ -28,7 +28,7 @@ _COMMAND_WORDS: Final = _words(
     "command commands cmd cmds cmdline commandline script scripts argv exec executable shell"
     " bash powershell program"
 )
-"""A member whose name has one of these words carries a command."""
+"""A member with one of these words in its name carries a command."""
 _HARMLESS: Final = _words(
     "args arguments description explanation reason justification title timeout timeoutms"
     " timeoutsec timeoutseconds timeoutinms yieldtimems maxoutputtokens maxoutputlength"
@@ -48,7 +48,7 @@ _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/op
 _CHAINS: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
 """What starts another command, redirects, expands or hides: also in quotes, as shells differ."""
 _LONGEST: Final = 65_536
-"""Characters of a command whose words are told apart."""
+"""Maximum characters of a command that is split into words."""
 _WORD: Final = re.compile(r"[^\s\"'`;&|<>()]+")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./^~-]+")
 _DIRECTORIES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")

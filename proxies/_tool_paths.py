@@ -36,23 +36,23 @@ rule about paths denies."""
 _LONGEST: Final = 4096
 """Characters of a path that an operating system opens."""
 _FEW: Final = 200
-"""Words of a command whose symbolic links are followed."""
+"""Maximum words of a command for which symbolic links are followed."""
 _FEW_PATTERNS: Final = 20
-"""Words of a command whose wildcards are expanded."""
+"""Maximum words of a command for which wildcards are expanded."""
 _PATH_WORDS: Final = _words(
     "path paths file files filename filenames filepath filepaths dir dirs directory directories"
     " folder folders uri uris url urls location locations target targets source src dest dst"
     " destination destinations from to root roots cwd workdir workspace notebook output outfile"
     " link symlink"
 )
-"""A member whose name has one of these words names a path."""
+"""A member with one of these words in its name is a path."""
 _BASES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")
 """Members that relative paths may be relative to."""
 _PROSE: Final = _words(
     "prompt description instruction instructions reason justification explanation title message"
     " thought summary"
 )
-"""Members that are prose, whatever they look like."""
+"""Members that are prose, even if they look like paths."""
 _CONTENTS: Final = _words(
     "content contents newstring oldstring newtext oldtext newstr oldstr text filetext"
     " inserttext newsource codeedit unifieddiff body code edits changes"
@@ -69,7 +69,7 @@ _COMMANDS: Final = _words(
 _SELECTIONS: Final = _words("glob globs include includes filter filters")
 """Members that select files: a rule that denies one of these denies the call."""
 _BY_NAME: Final = _words("files changes paths filechanges")
-"""Members whose own members may be called as the files."""
+"""Members with objects in which member names may be file names."""
 _PATCH_WORDS: Final = _words("patch patchtext diff unifieddiff input changes edits codeedit")
 """Members that are patches, or may be."""
 _PATCH_FILE: Final = re.compile(
@@ -77,7 +77,7 @@ _PATCH_FILE: Final = re.compile(
 )
 _DIFF_FILE: Final = re.compile(r"^(?:---|\+\+\+|(?:rename|copy) (?:from|to)|Index:) (\S.*)$", re.M)
 _GIT_FILES: Final = re.compile(r"^diff --git (\S.*)$", re.M)
-"""No other line names a binary or an empty file, or one whose mode changes."""
+"""For a binary or empty file, or a change of mode, no other line has the name."""
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\([0-7]{1,3}|.)")
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")

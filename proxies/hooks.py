@@ -55,7 +55,7 @@ Event: TypeAlias = Literal["turn_end", "permission", "tool_start", "tool_end", "
 _BLOCKS = {"run": 2, "url": 403}
 _AT_ONCE = 8
 _MOST_WAITING = 200
-"""Events whose hooks run or wait to run."""
+"""Maximum events with hooks that run or wait to run."""
 
 log = get_logger(component="hooks")
 

@@ -99,8 +99,8 @@ class Permissions(Proxy):
     @on("session/load")
     @on("session/resume")
     async def reopen_session(self, params: dict[str, Any], forward: Any) -> Any:
-        """What is loaded may ask for permission before the answer. A session whose request fails
-        is as it was before."""
+        """Prepare the session before the response, as its replay may request permission. If the
+        request fails, the earlier state is restored."""
         id = params["sessionId"]
         before = self.sessions.get(id)
         kept = (before.cwd, before.servers) if before is not None else None

@@ -14,7 +14,7 @@ Options:
     builtin      the built-in patterns that are used, by name; default all
     patterns     more of them, by name: regular expressions (RE2); if only a part of the match is
                  the secret, it is the group `(?P<secret>…)`
-    environment  globs for the names of variables whose values are secrets; default *TOKEN*,
+    environment  globs for the names of variables with secret values; default *TOKEN*,
                  *SECRET*, *PASSWORD*, *API_KEY*, *PRIVATE_KEY*, *ACCESS_KEY*
     shortest     how long a value is at least to be a secret; default 8
     hold         how many characters are held back at most; default 16384. A secret that is longer
@@ -109,7 +109,7 @@ class Redact(Proxy):
     _secrets: SecretFinder = attrs.field(init=False, repr=False)
     _texts: TextCleaner = attrs.field(init=False, repr=False)
     _outputs: TextCleaner = attrs.field(init=False, repr=False)
-    """Cleans texts whose start may be cut off."""
+    """Cleans texts that may begin in the middle of a secret."""
 
     streams = per_session(dict[_Key, _Stream])
 
@@ -256,7 +256,7 @@ class Redact(Proxy):
 
 
 def _identity(id: Any) -> str | None:
-    """Whose text a piece is of; what is no text is no id, but tells texts apart all the same."""
+    """Return the id of the text of a piece; an id of another JSON type is encoded."""
     return id if id is None or isinstance(id, str) else json.dumps(id)
 
 

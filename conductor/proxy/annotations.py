@@ -99,7 +99,7 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
 
 
 def _types_of(method: str) -> Iterator[Any]:
-    """Yield the params types of a method in the protocol versions whose module is imported."""
+    """Yield the params types of a method in the protocol versions that are imported."""
     for version, module in _MODULES.items():
         yield from _types_in(method, version, module)
 

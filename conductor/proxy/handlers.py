@@ -237,7 +237,7 @@ def _senders(where: str, method: str, source: Sender | None) -> tuple[Sender, ..
         raise DeclarationError(
             f"{where} handles {method!r}, which the conductor handles itself and never delivers; "
             + (
-                "a handler whose request is cancelled is told so (lane rule 6)"
+                "cancellation reaches the handler of the cancelled request (lane rule 6)"
                 if not method.startswith("proxy/")
                 else "handle the message inside of it by its own name"
             )

@@ -2,10 +2,11 @@
 
 - `conductor.schema.v1`, `conductor.schema.v2`: an attrs class for every type.
 - `conductor.schema.convert`: `structure`, `unstructure` and `dumps` between JSON and these.
-- here: what is known of a method by its name. Importing this package imports no types; the
-  functions that return types import them when called.
+- here: the tables of methods by name. Importing this package imports no types; the functions that
+  return types import them when called.
 
-What goes in: the pinned files in `data/`. `generate` writes everything else from them.
+`generate` writes the modules of types and methods from the pinned schemas in `data/`. May import
+only `conductor.errors` and `conductor.limits`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ for these ask `METHODS_BY_VERSION`."""
 
 
 def similar_methods(name: str) -> list[str]:
-    """Known methods that someone who wrote `name` may have meant, the best first."""
+    """Return known methods with a name similar to `name`, the most similar first."""
     import difflib
 
     return difflib.get_close_matches(name, METHODS, n=3)

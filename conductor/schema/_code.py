@@ -1,9 +1,9 @@
-"""The source text of the functions that read and write objects, field by field.
+"""Source text of the functions that decode and encode objects, field by field.
 
 A field's row of the wire table is its name, wire name, spec, flags and default; `_hooks` explains
-them. A reading function takes the JSON object `d`, a writing one the typed object `o`, whose source
-`s` it copies to `out`. A member is left alone if its field still holds what was read from it: for
-scalars the same Python object, so that the usual case is one comparison; `settle` decides the rest.
+them. A reading function takes the JSON object `d`. A writing function takes the typed object `o`
+and copies its source `s` to `out`. A member is kept if its field is unmodified: for scalars, if it
+is the same Python object, so that the usual case is one comparison; `settle` decides the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Makes the functions that read and write each type, when a type is first used.
+"""Create the functions that decode and encode each type, on first use of the type.
 
-cattrs' own generators read a dict into fields and forget it; ours keep it (`base`), give errors a
-path, and know the schema's leniency. `convert.converter` offers them to cattrs as hooks.
+cattrs' own generators drop the dict after reading its fields; these keep it (`base`), give errors a
+path, and apply the schema's leniency. `convert.converter` offers them to cattrs as hooks.
 
 A row of the wire table says for a class which tag it writes, which tags belong to it, and for each
 field its name, its wire name, its spec, flags and default.

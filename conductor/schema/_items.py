@@ -1,4 +1,4 @@
-"""What the generator knows of a type between reading the schema and writing Python."""
+"""Intermediate representation of types, between the JSON Schema and the generated Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a method without importing any types."""
+"""`Method`: description of a protocol method, without importing its types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the pinned JSON Schemas and says which Python types they mean.
+"""Translate the pinned JSON Schemas into Python types.
 
 In: the `$defs` of one protocol version, newest state and the earlier one. Out: `Class`, `Union` and
 `Alias` objects in a definite order, which `generate` prints. Rules:
@@ -10,7 +10,7 @@ In: the `$defs` of one protocol version, newest state and the earlier one. Out: 
   under several (`ContentChunk`) gets a subclass for each.
 - A union of scalars is an alias; an enumeration is `Literal[...] | str`: unknown values are kept
   without conversion, `match` works on the literals, and reading or writing one costs nothing. (An
-  `Enum` would cost a lookup per value and would not be a plain string to whoever logs or compares.)
+  `Enum` would cost a lookup per value and would not log and compare as a plain string.)
 - A member where absent and null differ (`PATCH`) gets `ABSENT` as its default.
 - What only the earlier state has is generated too and says so. A method's params that changed
   incompatibly get a second class, with `Earlier` at the end of its name.
@@ -390,7 +390,7 @@ def is_union(schema: Schema) -> bool:
 
 
 def tag_of(schema: Schema) -> str | None:
-    """The member whose constant tells the variants of a union of objects apart."""
+    """Return the discriminator of a union of objects: the member with a constant per variant."""
     for variant in schema.get("oneOf") or schema.get("anyOf") or ():
         for wire, member in variant.get("properties", {}).items():
             if "const" in member:

@@ -1,8 +1,7 @@
-"""What reading and writing values needs whatever the type: errors, numbers, lists with gaps.
+"""Helpers to decode and encode values of any type: errors, numbers, lists with invalid items.
 
-Types are checked, ranges and formats are not: what the agent makes of a negative line number is its
-affair. Unknown values of enumerations and unknown tags are never invalid here, so leniency does not
-hide them.
+Types are checked; ranges and formats are not, as the receiver decides about a negative line number.
+Unknown values of enumerations and unknown tags are valid, so leniency does not hide them.
 """
 
 from __future__ import annotations

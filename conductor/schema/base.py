@@ -1,8 +1,8 @@
-"""What every generated ACP type is made of.
+"""Base class of the generated ACP types, and `ABSENT`.
 
-An object that came from the wire remembers the JSON object it was read from. Writing it back starts
-from that JSON and changes only the members whose fields were changed, so unknown members, the order
-of members, explicit nulls and values that leniency hid from the typed view survive.
+A decoded object keeps the JSON object that it was read from. Encoding starts from that JSON and
+changes only the members of modified fields. Preserved are unknown members, the order of members,
+explicit nulls, and invalid values that the lenient typed view hides.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Absent: TypeAlias = Literal[_Absent.ABSENT]
 """The type of `ABSENT`, for annotations."""
 
 ABSENT: Final = _Absent.ABSENT
-"""The value of a field that the JSON object does not have, where absent and null mean different
-things: in a patch, `ABSENT` leaves the stored value and `None` clears it."""
+"""Value of a field that is absent in the JSON object, where absent and null have different
+meanings: in a patch, `ABSENT` leaves the stored value and `None` clears it."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -1,12 +1,12 @@
-"""Writes `v1.py`, `v2.py`, their wire tables and `methods.py` from the pinned schemas.
+"""Generate `v1.py`, `v2.py`, their wire tables and `methods.py` from the pinned schemas.
 
-    python -m conductor.schema.generate            # write them
-    python -m conductor.schema.generate --check    # say which would change; exit 1 if any would
+    python -m conductor.schema.generate            # write the files
+    python -m conductor.schema.generate --check    # list files that would change; exit 1 if any
 
-One module per protocol version, although each is thousands of lines long: a reader looks types up,
-nobody reads it from top to bottom, and `from conductor.schema.v1 import …` needs no further name.
-What the converter has to know of each type stands apart, in `_wire_v1.py` and `_wire_v2.py`, which
-are tables of constants. Needs ruff, which formats what is written here.
+One module per protocol version, although each is thousands of lines long: it is used to look types
+up, not read from top to bottom, and `from conductor.schema.v1 import …` needs no further name. The
+data that the converter needs for each type is separate, in the tables of `_wire_v1.py` and
+`_wire_v2.py`. Needs ruff to format the output.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(args: list[str]) -> int:
 
 
 def outputs() -> dict[Path, str]:
-    """Every generated file and what it should hold."""
+    """Yield every generated file with its content."""
     texts: dict[Path, str] = {}
     methods: dict[int, dict[str, dict[str, Any]]] = {}
     for version in VERSIONS:
@@ -95,8 +95,8 @@ def types_module(version: int, items: dict[str, Item]) -> Iterator[str]:
         title=f"The types of ACP protocol version {version}.",
         more="""
 Fields have the schema's names in snake_case. Enumerations are `Literal[...] | str`, unknown
-variants are `Other…` objects and unknown members are in `extra`, so whatever a newer peer
-sends is kept. `ABSENT` is the default where leaving a member out differs from null.
+variants are `Other…` objects and unknown members are in `extra`, so data of a newer peer
+is preserved. `ABSENT` is the default where an absent member differs from null.
 """,
     )
     yield "from __future__ import annotations\n\n"
@@ -253,8 +253,8 @@ class _Row:
 
 def methods_module(methods: dict[int, dict[str, dict[str, Any]]]) -> Iterator[str]:
     yield _HEADER.format(
-        title="Every method of ACP: who sends it, whether it is answered, and its types by name.",
-        more="\nLight on purpose: whoever only checks a method's name imports no types.\n"
+        title="Every method of ACP: its sender, its kind, and its types by name.",
+        more="\nImports no types, so that checking the name of a method is cheap.\n"
         f"`earlier` means: {EARLIER.partition(': ')[2]}\n",
     )
     yield "from __future__ import annotations\n\nfrom conductor.schema._method import Method\n\n"

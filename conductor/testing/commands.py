@@ -1,7 +1,8 @@
 """The language of the test agent's prompts: one command per line, `NAME ARGUMENTS…`.
 
-A prompt whose first word is not a command is repeated back. `help` prints the table. A command that
-fails (the client refuses a file, a tool fails) reports the error as text, and the turn continues.
+A prompt that does not begin with a command is repeated back. `help` prints the table. A command
+that fails (the client refuses a file, a tool fails) reports the error as text, and the turn
+continues.
 """
 
 from __future__ import annotations

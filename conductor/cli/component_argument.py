@@ -38,7 +38,9 @@ def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
 
 def _split(word: str) -> list[str]:
     if word.isprintable() and not any(special in word for special in "'\"\\"):
-        return word.split()  # as shlex would, whose import takes 2 ms before a component can start
+        return (
+            word.split()
+        )  # like shlex, without the 2 ms of its import before a component can start
     import shlex
 
     try:

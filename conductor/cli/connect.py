@@ -27,7 +27,9 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
     "--header-file", type=_FILE, help="A file with more headers, one `Name: value` a line."
 )
 @click.option("--ca", type=_FILE, help="PEM: the authority that signed the server's certificate.")
-@click.option("--cert", type=_FILE, help="PEM: our certificate, for servers that ask for one.")
+@click.option(
+    "--cert", type=_FILE, help="PEM: the client certificate, for servers that require one."
+)
 @click.option("--key", type=_FILE, help="PEM: its key, if that is in a file of its own.")
 @click.option("--server-name", help="The name on the server's certificate, if not that in URL.")
 @click.option(

@@ -26,7 +26,7 @@ _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 @attrs.define(eq=False)
 class Stdout:
-    """The descriptor that the answer goes to. When nobody reads it, `broken` is called, once."""
+    """Writer for the answer's file descriptor. Calls `broken` once when the reader is gone."""
 
     fd: int
     broken: Callable[[], None] = attrs.field(default=lambda: None)
@@ -49,7 +49,7 @@ class Stdout:
 
 
 class Display(Protocol):
-    """Whoever shows the events of one prompt, in their order."""
+    """Shows the events of one prompt, in their order."""
 
     stdout: Stdout
 
@@ -230,7 +230,7 @@ def _chosen(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
 
 
 def _details(error: RequestError) -> list[str]:
-    """What the data of an error says; of ours, in the order in which one reads it."""
+    """Lines for the `data` of an error; its known members come first, in reading order."""
     data = error.data
     if data is None:
         return []

@@ -80,7 +80,7 @@ class PermissionPrompt:
             _print(f"  {one_line(msgspec.json.encode(call['rawInput']).decode())}")
         for number, option in enumerate(options, 1):
             _print(f"  {number}  {one_line(str(option.get('name')))}")
-        # What was typed before the question is no answer to it.
+        # Discard what was typed before the question.
         assert self.terminal is not None
         with suppress(termios.error):
             termios.tcflush(self.terminal, termios.TCIFLUSH)

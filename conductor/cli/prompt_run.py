@@ -64,7 +64,7 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
         raise click.UsageError("--permissions ask needs a terminal to ask on")
     become_subreaper()
     start_orphan_guard()
-    # While a chain runs in this process, fd 1 is not for what its plugins print.
+    # Plugins run in this process: what they print goes to stderr.
     stdout = os.dup(1)
     os.dup2(2, 1)
     display = (JsonDisplay if settings.as_json else TextDisplay)(Stdout(stdout))
@@ -87,7 +87,7 @@ class _PromptRun:
     client: Client = attrs.field(init=False)
     watchdog: Watchdog = attrs.field(init=False)
     session: str | None = None
-    """The session whose turn is running."""
+    """The session with the running turn."""
     methods: list[Mapping[str, Any]] = attrs.field(factory=list)
     """The ways to log in that the agent offers."""
     signals: list[int] = attrs.field(factory=list)

@@ -49,12 +49,14 @@ _COUNT = click.IntRange(min=1)
     help="Bearer tokens of those who may come in, one per line: `name:token`, a token alone, or "
     "`name:sha256:HEX`, its digest. The environment variable ACP_CONDUCTOR_TOKENS holds the same.",
 )
-@click.option("--host", "hosts", multiple=True, help="A name by which clients may call us.")
+@click.option(
+    "--host", "hosts", multiple=True, help="A host name that clients may use for this server."
+)
 @click.option(
     "--allow-origin",
     "origins",
     multiple=True,
-    help="An origin whose pages may come in, as in https://app.example.org.",
+    help="An origin of web pages that may connect, as in https://app.example.org.",
 )
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without protection.")
 @click.option("--max-clients", type=_COUNT, default=2000, show_default=True)
@@ -198,7 +200,7 @@ def _directory(
     from conductor.server.cluster.directory import SessionDirectory
     from conductor.server.listen.address import advertised_url
 
-    take_secret("ACP_CONDUCTOR_SESSIONS")  # click has read it; components have no business with it
+    take_secret("ACP_CONDUCTOR_SESSIONS")  # read by click; components must not inherit it
     if sessions is None:
         if advertise is not None:
             raise click.UsageError("--advertise goes with --sessions")

@@ -1,4 +1,4 @@
-"""What `run`, `agent` and `proxy` have in common: serve components on stdio."""
+"""Serve a chain on stdin and stdout: shared by `run`, `agent`, `proxy` and `connect`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def serve_invalid(
 ) -> NoReturn:
     """Serve a file with mistakes: stderr has them, and so has the answer to `initialize`.
 
-    The file is read again for every attempt to start. Somebody at a terminal is no client.
+    The file is read again for every attempt to start. On a terminal, only stderr is used.
     """
     report(error)
     if os.isatty(0):
@@ -142,7 +142,7 @@ def _serve(
         mode="proxy" if chain.agent is None else "agent",
         limits=chain.limits,
         stop_timeout=max((spec.stop_timeout for spec in chain.flat()), default=5.0),
-        bridged=False,  # the bridge knows, and says, what the agent can be given
+        bridged=False,  # the bridge declares the MCP capabilities itself
         failure_context=failure_context,
     )
 

@@ -24,7 +24,7 @@ from conductor.secret_detection import secret_parts
 __all__ = ["fail_usage", "served_command"]
 
 _SERVED: Final = ("run", "agent", "proxy", "connect")
-"""Commands whose stdin and stdout belong to a client."""
+"""Commands that serve a client on stdin and stdout."""
 _FIRST_MESSAGE_TIMEOUT: Final = 3.0
 """Seconds to wait for a client's first message if no command of `_SERVED` was named: the caller may
 be a script that leaves stdin open."""

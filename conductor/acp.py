@@ -1,10 +1,10 @@
-"""The session that a message names: the `sessionId` member of params or of a result. Pure.
+"""Facts of the Agent Client Protocol: sets of methods, and the session id of a message. Pure.
 
-The one reader of session ids. It reads what `codec` lets through, lone surrogates included, which
-msgspec alone refuses. For access control there is `unambiguous_session_id`, which refuses what two
-readers could read differently, and reads every spelling that an agent may take for `sessionId`: Go
-ignores the case, the Python SDK takes `session_id`, too. For routing and records there is
-`session_id_of`, which never raises.
+Session ids are read only here, from the `sessionId` member of params or of a result, lone
+surrogates included. `session_id_of` is for routing and records, and never raises.
+`unambiguous_session_id` is for access control: it refuses what two parsers could read differently,
+and knows every spelling that an agent may accept for `sessionId` (Go ignores case, the Python SDK
+also takes `session_id`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SESSION_HEADER: Final = "acp-session-id"
 
 
 class AmbiguousSessionId(ValueError):
-    """It cannot be told for sure which session is named."""
+    """Two parsers could read different session ids."""
 
 
 class _HasSession(msgspec.Struct, gc=False):
@@ -95,7 +95,7 @@ _names: Final = re.compile(
 
 
 def session_id_of(payload: Payload | None) -> str | None:
-    """The session that params or a result name, if there is one that can be read."""
+    """The session id in raw params or a raw result; `None` if there is none."""
     if payload is None:
         return None
     try:
@@ -110,10 +110,10 @@ def session_id_of(payload: Payload | None) -> str | None:
 
 
 def unambiguous_session_id(payload: Payload | None) -> str | None:
-    """The session that params or a result name; None where they name none.
+    """The session id in raw params or a raw result; `None` if there is none.
 
-    Raises `AmbiguousSessionId` where a peer might read another one: the params are no object, the
-    member is there twice, however it is spelled, or its value is neither a string nor null.
+    Raises `AmbiguousSessionId` if a peer might read another one: the payload is no object, the
+    member occurs twice in any spelling, or its value is neither a string nor null.
     """
     if payload is None:
         return None

@@ -1,4 +1,4 @@
-"""Bounds on what a chain may use. Going over one is an error for whoever did it, nobody else."""
+"""Limits of a chain. Exceeding one is an error only for the peer that does."""
 
 from __future__ import annotations
 

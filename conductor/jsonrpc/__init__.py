@@ -1,1 +1,9 @@
-"""One JSON-RPC peer: its ids, its open requests, what waits to be written; and the tasks for it."""
+"""One JSON-RPC peer, without I/O: bytes in, messages out, and back. Pure.
+
+`Connection` (`connection.py`) is the state of a peer: message ids, in-flight requests, batches.
+`BlockSplitter` (`line_framing.py`) cuts chunks into lines, `decode` (`codec.py`) turns a line into
+a `Message`, a `Batch` or `Malformed`, `NotificationBatch` is a run of notifications that is routed
+as one, `WriteBuffer` holds what the peer has not taken yet.
+
+May import `errors`, `limits` and `redaction`, and the `Transport` protocol for type checking.
+"""

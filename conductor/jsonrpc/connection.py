@@ -1,9 +1,9 @@
-"""One JSON-RPC peer: bytes in become requests, notifications and answers; answers find their call.
+"""One JSON-RPC peer: decodes and dispatches messages, matches responses to in-flight requests.
 
 Everything here is synchronous: a chunk that was read is split, decoded and routed in one go, and
-what it causes to be written is flushed once at its end (`io_loop`). Rules kept here: one answer per
-id, batches answered as one array and never sent on, ids per connection, a malformed answer settles
-the request that it names.
+the messages that it causes are flushed once at its end (`io_loop`). Rules: one response per id; a
+batch is answered with one array and never forwarded; ids belong to the connection; a malformed
+response settles the request that it names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _ignore_blocked() -> None:
 
 
 class Receiver(Protocol):
-    """What a connection calls with what its peer sent."""
+    """Callbacks of a connection for the messages of its peer."""
 
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None: ...
 
@@ -73,11 +73,11 @@ class Receiver(Protocol):
     ) -> None: ...
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
-        """Something that is no message; `call` is the request that it was meant to answer."""
+        """An invalid line; `call` is the request that it was meant to answer, if known."""
 
 
 class FlushScheduler(Protocol):
-    """Knows which connections have something to write."""
+    """Flushes the connections that have unwritten messages."""
 
     def schedule_flush(self, connection: Connection) -> None: ...
 
@@ -86,7 +86,7 @@ class FlushScheduler(Protocol):
 class Connection:
     """The state of one peer.
 
-    `reports_malformed`: a client is told what it did wrong, a component's noise is not answered.
+    `reports_malformed`: answer invalid lines with errors (clients); components get none.
     """
 
     transport: Transport
@@ -97,20 +97,20 @@ class Connection:
 
     write_buffer: WriteBuffer = attrs.field(factory=WriteBuffer, init=False)
     sent: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
-    """Requests that the peer has not answered yet, by the ids that we gave them."""
+    """Requests that the peer has not answered yet, by the conductor's ids."""
     received: dict[Id, InFlightRequest] = attrs.field(factory=dict, init=False)
-    """Requests of the peer that we have not answered yet, by its ids; of equal ids the newest."""
+    """Unanswered requests of the peer, by its ids; of equal ids the newest."""
     duplicate_id_requests: dict[InFlightRequest, None] = attrs.field(factory=dict, init=False)
-    """The others: requests that we have not answered yet, whose id was used again."""
+    """Older unanswered requests of the peer with an id that it used again."""
     needs_flush: bool = attrs.field(default=False, init=False)
     closed: bool = attrs.field(default=False, init=False)
     """Nothing can be written any more."""
     closing: bool = attrs.field(default=False, init=False)
-    """Writing ends as soon as what waits is written."""
+    """Writing ends when the write buffer is empty."""
     on_blocked: Callable[[], object] = attrs.field(default=_ignore_blocked, init=False)
-    """Called when the peer did not take everything, or takes nothing any more."""
+    """Called when the peer did not accept everything, or closed its reading side."""
     skipped_lines: int = attrs.field(default=0, init=False)
-    """Lines that were no message."""
+    """Number of lines that were no message."""
     _splitter: BlockSplitter = attrs.field(init=False)
     _unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = attrs.field(
         default=None, init=False
@@ -122,7 +122,7 @@ class Connection:
     def __attrs_post_init__(self) -> None:
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
 
-    # -- what the peer sends ------------------------------------------------------------------
+    # -- received from the peer ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:
         """Route everything that this chunk completes: a run as one, everything else by itself."""
@@ -295,20 +295,20 @@ class Connection:
         self.receiver.on_malformed(frame, call)
 
     def unanswered(self) -> list[InFlightRequest]:
-        """Every request of the peer that we have not answered yet."""
+        """All unanswered requests of the peer."""
         return [*self.duplicate_id_requests, *self.received.values()]
 
-    # -- what is sent to the peer -------------------------------------------------------------
+    # -- sent to the peer -------------------------------------------------------------
 
     def open(self, call: InFlightRequest) -> int:
-        """The id under which a call is to be sent on; its answer comes to the receiver."""
+        """Allocate the id for forwarding a request; its response goes to the receiver."""
         self._last_id = id = self._last_id + 1
         call.target_id = id
         self.sent[id] = call
         return id
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Answer a request of the peer's; a second answer is ignored."""
+        """Answer a request of the peer; a second response is ignored."""
         if call.answered:
             return
         call.answered = True
@@ -336,7 +336,7 @@ class Connection:
             self.flusher.schedule_flush(self)
 
     def flush(self) -> bool:
-        """Write what the peer takes now. True unless something is left, or was lost."""
+        """Write what the peer accepts now. False if something is left or was lost."""
         self.needs_flush = False
         if self.closed:
             return True
@@ -350,12 +350,12 @@ class Connection:
         return empty
 
     def close_writing(self) -> None:
-        """End the outgoing stream once everything is written."""
+        """End the outgoing stream when everything is written."""
         self.closing = True
         self.flush()
 
     def abort_writing(self) -> None:
-        """The peer takes nothing any more: drop what waits."""
+        """The peer reads no more: drop the write buffer."""
         self.closed = True
         self.write_buffer.clear()
         self.transport.close_writing()

@@ -1,7 +1,7 @@
-"""A request on its way, and the batch that it came in. Pure state.
+"""An in-flight request, and the response of the batch that it came in. Pure state.
 
-Ids belong to one connection (design §4). An `InFlightRequest` ties the id that a request came with
-to the id it was sent on with, over one hop; there is no table beyond the two connections' own.
+Ids belong to one connection (design §4). An `InFlightRequest` maps the id of a
+received request to the id that it was forwarded with, over one hop; there is no global table.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ __all__ = ["BatchResponse", "InFlightRequest", "RequestOriginator", "RequestTarg
 
 
 class RequestOriginator(Protocol):
-    """Who asked: the place where the answer to a call goes."""
+    """Originator of a request; receives its response."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Take the answer; exactly one of `result` and `error` is given."""
+        """Take the response, raw JSON; exactly one of `result` and `error` is not `None`."""
 
 
 class RequestTarget(Protocol):
-    """Who was asked."""
+    """Receiver of a request."""
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Tell whoever works on the call that nobody wants it any more. The answer still comes."""
+        """Send a cancellation for the request. The response still comes."""
 
 
 class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
-    """One request over one hop. It is answered exactly once (design: invariant 1).
+    """One request over one hop. It is answered exactly once.
 
-    A `Struct`, because it is made in a third of the time; it is never encoded.
+    A `Struct` because creating one takes a third of the time; it is never encoded.
     """
 
     method: str
@@ -45,10 +45,10 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     cancelled: bool = False
     answered: bool = False
     session: str | None = None
-    """The session of a prompt that a proxy sent on."""
+    """The session id of a prompt that a proxy forwarded."""
 
     def cancel(self) -> None:
-        """Pass the cancellation on, once; a call without a target is cancelled when it has one."""
+        """Forward the cancellation, once. Without a target: as soon as there is one."""
         if self.cancelled or self.answered:
             return
         self.cancelled = True
@@ -57,9 +57,9 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
 
 
 class BatchResponse(msgspec.Struct, eq=False):
-    """The answers to one batch: slots in the order of the batch's members (JSON-RPC 2.0 §6).
+    """The responses to one batch: slots in the order of its members (JSON-RPC 2.0 §6).
 
-    The array is complete when every member has been looked at (`sealed`) and every slot is filled.
+    The array is complete when every member was routed (`sealed`) and every slot is filled.
     """
 
     slots: list[bytes | None] = []
@@ -67,7 +67,7 @@ class BatchResponse(msgspec.Struct, eq=False):
     sealed: bool = False
 
     def reserve(self) -> int:
-        """A slot for the answer of the next request of the batch."""
+        """Reserve a slot for the response to the next request; return its index."""
         self.slots.append(None)
         self.open += 1
         return len(self.slots) - 1
@@ -77,7 +77,7 @@ class BatchResponse(msgspec.Struct, eq=False):
         self.open -= 1
 
     def complete(self) -> bytes | None:
-        """The array to send, as one line, once there is one; an empty one is not sent at all."""
+        """The complete array as one line, else `None`; an empty array is never sent."""
         if not self.sealed or self.open or not self.slots:
             return None
         return b"[" + b",".join(answer for answer in self.slots if answer is not None) + b"]\n"

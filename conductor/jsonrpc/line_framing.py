@@ -1,7 +1,7 @@
-"""Chunks of bytes become lines, whatever way the bytes were split.
+"""Line framing: chunks of bytes in, whole lines out.
 
-A line over the limit is thrown away as it arrives, so that it never takes more memory than the
-limit; its two ends and its size are reported in its place, so that a request in it can still be
+A line over the limit is dropped as it arrives and never takes more memory than the limit. An
+`OverlongLine` with its two ends and its size takes its place, so that a request in it can still be
 answered.
 """
 
@@ -24,7 +24,7 @@ _NEWLINE: Final = ord("\n")
 
 @final
 class OverlongLine(msgspec.Struct, frozen=True):
-    """What is left of a line that went over the limit: its ends, and its size in bytes."""
+    """A line over the limit: its first and last bytes, and its size in bytes."""
 
     head: bytes
     tail: bytes
@@ -33,17 +33,17 @@ class OverlongLine(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False, repr=False)
 class BlockSplitter:
-    """Cuts a byte stream behind newlines. `limit` is the longest line, in bytes."""
+    """Cuts a byte stream into blocks of whole lines. `limit` is the longest line, in bytes."""
 
     limit: int
     _pieces: list[bytes | bytearray] = attrs.field(factory=list, init=False)
-    """What there is of a line without its end; of a long one in one piece, which malloc gives back
-    to the system, as it may not with a thousand small ones."""
+    """The beginning of an incomplete line. A long one is one piece, which malloc returns to the
+    system; a thousand small pieces it may keep."""
     _size: int = attrs.field(default=0, init=False)
     _overlong: OverlongLine | None = attrs.field(default=None, init=False)
 
     def feed(self, chunk: bytes) -> list[bytes | OverlongLine]:
-        """What this chunk completes, in order: blocks of whole lines, with their newlines."""
+        """The blocks of whole lines that this chunk completes, in order, with newlines."""
         end = chunk.rfind(b"\n") + 1
         if not end:
             if chunk:
@@ -62,7 +62,7 @@ class BlockSplitter:
         return [block]
 
     def end(self) -> bytes | OverlongLine | None:
-        """The last line, where the stream ended without a newline."""
+        """The last line, if the stream ended without a newline."""
         return self._finish(b"") if self._size else None
 
     def _feed_warily(self, chunk: bytes) -> list[bytes | OverlongLine]:
@@ -149,5 +149,5 @@ class LineSplitter:
         return lines
 
     def end(self) -> bytes | OverlongLine | None:
-        """The last line, where the stream ended without a newline."""
+        """The last line, if the stream ended without a newline."""
         return self._blocks.end()

@@ -1,4 +1,4 @@
-"""Escaped surrogates (`\\ud83d`) in JSON text, hidden so that msgspec reads the text. Pure.
+"""Substitution of escaped surrogates (`\\ud83d`), so that msgspec accepts JSON text. Pure.
 
 msgspec refuses a surrogate escape without its other half; the standard library takes it, but makes
 an object of every value: 56 bytes of memory for each byte of `[],[],…`, and half a second for each
@@ -35,14 +35,14 @@ class SubstitutedText:
     """None: there were none."""
 
     def raw(self, value: Payload) -> bytes:
-        """A part of the text as it was written."""
+        """A part of `text` with the original escapes."""
         if self.block is None:
             return bytes(value)
         lower, upper = _escapes(self.block)
         return bytes(value).replace(lower, b"\\ud").replace(upper, b"\\uD")
 
     def string(self, value: str) -> str:
-        """What a string that was read from the text is; halves of a pair are joined."""
+        """A string decoded from `text`, in original characters; surrogate pairs are joined."""
         if self.block is None or value.isascii():
             return value
         first = int(self.block, 16) << 12
@@ -54,13 +54,13 @@ class SubstitutedText:
         return both.decode("utf-16-le", "surrogatepass")
 
     def encodable(self, value: str) -> str | None:
-        """The same, or None if it holds half a pair, and cannot be written again."""
+        """The same; `None` if it has a lone surrogate, which UTF-8 cannot encode."""
         found = self.string(value)
         return None if _lone_surrogate.search(found) else found
 
 
 def substitute_surrogates(text: bytes) -> SubstitutedText | None:
-    """The text without escaped surrogates; None if there is no block that it does not use."""
+    """The text without escaped surrogates; `None` if it uses all candidate blocks."""
     if not has_surrogate(text):
         return SubstitutedText(text)
     for block in _CANDIDATE_BLOCKS:

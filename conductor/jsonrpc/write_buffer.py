@@ -1,7 +1,7 @@
-"""What waits to be written to one peer. Pure: the caller brings the `write_now`.
+"""Write buffer of one peer. Pure: the caller passes `write_now`.
 
-Messages are put as pieces and joined once, when they are flushed; what the peer did not take stays
-in line as it is, so no byte is copied twice however slowly the peer reads.
+Messages are added as pieces and joined once, at the next flush. Bytes that the peer did not take
+stay queued as views, so no byte is copied twice however slowly the peer reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 class WriteBuffer:
     """`size` is the number of bytes that the peer has not taken, as of the last `flush`.
 
-    `unflushed` are the pieces of lines that were added since; nothing of them is written yet.
+    `unflushed` are the pieces of lines added since then.
     """
 
     size: int = 0
@@ -35,7 +35,7 @@ class WriteBuffer:
     _backlog: deque[memoryview] = attrs.field(factory=deque)
 
     def flush(self, write_now: WriteNow) -> bool:
-        """Write what the peer takes. True when nothing is left."""
+        """Write what the peer accepts. True if nothing is left."""
         if self.unflushed:
             unflushed, self.unflushed = self.unflushed, []
             if len(unflushed) <= _MAX_PIECES and sum(map(len, unflushed)) > _LARGE_PIECE * len(
@@ -47,12 +47,12 @@ class WriteBuffer:
                 if not self._backlog:
                     written = write_now((joined,))
                     if written == len(joined):
-                        return True  # as nearly always: no view, no queue
+                        return True  # the common case: no view, no queue
                     self._queue((memoryview(joined)[written:],))
                     return False
                 self._queue((joined,))
         while self._backlog:
-            # Tried until it is refused: a peer that was woken may have made room by now.
+            # Repeat until nothing is accepted: the peer may have made room meanwhile.
             written = write_now(tuple(islice(self._backlog, _MAX_PIECES)))
             if not written:
                 return False
@@ -60,7 +60,7 @@ class WriteBuffer:
         return True
 
     def clear(self) -> None:
-        """Forget everything: the peer is gone."""
+        """Drop everything: the peer reads no more."""
         self.unflushed.clear()
         self._backlog.clear()
         self.size = 0

@@ -1,6 +1,6 @@
-"""What the parent process left us: descriptors 0 to 2, and what is already read from the first.
+"""Inherited file descriptors 0-2, plus bytes already read from stdin.
 
-Imports next to nothing: it is needed before everything else.
+Imports only `os` and `sys`: it is needed before everything else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 __all__ = ["open_missing_stdio", "prefetched_stdin"]
 
 prefetched_stdin: list[bytes] = []
-"""What was read from stdin before there was a transport to read it; `b""` is the end."""
+"""Chunks read from stdin before a transport was there; `b""` is EOF."""
 
 
 def open_missing_stdio() -> None:

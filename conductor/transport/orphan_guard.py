@@ -1,9 +1,9 @@
-"""A small process that ends what we started, should we be killed without a chance to do it.
+"""Guard process that ends all components if the conductor is killed (SIGKILL).
 
-The guard, a shell, reads the process groups of our children from a pipe whose other end only we
-hold. The end of the pipe is our end: then it kills these groups, and becomes `guard_process`, which
-kills whatever has our mark in its environment. A shell, because it takes 1 ms and 2 MB, where a
-Python that waits takes 10 ms and 9 MB. When we end in order, it is killed with our descendants.
+The guard, a shell, reads the process groups of the children from a pipe whose other end only the
+conductor holds. At EOF it kills these groups and becomes `orphan_guard_process`, which kills all
+processes with the conductor's mark in their environment. A shell takes 1 ms and 2 MB, a waiting
+Python 10 ms and 9 MB. In an orderly stop the guard is killed with the other descendants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reaps adopted children for as long as a program of ours runs."""
+"""Reap adopted children for as long as the process runs."""
 
 from __future__ import annotations
 

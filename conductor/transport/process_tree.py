@@ -1,4 +1,4 @@
-"""Everything below this process: found, told apart, ended, reaped.
+"""Descendant processes: find, identify, end and reap them.
 
 Three facts are used. Linux gives a subreaper the descendants whose own parent has ended
 (`become_subreaper`). A process group holds what a component started, unless that left the group.

@@ -1,4 +1,4 @@
-"""Starting a program: its process group and its pipes.
+"""Start a program with a process group and pipes of its own.
 
 Apart from `process`, which waits for children, because this is wanted before trio is imported: at
 the first sign of `initialize` the components start, and while they do, we import the rest

@@ -10,7 +10,7 @@ import json
 
 import attrs
 import pytest
-from bridges_real_agents import Model, conversation, from_npm
+from support.bridges_real_agents import Model, conversation, from_npm
 from support.mcp_providers import Provider, declaration, toolbox
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from bridges_real_agents import Model, conversation, from_npm
+from support.bridges_real_agents import Model, conversation, from_npm
 from support.mcp_providers import declaration
 
 from conductor.client.acp_client import Client

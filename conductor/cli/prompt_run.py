@@ -1,7 +1,7 @@
 """One prompt: a chain in this process, one session, one turn, one exit code.
 
-The first SIGINT cancels the turn, and the agent may still end it its own way; the first SIGTERM or
-SIGHUP ends everything in order; any second signal ends it now.
+The first SIGINT cancels the turn and waits for the agent to end it; the first SIGTERM or SIGHUP
+stops the chain in order; a second signal kills it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Mode: TypeAlias = Literal["agent", "proxy"]
 def serve(
     components: Sequence[ComponentSpec], *, mode: Mode, on_start_failure: OnStartFailure = "error"
 ) -> NoReturn:
-    """Serve components that the command line names; never returns."""
+    """Serve components given on the command line; never returns."""
     chain = ChainFile(
         path="<command line>",
         name="conductor",
@@ -41,7 +41,7 @@ def serve(
 def serve_path(
     path: str, mode: Mode | None = None, on_start_failure: OnStartFailure | None = None
 ) -> NoReturn:
-    """Serve the chain of a file; never returns. A file with mistakes is told to the client.
+    """Serve the chain of a file; never returns. Mistakes in the file are reported to the client.
 
     `mode` None takes either, and a pipe, too. `on_start_failure`, if given, is stronger than the
     file's own.
@@ -67,7 +67,7 @@ def serve_invalid(
     mode: Mode = "agent",
     on_start_failure: OnStartFailure | None = None,
 ) -> NoReturn:
-    """Serve a file with mistakes: stderr has them, and so has the answer to `initialize`.
+    """Report the mistakes of a file on stderr and in the response to `initialize`.
 
     The file is read again for every attempt to start. On a terminal, only stderr is used.
     """
@@ -85,7 +85,7 @@ def serve_invalid(
 
 
 def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains: bool) -> NoReturn:
-    """Serve a command line with a mistake, which is the answer to `initialize`, or explained."""
+    """Answer `initialize` with a usage error, or explain it in the chat; never returns."""
 
     def make() -> NoReturn:
         raise mistake
@@ -96,12 +96,12 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
 
 @attrs.define
 class _ChainReloader:
-    """Makes the components of a chain file, which is read anew for every attempt but the first."""
+    """Builds the components of a chain file, which is read again from the second attempt on."""
 
     path: str
     mode: Mode
     known: ChainFile | ChainFileError
-    """What the last reading came to."""
+    """The result of the last reading."""
     _tried: bool = False
 
     def make(self) -> list[Component]:
@@ -162,7 +162,7 @@ def _explained(path: str | None) -> FailureContext:
 
 
 def _stderr_file() -> str | None:
-    """The file that stderr is redirected to, where that can be known."""
+    """The file that stderr is redirected to; None if unknown."""
     try:
         if stat.S_ISREG(os.fstat(2).st_mode):
             return os.readlink("/proc/self/fd/2")
@@ -172,7 +172,7 @@ def _stderr_file() -> str | None:
 
 
 def _reset_plugin_files() -> None:
-    """What was imported of plugin files may be what was wrong."""
+    """Drop imported plugin files, so that a corrected file is imported again."""
     if "conductor.plugins.file_imports" in sys.modules:
         from conductor.plugins.file_imports import forget_imported_files
 
@@ -180,7 +180,7 @@ def _reset_plugin_files() -> None:
 
 
 def _collect_garbage() -> None:
-    """From now on (`main` has put it off): not among what was imported, which is there to stay."""
+    """Enable the collector that `main` disabled; imported objects are exempt from it."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

@@ -1,4 +1,4 @@
-"""Secrets that must not leave in a log, an error or a report: they are told here, and masked there.
+"""Mask registered secrets in logs, errors and reports.
 
 Which values are secrets is decided elsewhere (`secret_detection`, `chain.component_secrets`). Very
 short ones are not masked: masking `1` or `debug` would hide nothing and garble everything. Pure,

@@ -1,4 +1,4 @@
-"""Which values are secrets: by their name, or by how they look. Pure.
+"""Detect secrets by the name or the form of a value. Pure.
 
 A name is made of words (`GITHUB_TOKEN`, `apiKey`, `x-api-key`): it names a secret where one of them
 does, unless the last one says that the value is about a secret only (`TOKEN_FILE`, `KEY_ID`). A

@@ -1,4 +1,4 @@
-"""Secrets that come in environment variables, taken so that no other process finds them there.
+"""Take secrets from environment variables and erase them there.
 
 Removing a variable from `os.environ` keeps it from children. The memory that the kernel shows as
 `/proc/PID/environ` keeps the bytes that the process was started with, for every process of the same

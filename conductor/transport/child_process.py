@@ -1,4 +1,4 @@
-"""A child process: its pipes as a transport, its end, and the end of everything it started.
+"""Child process: its pipes as a transport, its exit, and the end of its descendants.
 
 Every child leads a process group of its own, so that what it started in turn can be ended with it;
 on Linux, what left the group is found by a mark in its environment (`process_tree`). Should we be

@@ -1,4 +1,6 @@
-"""Reads and writes descriptors where trio is about to wait, without a task switch (Linux).
+"""Epoll fast path: reads and writes descriptors when trio is about to wait, without a task switch.
+
+Linux only.
 
 A task that waits for a descriptor costs trio a system call to arm it and a turn of the scheduler to
 wake it, 15 µs together: more than a message costs otherwise. So the I/O loops of `FdTransport`s do
@@ -201,7 +203,7 @@ class EpollFastPath(trio.abc.Instrument):
 
 
 def current_fast_path() -> EpollFastPath | None:
-    """The plane of this trio run, where there is one."""
+    """The epoll fast path of this trio run; `None` without one."""
     return _current.get()
 
 

@@ -1,4 +1,4 @@
-"""The tasks that move a connection's bytes, and the back-pressure that they obey.
+"""The two I/O tasks of a connection, and their back-pressure.
 
 One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
 in several, between which other tasks run and signals are handled. A writer sleeps until its
@@ -24,12 +24,12 @@ _EOF_CHECK_INTERVAL: Final = 1.0
 """Seconds after which an edge that is left unread is looked at: whether it is still there."""
 
 HIGH_WATERMARK: Final = 3 * 512 * 1024
-"""Bytes that may wait for one peer before its sources are left unread."""
+"""Bytes that may wait for one peer before its sources are no longer read."""
 
 
 @attrs.define(eq=False, repr=False)
 class Flusher:
-    """Flushes what was written outside of an I/O loop, and remembers who still has a backlog."""
+    """Flushes connections once per routed chunk, and those written to outside of an I/O loop."""
 
     _unflushed: list[Connection] = attrs.field(factory=list, init=False)
     _routing: bool = attrs.field(default=False, init=False)

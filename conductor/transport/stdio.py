@@ -1,4 +1,4 @@
-"""Our own stdin and stdout as the protocol's transport.
+"""The conductor's stdin and stdout as the transport of the protocol.
 
 While it is claimed, fd 1 belongs to the protocol: what was stdout moves to a descriptor that only
 the transport knows, fd 1 points at stderr, so that a stray `print` goes where logs go, and fd 0 at

@@ -58,7 +58,7 @@ class Dispatcher:
     """Takes a request that is left unanswered, and whether it was forwarded."""
     log: Logger
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
-    """The requests whose handlers run."""
+    """Requests with a running handler."""
     _ending: bool = attrs.field(default=False, init=False)
     _deferred: dict[InFlightRequest, tuple[PluginPort, LaneRequest, Callable[[], None]]] = (
         attrs.field(factory=dict, init=False)
@@ -146,7 +146,7 @@ class Dispatcher:
             )
 
     def cancel(self, call: InFlightRequest) -> None:
-        """Cancel a request whose handler is running (lane rule 6)."""
+        """Cancel a request with a running handler (lane rule 6)."""
         if call in self._deferred:
             call_plugin(partial(self._cancel_failed, call), self._deferred[call][2])
             return
@@ -260,7 +260,7 @@ class Dispatcher:
         item: LaneRequest,
         exc: BaseException,
     ) -> _Reply | None:
-        """The reply to a request whose handler raised (lane rules 5 and 7)."""
+        """The reply to a request after its handler raised (lane rules 5 and 7)."""
         if response_state.settled:
             self._log_failure(handler_call, item.method, item.params, exc)
             return None

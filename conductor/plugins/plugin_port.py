@@ -42,7 +42,7 @@ class LaneOwner(Protocol):
 class PluginPort(Port):
     """One port of a plugin: messages enter here, are queued in `lane` and leave through `other`.
 
-    `source` is the peer whose messages arrive here.
+    `source` is the peer that sends the messages of this port.
     """
 
     __slots__ = (

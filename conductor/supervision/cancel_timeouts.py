@@ -101,7 +101,7 @@ class CancelTimeouts:
 
     @property
     def running(self) -> frozenset[str]:
-        """Sessions whose last reported state is not `idle` (version 2)."""
+        """Sessions with a last reported state other than `idle` (version 2)."""
         return frozenset(self._running)
 
     def holds_up_turn(self, session: str) -> bool:

@@ -1,1 +1,11 @@
-"""Chains for remote clients: the end that listens."""
+"""Serve chains to remote clients: every client that connects gets a chain of its own.
+
+- `run`: starts and stops a server; `listen/`: accepts connections; `app`: the ASGI app.
+- `http/`, `websocket/`: the two profiles of the transport, mirror images of those in `remote/`.
+- `clients.ClientRegistry`: all clients with their chains; `drain`: ends them.
+- `access` (authentication, Host, Origin), `session_access` (sessions per principal).
+- `limits`, `fair_share`, `active_turns`: use of memory, the event loop, running turns.
+- `cluster/`: several servers behind a load balancer, with a directory in Redis.
+
+May import: everything below it, `chain`, `plugins`, `proxy`, `network` and `client` included.
+"""

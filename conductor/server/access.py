@@ -1,8 +1,8 @@
-"""Who may speak to the server: a decision about the headers of a request and who sent it. Pure.
+"""Access control for a request: Host, Origin, and authentication by token or certificate. Pure.
 
-A browser sends its Host and Origin truthfully whatever page made the request, so that no page
-reaches us by a name that it made up (DNS rebinding), nor from an origin that is not allowed. A
-token says who a client is; so does a certificate, which TLS has checked before.
+Input: the headers of a request and its TCP peer. Output: a principal, or a `Refusal`. The checks of
+Host (DNS rebinding) and Origin are against web pages: a browser sets both headers truthfully.
+Certificates have been verified by TLS before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPOSED_HEADERS = f"{CONNECTION_HEADER.title()}, {SESSION_HEADER.title()}"
 
 @attrs.frozen
 class Refusal:
-    """An HTTP status, and the reason for people."""
+    """An HTTP status, the text of the response, and further headers."""
 
     status: int
     reason: str
@@ -47,28 +47,28 @@ class Refusal:
 
 @attrs.frozen
 class TcpPeer:
-    """Whoever is at the other end of a TCP connection."""
+    """The remote end of a TCP connection."""
 
     address: str
     local: str
-    """The address of ours that it reached."""
+    """The local address of the connection."""
     certificate: str | None = None
-    """The name in its certificate (`certificates`), where one was asked for and is good."""
+    """Name in its verified certificate (`client_certificate`), if it has shown one."""
     secure: bool = False
 
 
 @attrs.frozen
 class AccessPolicy:
-    """What is asked of a request."""
+    """Requirements for a request."""
 
     tokens: Mapping[bytes, str] = attrs.field(factory=dict, repr=False)
-    """The names of those who may come in, by the SHA-256 of their tokens. Empty: none is asked."""
+    """Principal names by SHA-256 of their tokens. Empty: no token is required."""
     certificates: bool = False
-    """Whether a client must show a certificate."""
+    """Whether a client certificate is required."""
     client_name: NameKind = "subject"
-    """Where in a certificate the client's name is."""
+    """Part of a certificate with the name of the principal."""
     hosts: frozenset[str] = frozenset()
-    """Names that are ours, besides the addresses that we listen on."""
+    """Allowed names in `Host`, besides the addresses of the listeners."""
     origins: frozenset[str] = frozenset()
 
     @property
@@ -76,7 +76,7 @@ class AccessPolicy:
         return bool(self.tokens) or self.certificates
 
     def principal(self, headers: Mapping[str, str], peer: TcpPeer) -> str | Refusal:
-        """Who sends this, or why it is not let in; the name of whoever nobody asked is empty."""
+        """The principal of a request (empty without authentication), or a refusal."""
         refusal = self._check_host(headers, peer) or self._check_origin(headers)
         if refusal is not None:
             return refusal
@@ -94,7 +94,7 @@ class AccessPolicy:
         return ", ".join(names)
 
     def cors(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
-        """What tells a browser that a page of an allowed origin may read the answer."""
+        """CORS headers of a response, for a page of an allowed origin."""
         if not self.origins:
             return []
         vary = [("vary", "Origin")]
@@ -111,7 +111,7 @@ class AccessPolicy:
     def preflight(
         self, headers: Mapping[str, str], peer: TcpPeer
     ) -> list[tuple[str, str]] | Refusal:
-        """What the answer to OPTIONS says besides; a browser sends it without credentials."""
+        """Headers of the response to OPTIONS, which browsers send without credentials."""
         refusal = self._check_host(headers, peer) or self._check_origin(headers)
         if refusal is not None:
             return refusal
@@ -138,7 +138,7 @@ class AccessPolicy:
         return Refusal(403, "the Origin is not allowed (see --allow-origin)")
 
     def _token_name(self, authorization: str) -> str | None:
-        """The name that goes with a token; whether and where it is found shows in no time taken."""
+        """The name for a bearer token, in constant time for tokens of one length."""
         scheme, _, token = authorization.partition(" ")
         shown = _digest(token.strip())
         found = None
@@ -149,11 +149,11 @@ class AccessPolicy:
 
 
 def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
-    """Tokens as `AccessPolicy` wants them: `name:token` or a token alone per line, `#` begins a
-    comment. In place of a token there may be its digest, `sha256:` and 64 hexadecimal digits.
+    """Parse a token file into `AccessPolicy.tokens`.
 
-    A token alone is named by its digest: wherever it stands, and on every server, it is the same
-    principal. Raises `ValueError`, for people; no token is in its text.
+    One `name:token` or token per line, `#` begins a comment. A digest may replace the token:
+    `sha256:` and 64 hexadecimal digits. A token without a name is named by its digest: the same
+    principal on every server. Raises `ValueError`; its text contains no token.
     """
     tokens: dict[bytes, str] = {}
     for number, line in enumerate(lines, 1):
@@ -177,7 +177,7 @@ def read_tokens(lines: Iterable[str]) -> dict[bytes, str]:
 
 
 def join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """By lower-case name; what comes several times, and differs, is one list (RFC 9110 §5.3)."""
+    """Headers by lower-case name; different values of one name are joined (RFC 9110 §5.3)."""
     values: dict[str, list[str]] = {}
     for name, value in headers:
         seen = values.setdefault(name.decode("latin-1").lower(), [])
@@ -187,8 +187,10 @@ def join_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def host_name_of(host: str) -> str:
-    """The name or address of a `ComponentHost` header, without port and brackets, in lower case;
-    empty where it is none."""
+    """Name or address in a `Host` header: lower case, without port and brackets.
+
+    Empty if the header is not valid.
+    """
     match = _HOST_HEADER.fullmatch(host)
     return "" if match is None else (match["v6"] or match["name"]).removesuffix(".").lower()
 

@@ -1,8 +1,7 @@
-"""LineChannel of a client, by which a server that is about to end sees whose turns are still
-running.
+"""Line channel of a client that tracks running turns, for draining.
 
-In version 1 a turn is as long as its prompt is open. In version 2 a prompt is answered at once, and
-the agent says when a turn begins and ends.
+In protocol version 1 a turn lasts as long as its prompt request. In version 2 a prompt is answered
+immediately, and the agent reports the state of the turn by `state_update`.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ __all__ = ["TurnTrackingChannel"]
 
 _STATE_UPDATE: Final = b"state_update"
 _MAX_SESSIONS: Final = 1000
-"""Sessions with a turn that are remembered."""
+"""Maximum number of sessions with a running turn."""
 
 
 @attrs.define(eq=False)
 class TurnTrackingChannel(LineChannel):
-    """`running` are the sessions that have a turn, as far as the agent was heard (version 2)."""
+    """`running`: sessions with a running turn (version 2), as reported by the agent."""
 
     running: set[str] = attrs.field(factory=set)
     wait_for_share: Callable[[], Awaitable[None]] = no_wait
-    """Waits until the client may use the loop for more lines (`shares`)."""
+    """Awaited before more lines are read (`fair_share`)."""
 
     async def receive(self) -> list[bytes]:
         await self.wait_for_share()
@@ -56,5 +55,5 @@ class TurnTrackingChannel(LineChannel):
             self.running.discard(session)
         elif (
             len(self.running) < _MAX_SESSIONS
-        ):  # it may wait for the person, who may answer in time
+        ):  # `requires_action` counts: the answer may come in time
             self.running.add(session)

@@ -1,7 +1,7 @@
-"""The ASGI app: what hypercorn has parsed goes to the clients, and what they are told goes back.
+"""The ASGI app: requests and WebSockets as parsed by hypercorn.
 
-HTTP requests are answered by `answering`. A WebSocket comes this way only over HTTP/2 (RFC 8441),
-or on an HTTP/1.1 connection that was used before; see `listening` for the others.
+HTTP requests are answered by `http.endpoint`. WebSockets arrive here only over HTTP/2 (RFC 8441) or
+on a reused HTTP/1.1 connection; `listen.tcp` accepts the others.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ log = get_logger(component="server")
 
 @attrs.define(eq=False)
 class AsgiApp:
-    """`nursery` runs what belongs to a client longer than one request of it."""
+    """`nursery`: runs the tasks of HTTP clients that outlive a request."""
 
     clients: ClientRegistry
     access: AccessPolicy
     nursery: trio.Nursery
     forwarding: NodeForwarder | None = None
-    """To the other nodes, where there are any."""
+    """Forwards to the other nodes of a cluster; `None` without one."""
     _load: ReceiveBudget = attrs.field(factory=ReceiveBudget, init=False)
     _streamable: dict[RemoteClient, ServerHttpConnection] = attrs.field(factory=dict, init=False)
 
@@ -66,16 +66,16 @@ class AsgiApp:
         elif scope["type"] == "websocket":
             await self._websocket(peer, scope, receive, send)
 
-    # -- shares of the loop ------------------------------------------------------------------------
+    # -- fair sharing of the event loop ------------------------------------------------------------
 
     async def wait_for_share(self) -> None:
-        """Wait until the connection of this task may use the loop (`shares`)."""
+        """Wait until the connection of this task is within its share of the event loop."""
         account_ref = CURRENT_ACCOUNT.get()
         if account_ref is not None:
             await self.clients.fair_share.wait_for_share(account_ref.account)
 
     def charge_to_principal(self, headers: Mapping[str, str], peer: TcpPeer) -> None:
-        """From now on the connection of this task is its principal's."""
+        """Charge the connection of this task to its principal instead of its address."""
         principal, account_ref = self.access.principal(headers, peer), CURRENT_ACCOUNT.get()
         if account_ref is not None and not isinstance(principal, Refusal):
             owner = ClientOwner(principal, peer.address)
@@ -84,13 +84,13 @@ class AsgiApp:
     # -- WebSocket ---------------------------------------------------------------------------------
 
     def partial_message(self) -> PartialMessage:
-        """For a WebSocket that may be opened."""
+        """Receive limits for a new WebSocket."""
         return PartialMessage(self._load, self.clients.limits, self.clients.timeouts)
 
     def upgrade(
         self, path: str, headers: Mapping[str, str], peer: TcpPeer
     ) -> tuple[AdmittedWebSocket, Headers] | Refusal:
-        """For whom a WebSocket is to be opened, and the headers that tell it so."""
+        """Admit a WebSocket; return its client and the headers of the handshake response."""
         if path.partition("?")[0] != ENDPOINT_PATH:
             return Refusal(404, f"there is only {ENDPOINT_PATH}")
         principal = self.access.principal(headers, peer)
@@ -105,22 +105,22 @@ class AsgiApp:
         return admitted, [*self.identity(admitted.client, peer), *admitted.headers]
 
     async def try_forward(self, peekable: PeekableStream, peer: TcpPeer) -> bool:
-        """Whether a WebSocket goes back to a connection of another node, which has served it."""
+        """Tunnel a WebSocket to the node that has its connection; return whether that was done."""
         owner = await self._owner_node(join_headers(parse_headers(peekable.head)), peer)
         if self.forwarding is None or owner is None:
             return False
         return await self.forwarding.tunnel_socket(owner, peekable)
 
     async def _owner_node(self, headers: Mapping[str, str], peer: TcpPeer) -> str | None:
-        """The URL of the node that has the connection which a WebSocket goes back to."""
+        """URL of the other node that has the connection named by a WebSocket, or `None`."""
         if self.forwarding is None or peer.certificate is not None:
-            return None  # a certificate cannot be shown for somebody else
+            return None  # the certificate cannot be presented to the other node
         if isinstance(self.access.principal(headers, peer), Refusal):
             return None
         return await self.forwarding.owner(headers, by_cookie=True)
 
     def identity(self, client: RemoteClient, peer: TcpPeer) -> Headers:
-        """What a client is told of its connection: a header, and a cookie for load balancers."""
+        """Response headers with the connection's id: a header, and a cookie for load balancers."""
         secure = "; Secure" if peer.secure else ""
         cookie = f"{CONNECTION_COOKIE}={client.id}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return [(CONNECTION_HEADER, client.id), ("set-cookie", cookie)]
@@ -165,7 +165,7 @@ class AsgiApp:
     # -- Streamable HTTP ---------------------------------------------------------------------------
 
     def connect(self, owner: ClientOwner) -> ServerHttpConnection | Refusal:
-        """A client that speaks HTTP."""
+        """Admit a new client over Streamable HTTP."""
         client = self.clients.admit(owner, "http")
         if isinstance(client, Refusal):
             return client
@@ -174,6 +174,7 @@ class AsgiApp:
         return streamable
 
     def find(self, id: str | None, principal: str) -> ServerHttpConnection | Refusal:
+        """The HTTP connection with this id, if it belongs to the principal."""
         if id is None:
             return Refusal(400, "Acp-Connection-Id header required")
         client = self.clients.find(id, principal)
@@ -183,9 +184,11 @@ class AsgiApp:
     async def _run(self, streamable: ServerHttpConnection) -> None:
         try:
             await streamable.run()
-        except Exception as exc:  # a mistake of ours, which is no other client's business
+        except Exception as exc:  # a bug: other clients are not affected
             log.error(
-                "a client was given up", client=streamable.client.number, **exception_location(exc)
+                "client connection failed",
+                client=streamable.client.number,
+                **exception_location(exc),
             )
             streamable.client.end()
         finally:

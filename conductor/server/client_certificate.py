@@ -1,9 +1,9 @@
 """The principal's name in a client's certificate: the whole subject, or one alternative name. Pure.
 
-In: the dict of `ssl.SSLSocket.getpeercert`, which TLS has checked. Out: a string that two
-certificates have in common only if the subject (or the alternative name) is the same. A part of the
-subject, such as a common name, is not enough: authorities check each part by rules of their own,
-and a subject may have several common names.
+Input: the dict of `ssl.SSLSocket.getpeercert`, verified by TLS. Output: a string that is equal for
+two certificates only if the subject (or the alternative name) is equal. A part of the subject, such
+as a common name, does not suffice: authorities verify each part by different rules, and a subject
+may have several common names.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["NAME_KINDS", "NameKind", "NoCertificateName", "certificate_name", "d
 
 NameKind = Literal["subject", "dns", "email", "uri"]
 NAME_KINDS: Final[tuple[NameKind, ...]] = get_args(NameKind)
-"""Where the name is looked for."""
+"""Parts of a certificate that may hold the name."""
 
 _ALTERNATIVE_NAME_TYPES: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
-"""Types of alternative names, as `getpeercert` calls them."""
+"""Types of alternative names in `getpeercert`."""
 _ATTRIBUTE_KEYWORDS: Final = {
     "commonName": "CN",
     "countryName": "C",
@@ -30,18 +30,18 @@ _ATTRIBUTE_KEYWORDS: Final = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""RFC 4514 §3; other attributes keep OpenSSL's name, or their number."""
+"""RFC 4514 §3; other attributes keep their OpenSSL name or OID."""
 _ESCAPED_CHARACTERS: Final = frozenset('"+,;<=>\\#')
 
 _Subject = Iterable[Iterable[tuple[str, str]]]
 
 
 class NoCertificateName(ValueError):
-    """The certificate names nobody; the text says why."""
+    """The certificate has no usable name."""
 
 
 def certificate_name(certificate: Mapping[str, Any], kind: NameKind) -> str:
-    """The name of the client that showed this certificate. Raises `NoCertificateName`."""
+    """Name of the principal in a certificate. Raises `NoCertificateName`."""
     if kind == "subject":
         if not certificate.get("subject"):
             raise NoCertificateName("its subject is empty (see --client-name)")

@@ -1,9 +1,9 @@
-"""Remote clients: each has an id, an owner and a chain of its own, whatever network it comes by.
+"""Remote clients: each has an id, an owner and a chain, independent of the network it uses.
 
-The network is a pump on the far side of a memory pair: `lines` is the network's end, the chain has
-the other and never knows. A client is *attached* while something carries its lines; when the last
-carrier is gone without a goodbye it is *cut off*, and its chain goes on for a while so that it may
-return. What an ended carrier took and could not deliver waits in `unsent`, for the next one.
+The chain has one end of a memory pair, the network the other (`lines`). A client is *attached*
+while at least one socket or request relays its lines. When the last one ends without a close, the
+client is *detached*: its chain runs on for `ServerTimeouts.keep` seconds, so that it can reconnect.
+Lines taken by a lost socket and not delivered stay in `unsent` for the next one.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ from conductor.transport.memory import memory_pair
 __all__ = ["ClientOwner", "ClientRegistry", "RemoteClient"]
 
 _REAP_INTERVAL: Final = 1.0
-"""Seconds between looks at who has been away, or silent, for too long."""
+"""Seconds between checks for expired clients."""
 
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds for what carries clients to bring them the end."""
+"""Seconds for the last messages to be acknowledged."""
 
 log = get_logger(component="server")
 
 
 @attrs.frozen
 class ClientOwner:
-    """Who opened a connection: only they can name its id."""
+    """The opener of a connection: only the same principal can use its id."""
 
     principal: str
-    """Empty: nobody was asked."""
+    """Empty without authentication."""
     address: str
 
     @property
     def quota_key(self) -> str:
+        """Key of the per-client limits: the principal, or the address without authentication."""
         return self.principal or self.address
 
 
@@ -63,7 +64,7 @@ class RemoteClient:
     """One remote client and its chain."""
 
     number: int
-    """For logs: the id is a secret."""
+    """Identifies the client in logs; `id` is a secret."""
     id: str = attrs.field(repr=False)
     owner: ClientOwner
     profile: Literal["websocket", "http", "unix"]
@@ -71,18 +72,18 @@ class RemoteClient:
     chain: Chain
     attachments: int = attrs.field(default=0, init=False)
     detached_since: float | None = attrs.field(factory=trio.current_time, init=False)
-    """Since when nothing has carried its lines; None while it is attached."""
+    """Time of its detachment (trio clock); `None` while attached."""
     detached: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set while nothing carries its lines."""
+    """Set while detached."""
     last_activity: float = attrs.field(factory=trio.current_time, init=False)
     unsent: deque[bytes] = attrs.field(factory=deque, init=False)
     """Lines of the agent that were taken and not delivered."""
     resumable_stream: ResumableStream | None = attrs.field(default=None, init=False)
-    """For a client of ours, which has everything numbered."""
+    """For a client that is a conductor: its resumable stream."""
     relay_scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Ends whatever carries its lines over a WebSocket."""
+    """Cancels the relay over the current WebSocket."""
     runs_detached: bool = attrs.field(default=False, init=False)
-    """Its chain goes on without it."""
+    """The chain runs on without the client."""
     ending: Ending | None = attrs.field(default=None, init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -92,18 +93,18 @@ class RemoteClient:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn runs, or any request of the client is open."""
+        """Whether a turn is running or a request of the client is in flight."""
         connection = self.chain.client.connection
         is_asked = connection is not None and bool(connection.unanswered())
         return is_asked or (self.attached and bool(self.lines.running))
 
     def has_session(self, session: str) -> bool:
-        """Whether this session was set up over this connection, and not closed since."""
+        """Whether this session is open on this connection."""
         return session in self.chain.client.session_log.sessions
 
     @contextmanager
     def attachment(self) -> Iterator[None]:
-        """Attached for as long as the block lasts."""
+        """Attached during the block."""
         self.attachments += 1
         self.detached_since = None
         if self.detached.is_set():
@@ -117,17 +118,19 @@ class RemoteClient:
                 self.detached.set()
 
     def detach(self) -> None:
-        """Nothing carries its lines any more, and it said no goodbye: have its chain go on without
-        it, if that can be."""
+        """Handle the loss of its socket: the chain runs on without the client, if it can.
+
+        A resumable stream needs nothing: its lines wait for the next socket.
+        """
         if self.resumable_stream is not None:
-            return  # what is numbered waits for it
+            return
         unread = b"".join([line + b"\n" for line in self.unsent]) + self.lines.take_rest()
         self.unsent.clear()
         self.runs_detached = self.chain.detach_client(unread)
         self.lines.close()
 
     def reattach(self) -> None:
-        """It is there again: its chain goes on with it."""
+        """Connect the chain to a new memory pair after `detach`."""
         theirs, ours = memory_pair()
         lines = self.lines
         self.lines = TurnTrackingChannel(
@@ -137,11 +140,11 @@ class RemoteClient:
         self.chain.reattach_client(theirs)
 
     def record_activity(self) -> None:
-        """Something was said, by either side."""
+        """Record a message in either direction."""
         self.last_activity = trio.current_time()
 
     def end(self) -> None:
-        """End the chain in order; what it still has to say is for a carrier, if there is one."""
+        """Stop the chain in order; its last messages are delivered if the client is attached."""
         self.chain.stop()
         if not self.attached:
             self.lines.close()
@@ -149,14 +152,14 @@ class RemoteClient:
 
 @attrs.define(eq=False)
 class ClientRegistry:
-    """All of them, by id."""
+    """All clients of a server, by id."""
 
     make_chain: Callable[[Transport], Chain]
     limits: ServerLimits = attrs.field(factory=ServerLimits)
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
     fair_share: FairShare = attrs.field(factory=FairShare)
     directory: SessionDirectory | None = None
-    """Where the other nodes look up what is here."""
+    """Session directory of the cluster; `None` without one."""
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
@@ -175,10 +178,10 @@ class ClientRegistry:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[ClientRegistry]:
-        """Serve clients for as long as the block lasts; then their chains end in order."""
-        async with background_tasks() as looking, trio.open_nursery() as nursery:
+        """Serve clients during the block; then stop their chains in order."""
+        async with background_tasks() as watchers, trio.open_nursery() as nursery:
             self._nursery = nursery
-            looking.start_soon(self._reap_idle)
+            watchers.start_soon(self._reap_idle)
             try:
                 yield self
             finally:
@@ -187,14 +190,15 @@ class ClientRegistry:
 
     @property
     def ready(self) -> bool:
+        """Whether a new client would be admitted."""
         return not self.draining and (len(self.by_id) < self.limits.clients or self._any_detached())
 
     def admit(
         self, owner: ClientOwner, profile: Literal["websocket", "http", "unix"]
     ) -> RemoteClient | Refusal:
-        """A new client with a chain of its own, or why there is none."""
+        """Create a client with its chain, or refuse it (limits, draining)."""
         if self.draining:
-            return Refusal(503, "the server is about to end", (("retry-after", "5"),))
+            return Refusal(503, "the server is shutting down", (("retry-after", "5"),))
         if self._counts[owner.quota_key] >= self.limits.clients_each:
             return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
         if len(self.by_id) >= self.limits.clients and not self._evict_longest_detached():
@@ -225,7 +229,7 @@ class ClientRegistry:
         return client
 
     def find(self, id: str | None, principal: str) -> RemoteClient | None:
-        """The client with this id, if it is this principal's."""
+        """The client with this id, if it belongs to the principal."""
         client = self.by_id.get(id) if id is not None else None
         return client if client is not None and client.owner.principal == principal else None
 
@@ -241,8 +245,8 @@ class ClientRegistry:
                 if client.resumable_stream is not None:
                     with trio.move_on_after(_CLOSE_TIMEOUT):
                         await client.resumable_stream.wait_drained()
-        except Exception as exc:  # one client's chain is no other's business
-            log.error("a chain crashed", client=client.number, **exception_location(exc))
+        except Exception as exc:  # other clients are not affected
+            log.error("chain crashed", client=client.number, **exception_location(exc))
         finally:
             del self.by_id[client.id]
             if self.directory is not None:
@@ -252,10 +256,10 @@ class ClientRegistry:
                 del self._counts[client.owner.quota_key]
             client.ended.set()
         reason = client.ending.reason if client.ending is not None else "crashed"
-        log.info("client gone", client=client.number, reason=reason)
+        log.info("client disconnected", client=client.number, reason=reason)
 
     async def _reap_idle(self) -> None:
-        """End the chains of those who are cut off, or silent, for too long."""
+        """End clients that are detached or idle for too long."""
         while True:
             await trio.sleep(min(_REAP_INTERVAL, self.timeouts.keep / 4))
             now = trio.current_time()
@@ -269,7 +273,7 @@ class ClientRegistry:
                     client.end()
 
     def _keep(self, client: RemoteClient) -> float:
-        """Who has not even initialized has nothing to return to."""
+        """Seconds to keep a detached client; shorter before it has initialized."""
         if client.chain.initialized.is_set():
             return self.timeouts.keep
         return min(self.timeouts.keep, self.timeouts.headers)
@@ -278,7 +282,7 @@ class ClientRegistry:
         return any(not client.attached for client in self.by_id.values())
 
     def _evict_longest_detached(self) -> bool:
-        """Make room: whoever is away longest has to go."""
+        """End the client that is detached longest, to make room; whether there was one."""
         cut = [
             (c.detached_since, c.number, c)
             for c in self.by_id.values()

@@ -1,7 +1,7 @@
-"""Exceptions of code that reads requests, for the log: what and where, without their text.
+"""Type and location of an exception, for the log, without its text.
 
-The text of an exception, of one that it came from, or of a local variable may hold a request, with
-the bearer token in it (hypercorn's of an HTTP/2 preface holds the bytes that came with it).
+The text of an exception (or of its cause, or a local variable) may contain a request with a bearer
+token: hypercorn's error for an invalid HTTP/2 preface contains the received bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FRAMES = 5
 
 
 def exception_location(exc: BaseException) -> dict[str, str]:
-    """Fields for the log: the type of the exception, and the innermost calls that it passed."""
+    """Log fields: `error`, the type; `at`, the innermost calls as `file:line function`."""
     while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     frames = traceback.extract_tb(exc.__traceback__)[-_FRAMES:]

@@ -1,4 +1,4 @@
-"""How much remote clients may use of a server, and how long it waits for them."""
+"""Limits and timeouts of a server for remote clients."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ __all__ = ["ServerLimits", "ServerTimeouts"]
 
 @attrs.frozen
 class ServerLimits:
-    """Going over one is refused with 429 or 503, and hurts nobody but whoever did it."""
+    """Beyond a limit the request is refused (429, 503, 413); other clients are not affected."""
 
     clients: int = 2000
-    """Remote clients at a time, those that are cut off and may return included."""
+    """Concurrent clients, detached ones included."""
     clients_each: int = 200
-    """Of one principal; of one address, where there is no authentication."""
+    """Concurrent clients of one principal; of one address without authentication."""
     sessions_each: int = 10_000
-    """Sessions that one principal may have with the agents (`owning`)."""
+    """Sessions of one principal (`session_access`)."""
     sockets: int = 8000
-    """TCP connections at a time."""
+    """Concurrent TCP connections."""
     sockets_each: int = 1000
-    """Of one address."""
+    """Concurrent TCP connections of one address."""
     streams: int = 256
-    """Session-scoped streams of one client."""
+    """Session streams of one client."""
     buffered_bytes: int = 4 * 1024 * 1024
-    """What may wait for streams of one client that nobody reads; beyond it the chain waits."""
+    """Bytes queued for the streams of one client; beyond it the chain is not read."""
     message_bytes: int = 256 * 1024 * 1024
-    """The longest message."""
+    """Size of a message."""
     body_bytes: int = 512 * 1024 * 1024
-    """Of all bodies together that are being received."""
+    """Sum of all request bodies and WebSocket messages being received."""
     body_bytes_each: int = 384 * 1024 * 1024
-    """Of those of one principal; of one address, where there is no authentication."""
+    """The same for one principal; for one address without authentication."""
     header_bytes: int = 64 * 1024
+    """Size of the head of a request."""
 
 
 @attrs.frozen
 class ServerTimeouts:
-    """In seconds."""
+    """Timeouts in seconds."""
 
     headers: float = 10.0
-    """For a TLS handshake, and for the head of a request."""
+    """For a TLS handshake, the head of a request, and the next part of a body."""
     ping_interval: float = 20.0
+    """Between pings on a WebSocket."""
     ping_timeout: float = 20.0
-    """How long a peer may be silent once it was asked to show that it is there."""
+    """For the response to a ping."""
     keep: float = 60.0
-    """How long the chain of a client that was cut off is kept for its return."""
+    """For a detached client to reconnect."""
     idle: float = 86400.0
-    """How long a client may say and be told nothing."""
+    """Without messages in either direction."""
     keep_alive: float = 15.0
-    """Between comments on a stream that has nothing to tell."""
+    """Between comments on an idle event stream."""
     drain: float = 30.0
-    """How long turns may go on once the server is to end."""
+    """For running turns to end during a drain."""

@@ -1,8 +1,8 @@
-"""Serve a chain file to remote clients, from the first listener to the last chain.
+"""Serve a chain file to remote clients: start, signals, stop.
 
-The first SIGTERM (SIGINT, SIGHUP) drains: no new clients, turns end within a time, then the chains
-end in order. A second one ends everything now. Listeners stay open while turns end, since a client
-that speaks HTTP/1.1 needs new TCP connections to answer what it is asked.
+The first SIGTERM, SIGINT or SIGHUP drains: new clients are refused, running turns may end within
+`timeouts.drain`, then the chains are stopped in order. A second one kills everything. Listeners
+stay open during the drain, since an HTTP/1.1 client needs new TCP connections to send responses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
 
 _KILL_TIMEOUT: Final = 5.0
-"""Seconds that the server may go on after a second signal."""
+"""Seconds until the process is killed after a second signal."""
 _SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 log = get_logger(component="server")
@@ -54,7 +54,7 @@ log = get_logger(component="server")
 
 @attrs.frozen
 class ServerSettings:
-    """How a chain is served."""
+    """Configuration of a server."""
 
     listen: tuple[TcpAddress | UnixAddress, ...]
     access: AccessPolicy
@@ -65,7 +65,7 @@ class ServerSettings:
 
 
 def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
-    """What makes a chain of the file for each client."""
+    """A function that builds the chain of the file for one client's transport."""
     specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
     stop_timeout = max((spec.stop_timeout for spec in specs), default=5.0)
@@ -78,8 +78,8 @@ def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
             specs, mode=mode, mcp_bridge=file.mcp_bridge, limits=file.limits
         )
         if not imported:
-            # The modules are all there now and stay: a full collection without their 100,000
-            # objects does not make every client wait for 60 ms.
+            # All modules are imported now: without their 100,000 objects, a full garbage
+            # collection does not block all clients for 60 ms.
             imported = True
             gc.freeze()
         return components
@@ -91,14 +91,17 @@ def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
             mode=mode,
             limits=file.limits,
             stop_timeout=stop_timeout,
-            bridged=False,  # the bridge knows, and says, what the agent can be given
+            bridged=False,  # the bridge announces what the agent supports
         )
 
     return make_chain
 
 
 def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
-    """Serve until a signal ends it, then exit the process: 128 + n after signal n."""
+    """Serve until a signal, then exit the process with 128 + n after signal n.
+
+    Exits with 3 if it cannot listen.
+    """
     become_subreaper()
     start_orphan_guard()
     _raise_file_limit()
@@ -117,7 +120,7 @@ def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
 async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) -> None:
     stop_timeout = max((spec.stop_timeout for spec in file.flat()), default=5.0)
     with (
-        trio.open_signal_receiver(*_SIGNALS) as received,  # before anybody is told that we are here
+        trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
         async with (
@@ -136,18 +139,18 @@ async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) 
 
 @attrs.frozen
 class RunningServer:
-    """A server that listens."""
+    """A server with open listeners."""
 
     clients: ClientRegistry
     addresses: tuple[str, ...]
-    """As URLs, or `unix:PATH`, with the real ports."""
+    """URLs with the actual ports, or `unix:PATH`."""
 
 
 @asynccontextmanager
 async def open_server(
     make_chain: Callable[[Transport], Chain], settings: ServerSettings
 ) -> AsyncIterator[RunningServer]:
-    """Serve for as long as the block lasts. Raises `OSError` where it cannot listen."""
+    """Serve during the block. Raises `OSError` if it cannot listen."""
     directory = settings.directory
     clients = ClientRegistry(make_chain, settings.limits, settings.timeouts, directory=directory)
     with ExitStack() as stack, clients.fair_share.measured():
@@ -156,12 +159,12 @@ async def open_server(
             app = AsgiApp(clients, settings.access, nursery, forwarding)
             acceptor = TcpAcceptor(app, settings.limits, settings.timeouts, settings.tls)
             local = "unix socket" if settings.access.authenticates else ""
-            take_local = partial(serve_unix, clients=clients, principal=local)
+            serve_local = partial(serve_unix, clients=clients, principal=local)
             try:
                 async with clients.open():
                     for address, listener in opened:
                         if address.startswith("unix:"):
-                            nursery.start_soon(take_local, listener)
+                            nursery.start_soon(serve_local, listener)
                         else:
                             nursery.start_soon(acceptor.serve, listener)
                     yield RunningServer(clients, tuple(address for address, _ in opened))
@@ -172,7 +175,7 @@ async def open_server(
 async def _bind_all(
     settings: ServerSettings, stack: ExitStack
 ) -> list[tuple[str, trio.SocketListener]]:
-    """Everything that is to be listened on, with the address that is told."""
+    """Open all listeners; each with its address for the announcement."""
     opened = []
     for address in settings.listen:
         if isinstance(address, UnixAddress):
@@ -188,7 +191,7 @@ async def _bind_all(
 async def _joined_cluster(
     directory: SessionDirectory | None,
 ) -> AsyncIterator[NodeForwarder | None]:
-    """One of several nodes for as long as the block lasts, if there is a directory of them."""
+    """Be a node of the cluster during the block; `None` without a directory."""
     if directory is None:
         yield None
         return
@@ -208,7 +211,7 @@ async def _kill_at_next_signal(
 
 
 def _announce(address: str) -> None:
-    """For people, and for programs that asked for port 0."""
+    """Print the address to stderr, also for programs that asked for port 0."""
     with suppress(OSError):  # stderr may be a file on a full disk
         print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
 
@@ -219,7 +222,7 @@ def _os_error_text(exc: OSError) -> str:
 
 
 def _raise_file_limit() -> None:
-    """Every client is a socket, and more where its components are processes."""
+    """Raise the soft limit on open files: each client needs a socket, and pipes per component."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

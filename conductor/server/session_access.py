@@ -1,12 +1,11 @@
-"""Per-principal session access list: what an agent keeps for one principal is closed to the others.
+"""Per-principal session access list: only a session's principals may load, delete or list it.
 
-The agents of all chains run as one user, most keep their sessions in one place, and load whatever
-they are asked to. So the server records, for as long as it lives, for which principals each session
-was set up. Of a client that showed credentials, every request and notification that names a session
-is checked before the chain sees it (`_SessionGuard.check`, on every transport); a session of others
-is refused as if there were none. A session that no principal has, from before the server's time,
-belongs to the first that loads it. An agent may number its sessions, so one id may be of several
-principals.
+Agents of all chains run as one user, usually with one session store, and load any session. The
+server therefore records in memory the principals of each session. For an authenticated client,
+every request and notification that names a session is checked before the chain sees it
+(`_SessionGuard.check`, on every transport); a session of another principal is "not found". A
+session without a principal, older than the server process, belongs to the first that loads it.
+Agents may number their sessions, so one id may have several principals.
 
 Where several nodes share a directory, a session that this principal has not set up here is looked
 up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
@@ -62,7 +61,7 @@ class SessionAccess:
     _principals: dict[bytes, tuple[str, ...]] = attrs.field(factory=dict, init=False)
     """By the digest of the session's id."""
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
-    """Sessions by principal, those that are being set up included."""
+    """Number of sessions by principal, those being set up included."""
 
     def allow(self, session: str, principal: str) -> bool:
         """Whether the session is this principal's, or no principal's."""
@@ -199,7 +198,7 @@ class _SessionGuard(Proxy):
                 with trio.CancelScope(shield=True):
                     await self._delete_own_keys(session)
             raise
-        # Of two requests at a time the first one may have failed, and released it.
+        # Of two concurrent requests, the first may have failed and released the session.
         if self.owners.claim(session, self.principal):
             await self._publish(session)
         return result

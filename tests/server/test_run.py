@@ -323,7 +323,7 @@ async def test_a_turn_may_end_before_the_server_does(serve):
 
     assert closed.value.reason.code == 1001
     assert ready.status_code == 503
-    assert (refused.status_code, refused.text) == (503, "the server is about to end")
+    assert (refused.status_code, refused.text) == (503, "the server is shutting down")
     assert last["result"] == {"stopReason": "end_turn"}
     assert process.popen.wait(PATIENCE) == 128 + signal.SIGTERM
 

@@ -1,2 +1,7 @@
-"""Several servers of one service: session directory in Redis, forwarding to the owner of a
-connection."""
+"""Several servers (nodes) of one service behind a load balancer.
+
+- `directory`: which node has which connection and session, in Redis.
+- `claims`: which principals may use a session, in Redis.
+- `registration`: a proxy that publishes the sessions of one client.
+- `forward`, `tunnel`: requests and WebSockets passed on to the node that has their connection.
+"""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["Record", "SharedClaims", "Verdict"]
 
 Record: TypeAlias = tuple[bytes, str]
-"""Digest of a session's id, and a principal."""
+"""Digest of a session id, and a principal."""
 Verdict: TypeAlias = Literal["unknown", "theirs", "ours", "free"]
 
 _STATE: Final = "acp-conductor:claims"
 _OWNERS: Final = "acp-conductor:owners"
 _TTL: Final = 7 * 86400.0
-"""Seconds that a claim outlives the last node that has its record."""
+"""Seconds until a claim expires after the last write."""
 _BATCH: Final = 200
 
 _NOW: Final = "local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000) "
@@ -52,7 +52,7 @@ redis.call('hset', KEYS[1], 'from', known == '' and now or now + settling)
 return found
 """
 )
-"""The `id`. A node that had another one before has claims to write: they are not complete now."""
+"""Returns `id`. If the caller knew another one, the claims are incomplete until `from`."""
 _LOOK_UP: Final = (
     _NOW
     + """
@@ -82,19 +82,19 @@ return verdicts
 
 @attrs.define(eq=False)
 class SharedClaims:
-    """The part of one node. What asks Redis raises as coredis does."""
+    """Claims of one node. Methods that ask Redis raise the errors of coredis."""
 
     records: Callable[[], Iterable[Record]] = attrs.field(default=tuple)
-    """This node's own, for a Redis that lost them."""
+    """All records of this node, to write again when Redis has lost its data."""
     settling: float = 15.0
-    """Seconds in which all nodes have written their records to a Redis that lost its data."""
+    """Seconds until all nodes have rewritten their records after a data loss in Redis."""
     is_stale: bool = attrs.field(default=False, init=False)
-    """Records may be missing in Redis."""
+    """Whether records may be missing in Redis."""
     _id: str = attrs.field(default="", init=False)
     _written: float = attrs.field(default=-math.inf, init=False)
 
     async def meet(self, redis: Redis[str]) -> None:
-        """With each heartbeat: find out whether Redis lost its data, or claims expire soon."""
+        """At each heartbeat: check whether Redis has lost its data or claims expire soon."""
         known = self._id or ("none" if any(True for _ in self.records()) else "")
         args: list[Any] = [known, secrets.token_hex(8), round(self.settling * 1000)]
         found = str(await redis.eval(_MEET, [_STATE], args))
@@ -103,7 +103,7 @@ class SharedClaims:
         self._id = found
 
     def stale_batches(self) -> Iterable[Sequence[Record]]:
-        """Records that are to be written, if any are; `is_stale` is theirs to reset."""
+        """Batches of records to write if `is_stale`, which is reset."""
         records = list(self.records()) if self.is_stale else []
         self._written = trio.current_time() if self.is_stale else self._written
         self.is_stale = False
@@ -120,7 +120,7 @@ class SharedClaims:
         await redis.srem(_key(session), [_member(session, principal)])
 
     async def claim(self, redis: Redis[str], record: Record) -> Verdict:
-        """Claim a session that is free; what it was before."""
+        """Claim a session if it is free; return the verdict before the claim."""
         session, principal = record
         args: list[Any] = [_member(session, principal), _expiry()]
         verdicts: Any = await redis.eval(_CLAIM, [_STATE, _key(session)], args)
@@ -147,5 +147,5 @@ def _key(session: bytes) -> str:
 
 
 def _member(session: bytes, principal: str) -> str:
-    # With the session, so that two sessions do not show that they are of the same principal.
+    # Includes the session: hashes do not reveal that two sessions have the same principal.
     return hashlib.sha256(session + principal.encode("utf-8", "surrogatepass")).hexdigest()[:32]

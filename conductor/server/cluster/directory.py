@@ -1,23 +1,21 @@
-"""Who has what: the session directory that several `serve` processes share in Redis.
+"""Session directory: which node has which connection and session; shared in Redis.
 
-A load balancer brings a client back by its cookie. One that lost the cookie, or whose cookie is not
-honoured any more, lands on a process (a *node*) that knows neither its connection nor its session;
-the directory tells that node who does. In Redis there are
+A load balancer routes a client by its cookie. A client without a valid cookie may reach a process
+(a *node*) that has neither its connection nor its session; that node looks up the owner. Keys:
 
-- `acp-conductor:node:<node>`: the URL of a node, as long as its heartbeat renews it;
+- `acp-conductor:node:<node>`: the URL of a node, renewed by its heartbeat;
 - `acp-conductor:connection:<hash>`: the node that has the connection;
 - `acp-conductor:session:<hash>`: the node that has this principal's session;
-- what is needed to tell whose a session is, wherever it was open (`claims`).
+- the principals of each session (`claims`).
 
-Ids are there as hashes only, principals only within the hash of a session, credentials not at all.
+Ids are stored as hashes, principals only within the hash of a session, credentials never.
 
-A node remembers here what is its own, and writes all of it with every heartbeat: a Redis that was
-away, or came back empty, is right again one heartbeat later. Whoever serves a client never waits
-for Redis but to look up what this node does not have, and then briefly; without Redis everything
-goes on as if there were no directory.
+A node writes all its entries with every heartbeat: after an outage or a data loss, Redis is correct
+again one heartbeat later. Clients wait for Redis only for lookups of what this node does not have,
+at most `lookup_timeout`; while Redis is unreachable, nodes work as if there were no directory.
 
-coredis, because it runs on trio (by anyio), so a look-up that takes too long is cancelled. redis-py
-has no trio client; in threads, a Redis that hangs would use up the threads, too.
+coredis, because it runs on trio (through anyio): a slow lookup can be cancelled. redis-py has no
+trio client; in threads, a hanging Redis would exhaust the threads.
 """
 
 from __future__ import annotations
@@ -48,47 +46,47 @@ T = TypeVar("T")
 
 _PREFIX: Final = "acp-conductor"
 _BATCH: Final = 500
-"""Keys written at once: heartbeats of thousands of sessions leave room for look-ups in between."""
+"""Keys per pipeline: lookups run between the batches of a heartbeat with thousands of keys."""
 _DELETE_IF_OWN: Final = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end"
 )
-"""Deletes what is ours only: another node may have the session by now."""
+"""Deletes a key only if it names this node: another node may have the session by now."""
 
 log = get_logger(component="directory")
 
 
 class Away(Exception):
-    """Redis gives no answer."""
+    """Redis is unreachable."""
 
 
 @attrs.define(eq=False)
 class SessionDirectory:
-    """This node's view of the directory, and its entries there while `run` runs."""
+    """The directory as seen by one node, and the entries of the node while `run` runs."""
 
     url: str = attrs.field(repr=False)
     """`redis://`, `rediss://` or `unix://`; may hold a password."""
     advertise: str
-    """The URL under which the other nodes, and clients that are sent here, reach this one."""
+    """URL of this node for the other nodes, and for clients that are sent here."""
     lease: float = 15.0
-    """Seconds after its last heartbeat that a node is taken for dead."""
+    """Seconds after its last heartbeat until a node counts as dead."""
     lookup_timeout: float = 0.5
-    """Seconds that a look-up may take."""
+    """Seconds for a lookup."""
     claims: SharedClaims = attrs.field(
         default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
         init=False,
     )
     away: bool = attrs.field(default=False, init=False)
-    """Redis did not answer the last time."""
+    """Whether the last request to Redis failed."""
     _node: str = attrs.field(factory=lambda: secrets.token_hex(8), init=False)
     _own_keys: Counter[str] = attrs.field(factory=Counter, init=False)
-    """Keys, with how many have each: two connections of one principal may load the same session."""
+    """Keys with use counts: two connections of one principal may load the same session."""
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _writing: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _redis: Redis[str] | None = attrs.field(default=None, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep our entries until cancelled, then take them away. Started when Redis was tried."""
+        """Renew the entries until cancelled, then delete them. Started after the first attempt."""
         password = urlsplit(self.url).password
         register_secrets([password] if password else [])
         try:
@@ -122,23 +120,23 @@ class SessionDirectory:
         self._remove_key(_session_key(principal, session_id))
 
     async def wait_published(self) -> None:
-        """Until the other nodes can find what was opened here before this, or Redis is away.
+        """Wait until all entries added so far are in Redis, or it is unreachable.
 
-        Whoever tells a client an id waits for this first: its next request may land anywhere.
+        Needed before a client learns an id: its next request may reach any node.
         """
         if self._redis is not None and not self.away:
             await (self._next if self._next.keys else self._writing).written.wait()
 
     async def owner_of_connection(self, connection_id: str) -> str | None:
-        """The URL of the living node that has it; None: nobody, this one, or Redis is away."""
+        """URL of the live node that has it; `None`: no node, this one, or Redis is unreachable."""
         return await self._owner(_connection_key(connection_id))
 
     async def owner_of_session(self, principal: str | None, session_id: str) -> str | None:
-        """The same for a session; that of another principal is nobody's."""
+        """The same for a session of this principal."""
         return await self._owner(_session_key(principal, session_id))
 
     async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:
-        """Raises `Away` where there is no answer."""
+        """Run a query. Raises `Away` if Redis is unreachable."""
         if self._redis is not None and not self.away:
             with self._redis_errors_logged():
                 return await question(self._redis)
@@ -174,12 +172,12 @@ class SessionDirectory:
             await self._redis.set(_node_key(self._node), self.advertise, px=int(self.lease * 1000))
             if self.away:
                 self.away = False
-                log.info("Redis is back")
+                log.info("Redis reachable again")
         await self._write_claims()
         await self._write_changes(self._own_keys)
 
     async def _write_claims(self) -> None:
-        """Those that Redis lost, or that expire."""
+        """Write the claims that Redis has lost or that expire soon."""
         try:
             await self.ask(self.claims.meet)
             for batch in self.claims.stale_batches():
@@ -193,7 +191,7 @@ class SessionDirectory:
         self._writing.written.set()
 
     async def _write(self, keys: Iterable[str]) -> None:
-        """Say what is ours and what is not any more. What fails to go expires, or is said again."""
+        """Set or delete these keys. After a failure they expire, or are written again."""
         left = list(keys)
         while left and not self.away and self._redis is not None:
             batch, left = left[:_BATCH], left[_BATCH:]
@@ -209,21 +207,21 @@ class SessionDirectory:
                     pipeline.eval(_DELETE_IF_OWN, [key], [self._node])
 
     async def _delete_own_keys(self) -> None:
-        """At the end; on a connection of its own, the others were cancelled with us."""
+        """Delete all entries, on a new connection: the others were cancelled with the task."""
         if self.away:
             return
         left = [*self._own_keys, *self._writing.keys, *self._next.keys]
         self._own_keys.clear()
         async with _redis_client(self.url, self.lookup_timeout) as redis:
             with self._redis_errors_logged():
-                await redis.delete([_node_key(self._node)])  # first: it makes the others void
+                await redis.delete([_node_key(self._node)])  # first: invalidates the others
                 while left:
                     await self._write_batch(redis, left[:_BATCH])
                     left = left[_BATCH:]
 
     @contextmanager
     def _redis_errors_logged(self) -> Iterator[None]:
-        """Redis gets a moment; its failures are told once, and stop nobody."""
+        """Limit the block to `lookup_timeout`; log the first failure and suppress all."""
         import anyio
         from coredis.exceptions import RedisError
 
@@ -236,12 +234,12 @@ class SessionDirectory:
             if not self.away:
                 self.away = True
                 error = str(exc) or type(exc).__name__
-                log.warning("Redis is away: what is on other servers is not found", error=error)
+                log.warning("Redis unreachable: sessions of other nodes are not found", error=error)
 
 
 @attrs.define(eq=False)
 class _PendingChanges:
-    """Keys that came or went, and whether Redis was told."""
+    """Added and removed keys; `written` is set when they are in Redis."""
 
     keys: set[str] = attrs.field(factory=set)
     written: trio.Event = attrs.field(factory=trio.Event)
@@ -273,5 +271,5 @@ def _session_key(principal: str | None, session_id: str) -> str:
 
 
 def _hash(*parts: str | None) -> str:
-    # As JSON, so that no two lists of parts are written alike.
+    # JSON is unambiguous: different lists of parts have different encodings.
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

@@ -1,13 +1,11 @@
-"""Requests that came to the wrong node: passed on to the one that has their connection.
+"""Forward requests to the node that has their connection.
 
-What is passed on is what came, with the client's own credentials, which the other node checks
-anew. Nothing but HTTP is spoken between nodes, and `Via` (RFC 9110 §7.6.3) keeps a request from
-going round. A WebSocket that the other node has taken is copied byte for byte where that can be, so
-its pings, its close and its back-pressure are those of its two ends; of an exchange, the response
-streams.
+A request is forwarded unchanged, with the client's credentials, which the other node checks again.
+Nodes speak only HTTP, and `Via` (RFC 9110 §7.6.3) prevents loops. A WebSocket is tunnelled as bytes
+where possible, so pings, close and back-pressure are end to end; responses are streamed.
 
-A node that cannot be reached, or does not take a WebSocket (because it is about to end), counts as
-one that does not know the connection: the request is dealt with where it came.
+If the other node is unreachable or refuses a WebSocket (because it is draining), the request is
+handled here, as if the connection were unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTION_COOKIE", "NodeForwarder", "connection_cookie", "is_node_down"]
 
 CONNECTION_COOKIE: Final = "acp_connection"
-"""Holds the id of a client's connection."""
+"""Cookie with the id of a client's connection."""
 _VIA_NAME: Final = "acp-conductor"
 _CHUNK: Final = 65536
 _HEAD_END: Final = b"\r\n\r\n"
@@ -47,7 +45,7 @@ _HOP_BY_HOP_HEADERS: Final = {
     *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding"),
     b"upgrade",
 }
-"""Headers that speak of one TCP connection (RFC 9110 §7.6.1)."""
+"""Hop-by-hop headers (RFC 9110 §7.6.1)."""
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 _NodeStream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -57,25 +55,25 @@ log = get_logger(component="server")
 
 @attrs.define(eq=False)
 class NodeForwarder:
-    """From this node to the others."""
+    """Forwards from this node to the others."""
 
     directory: SessionDirectory
     connect_timeout: float = 5.0
-    """Seconds in which another node must let itself be connected to, and take a WebSocket."""
+    """Seconds for another node to accept a TCP connection and a WebSocket."""
     keep_alive_timeout: float = 40.0
-    """Seconds after which a node whose machine does not acknowledge anything is given up."""
+    """Seconds without TCP acknowledgements after which a connection to a node fails."""
     _transport: AsyncHTTPTransport = attrs.field(init=False)
     _tls: ssl.SSLContext = attrs.field(factory=ssl.create_default_context, init=False)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Around its whole use."""
+        """Open the HTTP transport during the block."""
         import httpx2
 
-        # A transport, no client: it keeps no cookies, which are not ours, and follows no redirect.
+        # A transport instead of a client: stores no cookies and follows no redirects.
         self._transport = httpx2.AsyncHTTPTransport(
             verify=self._tls,
-            http2=False,  # a stream of which nobody is told that it is not read any more
+            http2=False,  # HTTP/2 would not report a stream that is no longer read
             trust_env=False,
             limits=httpx2.Limits(keepalive_expiry=30.0),
             socket_options=_socket_options(self.keep_alive_timeout),
@@ -84,7 +82,7 @@ class NodeForwarder:
             yield
 
     async def owner(self, headers: Mapping[str, str], *, by_cookie: bool = False) -> str | None:
-        """The URL of the other node that has the connection which a request names, if any has."""
+        """URL of the other node with the connection that a request names, or `None`."""
         if _VIA_NAME in headers.get("via", ""):
             return None
         connection_id = headers.get(CONNECTION_HEADER)
@@ -93,14 +91,14 @@ class NodeForwarder:
         return await self.directory.owner_of_connection(connection_id) if connection_id else None
 
     async def tunnel_socket(self, owner: str, client: PeekableStream) -> bool:
-        """Have the owner serve a WebSocket; False: it does not, and nothing was read or said."""
+        """Tunnel a WebSocket to `owner`; `False`: it refused, and no bytes were read or sent."""
         found = await self._hand_over(owner, client.head)
         if found is None:
             return False
         stream, answer = found
         try:
             with suppress(*STREAM_ERRORS):
-                # What was peeked: the head, which the owner has, and what the client said too soon.
+                # Peeked bytes: the head, already sent to the owner, and early frames of the client.
                 early = (await client.receive_some()).partition(_HEAD_END)[2]
                 await client.send_all(answer)
                 await stream.send_all(early)
@@ -117,7 +115,7 @@ class NodeForwarder:
         client: MessageSocket,
         most: int,
     ) -> bool:
-        """As `tunnel_socket`, for a WebSocket that comes as messages, `most` bytes each."""
+        """Like `tunnel_socket`, for an ASGI WebSocket. `most`: bytes of a message."""
         import trio_websocket
 
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")
@@ -142,7 +140,7 @@ class NodeForwarder:
                     await accept(list(_application_headers(socket.handshake_headers)))
                     await copy_messages(client, socket)
         except* trio_websocket.HandshakeError:
-            pass  # the owner does not take it
+            pass  # refused by the owner
         except* STREAM_ERRORS as group:
             _log_unreachable(owner, group.exceptions[0])
         finally:
@@ -157,7 +155,7 @@ class NodeForwarder:
         body: bytes,
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> bool:
-        """Have the owner answer a request; False: it cannot be reached, and nothing was said."""
+        """Let `owner` answer a request; `False`: it is unreachable, and nothing was sent."""
         import httpx2
 
         query = scope["query_string"].decode("latin-1")
@@ -194,7 +192,7 @@ class NodeForwarder:
         return True
 
     async def _hand_over(self, owner: str, head: bytes) -> tuple[_NodeStream, bytes] | None:
-        """A stream to the owner, on which it agreed to the upgrade, and how it said so."""
+        """A stream to the owner after its 101 response, and that response; `None` if refused."""
         request, _, rest = head.partition(b"\r\n")
         asked = b"\r\n".join([request, f"Via: 1.1 {_VIA_NAME}".encode(), rest]) + _HEAD_END
         stream: _NodeStream | None = None
@@ -224,7 +222,7 @@ class NodeForwarder:
 
 
 async def is_node_down(owner: str) -> bool:
-    """Whether nobody listens there any more: the node died, and its lease has not run out yet."""
+    """Whether a node refuses TCP connections: it has died, and its lease has not expired."""
     try:
         with trio.move_on_after(_PROBE_TIMEOUT):
             await trio.aclose_forcefully(await trio.open_tcp_stream(*_host_and_port(owner)))
@@ -241,7 +239,7 @@ def _host_and_port(owner: str) -> tuple[str, int]:
 
 
 def connection_cookie(header: str) -> str | None:
-    """The id of a connection, out of the `Cookie` header."""
+    """The connection id in a `Cookie` header, or `None`."""
     try:
         morsel = SimpleCookie(header).get(CONNECTION_COOKIE)
     except CookieError:
@@ -254,7 +252,7 @@ def _end_to_end_headers(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _application_headers(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """Without what each of the two handshakes has of its own."""
+    """Headers without those of a single WebSocket handshake."""
     for name, value in _end_to_end_headers(headers):
         low = name.lower()
         if low not in (b"host", b"date") and not low.startswith(b"sec-websocket-"):
@@ -262,7 +260,7 @@ def _application_headers(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _log_unreachable(owner: str, error: Exception) -> None:
-    log.warning("another node cannot be reached", url=owner, error=str(error) or repr(error))
+    log.warning("node unreachable", url=owner, error=str(error) or repr(error))
 
 
 def _socket_options(timeout: float) -> list[SocketOption]:

@@ -1,9 +1,9 @@
-"""Says in the directory which sessions a client has, and sends it to those that are elsewhere.
+"""Proxy that registers the sessions of one client in the directory.
 
-A proxy like any other, nearest the client: a session is in the directory before the client hears
-of it. Asked to load or resume a session that another living node has, it refuses and says where to
-go; a second agent on the same session would write over what the first one does. A node that died a
-moment ago, and still has its lease, has nothing any more.
+It is the first proxy of the chain: a session is in the directory before the client learns its id.
+To load or resume a session that another live node has is refused with the address of that node; a
+second agent on one session would overwrite the work of the first. A node that has died before its
+lease expired is recognized by a TCP connection attempt.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from conductor.server.session_access import session_in_params
 __all__ = ["SESSION_ELSEWHERE", "Registrar", "with_registrar"]
 
 SESSION_ELSEWHERE: Final = -32050
-"""The session is on another server; `data.owner` is where to connect."""
+"""Error code: the session is open on another node, URL in `data.owner`."""
 
 
 def with_registrar(
     make: Callable[[], Sequence[Component]], directory: SessionDirectory, principal: str
 ) -> Callable[[], Sequence[Component]]:
-    """`make` for a chain whose sessions are to be in the directory."""
+    """Wrap the component factory of a chain: add a `Registrar` as the first proxy."""
 
     def make_with_registrar() -> Sequence[Component]:
         registrar = Registrar(directory, principal)
@@ -43,7 +43,7 @@ def with_registrar(
 
 @attrs.define(eq=False)
 class Registrar(Proxy):
-    """Of one client."""
+    """Registers the sessions of one client."""
 
     directory: SessionDirectory
     principal: str

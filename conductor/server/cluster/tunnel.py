@@ -1,9 +1,9 @@
-"""What two nodes have between them: copied until both ends have said their last.
+"""Bidirectional tunnel between a client and another node; closes when both directions reach EOF.
 
-Bytes where both are streams. Messages where the client's WebSocket is hypercorn's (HTTP/2, or an
-HTTP/1.1 connection that was used before): then each of the two has pings of its own. One that is
-lost, instead of closed, is lost on the other side too: its owner must know that it may return.
-(hypercorn tells of a client that closes as of one that is lost, so that it may.)
+Bytes if both are streams; messages if the client's WebSocket is hypercorn's (HTTP/2, or a reused
+HTTP/1.1 connection), where each hop has its own pings. A lost WebSocket, as opposed to a closed
+one, is cut on the other side too: the owner keeps the client for its return. (hypercorn reports a
+close by the client as a loss.)
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import trio_websocket
 __all__ = ["STREAM_ERRORS", "MessageSocket", "copy_bytes", "copy_messages"]
 
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
-"""How a stream says that it is lost."""
+"""Errors of a lost stream."""
 _CHUNK: Final = 65536
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that a client has for the end of its side, after the other node's."""
+"""Seconds for the EOF of the client after that of the node."""
 _ABNORMAL_CLOSURE: Final = 1006
 
 
@@ -57,7 +57,7 @@ async def copy_bytes(client: trio.abc.HalfCloseableStream, owner: trio.abc.Strea
 
 
 async def copy_messages(client: MessageSocket, owner: trio_websocket.WebSocketConnection) -> None:
-    """The caller closes what `owner` runs over."""
+    """Copy messages until either side ends. The caller closes the stream below `owner`."""
     async with trio.open_nursery() as nursery:
 
         async def toward_owner() -> None:
@@ -81,7 +81,7 @@ async def copy_messages(client: MessageSocket, owner: trio_websocket.WebSocketCo
 
 
 async def _copy(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream) -> bool:
-    """To the end; False: one of the two is lost."""
+    """Copy to EOF; `False` if either stream is lost."""
     try:
         while chunk := await source.receive_some(_CHUNK):
             await sink.send_all(chunk)

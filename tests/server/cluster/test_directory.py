@@ -208,7 +208,7 @@ async def test_a_redis_that_hangs_costs_one_lookup_timeout(node, redis, capfd):
         finally:
             redis.send_signal(signal.SIGCONT)
 
-    assert capfd.readouterr().err.count("Redis is away") == 1
+    assert capfd.readouterr().err.count("Redis unreachable") == 1
 
 
 async def test_redis_with_tls_and_a_password(tmp_path):
@@ -249,6 +249,6 @@ async def test_a_password_is_not_in_what_is_said_of_it(redis, capfd):
         assert directory.away
 
     said = capfd.readouterr()
-    assert "Redis is away" in said.err
+    assert "Redis unreachable" in said.err
     assert "password@" not in said.err
     assert "wrong-password" not in said.err + repr(directory)

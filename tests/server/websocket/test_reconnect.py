@@ -183,7 +183,7 @@ async def test_a_server_that_drains_sends_no_one_back_to_what_is_about_to_end(tm
         refused = await refusal(server, **{"acp-connection-id": client.id})
         kill(server.clients)
 
-        assert refused == (503, "the server is about to end")
+        assert refused == (503, "the server is shutting down")
 
 
 async def test_over_http_nothing_is_cut_and_a_stream_goes_on_where_it_is_opened_again(tmp_path):

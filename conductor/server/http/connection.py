@@ -1,7 +1,8 @@
-"""The Streamable HTTP profile of one client: POSTs go in, long-lived event streams come out.
+"""Streamable HTTP connection of one client: POSTs in, long-lived event streams out.
 
-One task takes what the agent says and puts it where the router says; a stream takes it from there.
-`initialize` alone is answered in the response to its POST, with the connection's id added.
+One task reads the messages of the chain and puts each into the mailbox chosen by `StreamRouter`; an
+event stream reads the mailbox. Only `initialize` is answered in the response to its POST, with the
+connection's id added to the result.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ _TOO_MANY_STREAMS: Final = "too many session streams are open"
 
 @attrs.define(eq=False)
 class ServerHttpConnection:
-    """What a `RemoteClient` that speaks HTTP has besides."""
+    """State of a `RemoteClient` that uses HTTP."""
 
     client: RemoteClient
     limits: ServerLimits
     mailboxes: Mailboxes = attrs.field(init=False)
     router: StreamRouter = attrs.field(factory=StreamRouter)
     is_resumable: bool = False
-    """It is one of ours: what both say is numbered, so that it may be said again."""
+    """The client is a conductor: POSTs and events are numbered and can be repeated."""
     _posts: DuplicateFilter = attrs.field(factory=DuplicateFilter, init=False)
     _initialize: Id = attrs.field(default=None, init=False)
     _answer: bytes | None = attrs.field(default=None, init=False)
     _can_attach: bool = attrs.field(default=False, init=False)
-    """Whether the agent takes up sessions that this connection does not have."""
+    """Whether the agent can load or resume sessions."""
     _answered: trio.Event = attrs.field(factory=trio.Event, init=False)
     _posting: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
@@ -62,7 +63,7 @@ class ServerHttpConnection:
         self.mailboxes = Mailboxes(self.limits.buffered_bytes, self.limits.streams, self._is_open)
 
     async def run(self) -> None:
-        """Sort what the agent says into the mailboxes, until the chain ends."""
+        """Route the messages of the chain to the mailboxes, until EOF."""
         while lines := await self.client.lines.receive():
             self.client.record_activity()
             for line in lines:
@@ -79,7 +80,7 @@ class ServerHttpConnection:
         self._answered.set()
 
     async def initialize(self, posted: PostedMessage) -> bytes | None:
-        """The chain's answer, with the connection's id in a result; None: it ended before."""
+        """The response line with the connection's id in the result; `None`: the chain has ended."""
         assert posted.message is not None
         self._initialize = None if posted.message.id is UNSET else posted.message.id
         with self.client.attachment():
@@ -94,7 +95,7 @@ class ServerHttpConnection:
         return _with_id(self._answer, self.client.id)
 
     async def post(self, posted: PostedMessage, number: int | None = None) -> Refusal | None:
-        """Pass a message on, or say why not. One that has a number is passed on once."""
+        """Forward a message to the chain; one with a known number is dropped."""
         self.client.record_activity()
         if posted.session is not None and posted.needs_session and not self._has(posted.session):
             await self._refuse_session(posted)
@@ -114,10 +115,10 @@ class ServerHttpConnection:
         return None
 
     def mailbox(self, session: str | None, received: int) -> Mailbox | Refusal:
-        """The mailbox of a stream that is to be opened, or why it is not. `received` is what a
-        client of ours has of the stream. Raises `SequenceError`.
+        """The mailbox for a new stream, or a refusal. Raises `SequenceError`.
 
-        Of a session that is open and can have no stream, everything is told on the connection's.
+        `received`: number of the last event that a conductor has of this stream. Beyond the limit
+        of streams, messages of an open session move to the connection's stream.
         """
         if session is not None and not self._may_have(session):
             return Refusal(404, "Unknown Acp-Session-Id")
@@ -139,7 +140,7 @@ class ServerHttpConnection:
 
     @asynccontextmanager
     async def reading(self, mailbox: Mailbox) -> AsyncIterator[None]:
-        """The stream is open for as long as the block lasts, or until it is opened again."""
+        """Read a mailbox during the block, which a newer stream cancels."""
         self.mailboxes.add_reader(mailbox)
         try:
             while mailbox.has_reader:
@@ -157,8 +158,8 @@ class ServerHttpConnection:
             self.mailboxes.remove_reader(mailbox)
 
     async def _refuse_session(self, posted: PostedMessage) -> None:
-        """Say that this connection does not have the session: on its stream, since to a client a
-        404 means that it has no connection any more (TypeScript SDK)."""
+        """Answer a request for an unknown session on the connection's stream: the TypeScript SDK
+        takes a 404 as the end of the connection."""
         if posted.is_request and posted.message is not None and posted.message.id is not UNSET:
             await self.mailboxes.room()
             error = encode_error(INVALID_PARAMS, "Unknown session", {"sessionId": posted.session})
@@ -171,8 +172,8 @@ class ServerHttpConnection:
         return self.client.has_session(session) or session in self.mailboxes.sessions
 
     def _may_have(self, session: str) -> bool:
-        """A session that the agent may be asked to load has a stream before it is loaded (RFD,
-        "Resume Session Flow"); where it cannot be asked, only what there is has one."""
+        """Whether a session may have a stream: it is open, or the agent can load sessions. A stream
+        may be opened before `session/load` (RFD, "Resume Session Flow")."""
         return self._has(session) or self._can_attach
 
     def _answers_initialize(self, message: Message | None) -> bool:
@@ -180,11 +181,11 @@ class ServerHttpConnection:
 
 
 def _can_attach(line: bytes) -> bool:
-    """Whether the answer to `initialize` says that the agent loads or resumes sessions."""
+    """Whether the capabilities in the result of `initialize` include load or resume."""
     message = decode_message(line)
     result = _members(message.result if message is not None else UNSET)
     if result.get("agentCapabilities", b"null") == b"null":
-        # Version 2, where sessions can be resumed by every agent that has any.
+        # Version 2: every agent with sessions can resume them.
         return result.get("capabilities", b"null") != b"null"
     can = _members(result["agentCapabilities"])
     return can.get("loadSession") == b"true" or any(
@@ -194,7 +195,7 @@ def _can_attach(line: bytes) -> bool:
 
 
 def _members(value: Payload | UnsetType) -> dict[str, bytes]:
-    """Of an object; of anything else there are none."""
+    """Members of an object as raw JSON; empty for any other value."""
     try:
         return {} if value is UNSET else object_members(value)
     except ValueError:
@@ -202,7 +203,7 @@ def _members(value: Payload | UnsetType) -> dict[str, bytes]:
 
 
 def _with_id(line: bytes, id: str) -> bytes:
-    """The answer to `initialize`; a result tells the connection's id, too."""
+    """Add `connectionId` to the result of `initialize`; an error stays unchanged."""
     message = decode_message(line)
     if message is None or message.result is UNSET or bytes(message.result)[:1] != b"{":
         return line
@@ -212,6 +213,6 @@ def _with_id(line: bytes, id: str) -> bytes:
 
 
 def is_error(line: bytes) -> bool:
-    """Whether an answer is an error."""
+    """Whether a response line is an error or invalid."""
     message = decode_message(line)
     return message is None or message.error is not UNSET

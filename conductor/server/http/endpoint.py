@@ -1,10 +1,11 @@
-"""What is answered to each HTTP request (RFD "Unified Endpoint Routing").
+"""Responses to HTTP requests (RFD "Unified Endpoint Routing").
 
-POST    /acp    a message; `initialize` makes a connection
-GET     /acp    an event stream; of a session, or of the connection
-DELETE  /acp    the end of a connection
-GET     /health whether the process lives; /ready: whether it takes new clients; /accepting: the
-                same, as HAProxy wants to be told that those who are here may stay
+POST    /acp        a message; `initialize` creates a connection
+GET     /acp        an event stream, of a session or of the connection
+DELETE  /acp        end a connection
+GET     /health     200 while the process lives
+GET     /ready      200 while new clients are admitted, else 503
+GET     /accepting  the same with 404, by which HAProxy keeps existing clients on the server
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ class EndpointHost(Protocol):
 
 @attrs.define(eq=False)
 class EndpointHandler(RequestResponse):
-    """One request of the Streamable HTTP profile, or about the server's state."""
+    """One HTTP request: of the Streamable HTTP profile, or for the server's state."""
 
     app: EndpointHost
     peer: TcpPeer
     principal: str = attrs.field(default="", init=False)
 
     async def answer(self) -> None:
-        with suppress(trio.BrokenResourceError):  # it does not want to know any more
+        with suppress(trio.BrokenResourceError):  # the client has disconnected
             await self._answer()
 
     async def _answer(self) -> None:
@@ -76,7 +77,7 @@ class EndpointHandler(RequestResponse):
             await self.refuse(Refusal(404, f"there is only {ENDPOINT_PATH}"))
             return
         if "transfer-encoding" in self.headers and "content-length" in self.headers:
-            # RFC 9112 §6.1: somebody between may have read another body than we would.
+            # RFC 9112 §6.1: request smuggling; an intermediary may have read another body.
             close = (("connection", "close"),)
             await self.refuse(Refusal(400, "the body has two lengths", close))
             return
@@ -146,15 +147,15 @@ class EndpointHandler(RequestResponse):
                 await self.respond(202, b"", [])
 
     async def _initialize(self, posted: Any) -> None:
-        """Always a new connection, whatever the headers name."""
+        """Create a connection, regardless of the headers, and answer `initialize`."""
         streamable = self.app.connect(ClientOwner(self.principal, self.peer.address))
         if isinstance(streamable, Refusal):
             await self.refuse(streamable)
             return
         client = streamable.client
         streamable.is_resumable = RESUME_HEADER in self.headers
-        # A proxy asks its successor, which is the client, before it can answer: whoever initializes
-        # one must know the connection first, to open its stream.
+        # A chain of proxies sends requests to its successor, the client, before it responds: the
+        # client needs the connection id first, to open the stream.
         early = posted.method != "initialize"
         if early:
             identity = self._identity(streamable)
@@ -185,7 +186,7 @@ class EndpointHandler(RequestResponse):
         return [*self.app.identity(streamable.client, self.peer), *keep]
 
     async def _acknowledge(self) -> None:
-        """One of ours says how much of a stream it has."""
+        """Handle an acknowledgement of events by a conductor."""
         streamable, number = await self._found(), self.number(RECEIVED_HEADER)
         if streamable is None:
             return
@@ -238,12 +239,12 @@ class EndpointHandler(RequestResponse):
     # ----------------------------------------------------------------------------------------------
 
     async def _forward(self, body: bytes = b"") -> bool:
-        """Whether the connection is another node's, which has answered."""
+        """Forward the request to the node that has the connection; whether it was answered."""
         forwarding = self.app.forwarding
         owner = await forwarding.owner(self.headers) if forwarding is not None else None
         if forwarding is None or owner is None:
             return False
-        if self.peer.certificate is not None:  # which cannot be shown for somebody else
+        if self.peer.certificate is not None:  # it cannot be presented to the other node
             location = ("location", f"{owner}{ENDPOINT_PATH}")
             await self.refuse(Refusal(307, "the connection is on another server", (location,)))
             return True
@@ -255,7 +256,7 @@ class EndpointHandler(RequestResponse):
         return done
 
     async def _found(self) -> ServerHttpConnection | None:
-        """The connection; None: the request was answered, by another node or with a refusal."""
+        """The connection; `None`: the request was answered by another node or refused."""
         if await self._forward():
             return None
         streamable = self._find()

@@ -1,4 +1,4 @@
-"""What a client is told on an event stream, from its mailbox."""
+"""Write the messages of a mailbox to an event stream."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _COMMENT: Final = b":\n\n"
 
 
 async def send_events(exchange: RequestResponse, mailbox: Mailbox) -> None:
-    """Tell what comes, until the end."""
-    await exchange.write(_COMMENT)  # what stands between must see that the stream is open
+    """Write messages as events until EOF, with comments while idle."""
+    await exchange.write(_COMMENT)  # intermediaries must see an open stream
     while True:
         lines = None
         with trio.move_on_after(exchange.timeouts.keep_alive):
@@ -34,10 +34,10 @@ async def send_events(exchange: RequestResponse, mailbox: Mailbox) -> None:
 
 
 async def _write_events(exchange: RequestResponse, mailbox: Mailbox, lines: deque[bytes]) -> None:
-    """A part at a time, so that a client which goes loses no more than the one under way."""
+    """Write events in parts; the parts not written when the client disconnects are put back."""
     try:
         while lines:
-            # hypercorn takes what it cannot send, and is silent.
+            # hypercorn accepts data after a disconnect without an error.
             await trio.lowlevel.checkpoint()
             part = bytearray()
             while lines and len(part) < _WRITE_SIZE:
@@ -49,7 +49,7 @@ async def _write_events(exchange: RequestResponse, mailbox: Mailbox, lines: dequ
 
 
 async def send_numbered_events(exchange: RequestResponse, mailbox: Mailbox) -> None:
-    """One of ours is told again what it has not got, and no more than a window at a time."""
+    """Write numbered events to a conductor: first the unacknowledged ones, then up to a window."""
     await exchange.write(_COMMENT)
     again = range(mailbox.sent.acknowledged + 1, mailbox.sent.last + 1)
     events = [mailbox.sent.get(number) for number in again]

@@ -1,15 +1,14 @@
-"""What waits for the streams of a Streamable HTTP client, within bounds.
+"""Bounded message queues (mailboxes) for the event streams of one client.
 
-A stream may open long after there is something to tell on it, or never; what waits for all streams
-of a client is counted together, and whoever feeds them waits when it is too much. So a client that
-does not read slows its own chain down, and loses nothing.
+A stream may open long after its first message, or never. The queued bytes of all streams of a
+client are counted together; above the limit the chain is not read. A client that does not read thus
+slows down its own chain and loses nothing.
 
-For a client of ours what was sent waits, too, until the client says that it has it: its numbers are
-the ids of the events, and a stream that is opened again goes on behind the last one.
+For a conductor, events are numbered and kept until acknowledged; a new stream continues after the
+last acknowledged event.
 
-A mailbox is dropped once nothing waits in it, no stream reads it, and its numbers, if it has any,
-belong to a session that is not open any more. So a connection may have any number of sessions in
-its life; only the streams that are open at the same time are limited.
+A mailbox is dropped when it is empty, has no reader and, if numbered, its session is closed. The
+number of sessions over the life of a connection is unlimited; only concurrent streams are limited.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from conductor.network.sequence_numbers import NumberedFrame, SendWindow
 __all__ = ["Mailbox", "Mailboxes"]
 
 _LINE_OVERHEAD = 100
-"""What a line takes beside its bytes."""
+"""Bytes counted for a line besides its length."""
 
 
 @attrs.define(eq=False)
 class Mailbox:
-    """The lines for one stream; one reader at a time."""
+    """Queue of lines for one stream; one reader at a time."""
 
     of: Mailboxes
     session: str | None = None
-    """None: it is the connection's."""
+    """`None`: the connection's mailbox."""
     has_reader: bool = False
-    """A stream reads it."""
+    """Whether a stream is reading it."""
     readers: int = 0
-    """Streams that read it, or wait until the one before them has stopped."""
+    """Streams that read it or wait for the previous reader to stop."""
     unread: bool = False
-    """It was made for a session that was not open, and no stream has read it yet."""
+    """Created for a session that was not open, and not read by a stream yet."""
     sent: SendWindow = attrs.field(factory=SendWindow, init=False)
-    """Of a client of ours: what it was sent and has not acknowledged."""
+    """Unacknowledged events, for a conductor."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Ends whoever reads it."""
+    """Cancels the reader."""
     reader_left: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when whoever read it does so no more."""
+    """Set when the reader has stopped."""
     _acknowledged: trio.lowlevel.ParkingLot = attrs.field(
         factory=trio.lowlevel.ParkingLot, init=False
     )
@@ -55,15 +54,15 @@ class Mailbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it can be dropped, and a new one take its place later."""
+        """Whether it can be dropped (and be created again later)."""
         if self.readers or self._lines or self.sent.acknowledged < self.sent.last:
             return False
         return not self.sent.last or not self.of.is_open(self.session)
 
     def resume_after(self, number: int) -> None:
-        """The client opens a stream, and has everything up to this number. Raises `SequenceError`.
+        """Continue after the event with this number. Raises `SequenceError`.
 
-        A new mailbox takes over the number: the client may still count from one that was dropped.
+        A new mailbox adopts the number: the client may count from a mailbox that was dropped.
         """
         if self.session is not None and not self.sent.last:
             self.sent = SendWindow(last=number, acknowledged=number)
@@ -71,7 +70,7 @@ class Mailbox:
             self.acknowledge(number)
 
     def take_unread(self) -> list[bytes]:
-        """What the client has not got: sent and not acknowledged, then what waits."""
+        """Remove and return all undelivered lines: unacknowledged ones first."""
         numbers = range(self.sent.acknowledged + 1, self.sent.last + 1)
         lines = [*(self.sent.get(number).text for number in numbers), *self._lines]
         self._lines.clear()
@@ -80,7 +79,7 @@ class Mailbox:
         return lines
 
     async def take(self) -> list[bytes]:
-        """Everything that waits, at least one line; `[]` when no more will come."""
+        """Wait for lines and take all of them; `[]` at EOF."""
         while not self._lines:
             if self.of.ended:
                 return []
@@ -92,18 +91,18 @@ class Mailbox:
         return lines
 
     async def room(self) -> None:
-        """Wait while more was sent and not acknowledged than may be."""
+        """Wait while the send window is full."""
         while self.sent.full:
             await self._acknowledged.park()
 
     async def take_numbered(self) -> list[NumberedFrame]:
-        """Like `take`, but what is taken is kept until it is acknowledged."""
+        """Like `take`, numbered; the lines are kept until acknowledged."""
         lines = await self.take()
         self.of.count(sum(map(_size, lines)))
         return [self.sent.get(self.sent.put(line)) for line in lines]
 
     def acknowledge(self, number: int) -> None:
-        """The client has everything up to this number. Raises `SequenceError`."""
+        """Drop the events up to this number. Raises `SequenceError`."""
         before = self.sent.acknowledged, self.sent.size
         if number > before[0]:
             self.sent.acknowledge(number)
@@ -118,7 +117,7 @@ class Mailbox:
         self._more.set()
 
     def put_back(self, lines: list[bytes]) -> None:
-        """What was taken and could not be sent is the first to be taken again."""
+        """Put lines that could not be sent back to the front."""
         self._lines.extendleft(reversed(lines))
         self.of.count(sum(map(_size, lines)))
         self._more.set()
@@ -129,34 +128,34 @@ class Mailbox:
 
 @attrs.define(eq=False)
 class Mailboxes:
-    """Of one client: the connection's, and those of sessions for which something waits or is read.
+    """The mailboxes of one client: the connection's, and those of its sessions.
 
-    `is_open` tells whether the client has a session.
+    `bound`: queued bytes above which `room` waits; `is_open`: whether a session is open.
     """
 
     bound: int
     most: int
-    """Session streams that may be open at a time; also, mailboxes that are `unread`."""
+    """Maximum number of open session streams, and of `unread` mailboxes."""
     is_open: Callable[[str | None], bool] = lambda _: False
     ended: bool = attrs.field(default=False, init=False)
     connection: Mailbox = attrs.field(init=False)
     sessions: dict[str, Mailbox] = attrs.field(factory=dict, init=False)
     _closed: dict[str, None] = attrs.field(factory=dict, init=False)
-    """The sessions that were closed last, oldest first; `most` of them."""
+    """The last `most` closed sessions, oldest first."""
     _streams: int = attrs.field(default=0, init=False)
-    """Session streams that are open."""
+    """Number of open session streams."""
     _unread: int = attrs.field(default=0, init=False)
-    """Mailboxes that are `unread`."""
+    """Number of `unread` mailboxes."""
     waiting: int = attrs.field(default=0, init=False)
-    """Bytes that wait in all of them."""
+    """Queued and unacknowledged bytes in all mailboxes."""
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.connection = Mailbox(self)
 
     def of(self, session: str | None) -> Mailbox:
-        """Where a message goes. What is still said about a session that was closed, and whose
-        stream is gone, goes to the connection's: no stream of the session may ever open again."""
+        """The mailbox for a message about this session. For a closed session without a stream it is
+        the connection's, since no stream of the session may ever open again."""
         if session is None:
             return self.connection
         mailbox = self.sessions.get(session)
@@ -170,7 +169,7 @@ class Mailboxes:
         return mailbox
 
     def for_stream(self, session: str | None) -> Mailbox | None:
-        """The mailbox that a new stream is to read; None: too many streams are open."""
+        """The mailbox for a new stream; `None`: too many streams are open."""
         mailbox = self.known(session)
         if session is None or (mailbox is not None and mailbox.readers):
             return mailbox
@@ -179,7 +178,7 @@ class Mailboxes:
         return mailbox or Mailbox(self, session)
 
     def add_reader(self, mailbox: Mailbox) -> None:
-        """A stream is opened for this mailbox."""
+        """Register a stream of this mailbox."""
         mailbox.readers += 1
         if mailbox.session is None or mailbox.readers > 1:
             return
@@ -195,7 +194,7 @@ class Mailboxes:
             self.drop_if_idle(mailbox)
 
     def known(self, session: str | None) -> Mailbox | None:
-        """The mailbox of a session, if there is one now."""
+        """The existing mailbox of a session (`None`: the connection's), or `None`."""
         return self.connection if session is None else self.sessions.get(session)
 
     def streaming(self, session: str) -> bool:
@@ -203,7 +202,7 @@ class Mailboxes:
         return session in self.sessions and self.sessions[session].has_reader
 
     def move_to_connection(self, session: str) -> None:
-        """The session has no stream: what waits for it goes to the connection's."""
+        """Move the lines of a session without a stream to the connection's mailbox."""
         mailbox = self.sessions.get(session)
         if mailbox is not None:
             for line in mailbox.take_unread():
@@ -211,11 +210,11 @@ class Mailboxes:
             self.drop_if_idle(mailbox)
 
     def opened(self, session: str) -> None:
-        """The session is being set up, perhaps again."""
+        """Record that the session is being set up, perhaps again."""
         self._closed.pop(session, None)
 
     def closed(self, session: str) -> None:
-        """The session was closed or deleted."""
+        """Record that the session was closed or deleted."""
         self._closed[session] = None
         if len(self._closed) > self.most:
             del self._closed[next(iter(self._closed))]
@@ -229,12 +228,12 @@ class Mailboxes:
             self._unread -= mailbox.unread
 
     async def room(self) -> None:
-        """Wait while more waits than may."""
+        """Wait while the queued bytes exceed the limit."""
         while self.waiting > self.bound and not self.ended:
             await self._room.park()
 
     def end(self) -> None:
-        """No more will come; what waits may be read."""
+        """EOF: queued lines can still be read."""
         self.ended = True
         self._room.unpark_all()
         for mailbox in (self.connection, *self.sessions.values()):

@@ -1,8 +1,8 @@
-"""What a POST, GET or DELETE asks for, and what is wrong with it. Pure.
+"""Validation of POST bodies and headers. Pure.
 
-The rules are those of the RFD's tables (streamable-http-websocket-transport, "Content Negotiation
-and Validation", "Unified Endpoint Routing"). Where clients differ from them the server is lenient:
-the Python SDK sends `session/load` and its like, and answers to the agent, without the header.
+Rules: RFD streamable-http-websocket-transport, "Content Negotiation and Validation", "Unified
+Endpoint Routing". The server accepts known deviations: the Python SDK sends `session/load` and
+similar requests, and its responses, without the session header.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ENDPOINT_PATH: Final = "/acp"
 
 _INITIALIZE_METHODS: Final = frozenset({*INIT_METHODS, "initialize"})
-"""A chain of proxies is initialized by the conductor that it is a component of."""
+"""`initialize`, and what a conductor sends to a chain of proxies."""
 _SESSION_METHODS: Final = frozenset(
     {
         "session/prompt",
@@ -43,20 +43,20 @@ _SESSION_METHODS: Final = frozenset(
         "session/set_model",
     }
 )
-"""Methods of a session that this connection has."""
+"""Methods that require a session open on this connection."""
 ATTACH_METHODS: Final = frozenset(
     {"session/load", "session/resume", "session/fork", "session/delete"}
 )
-"""Methods that name a session which this connection may not have yet."""
+"""Methods that may name a session not open on this connection."""
 
 
 @attrs.frozen
 class PostedMessage:
-    """A message of a client, as it goes to the chain."""
+    """A posted message in the form that is sent to the chain."""
 
     line: bytes
     message: Message | None
-    """None: it is JSON, but no message; the chain says so, or settles the request it answers."""
+    """`None`: JSON, but not a valid message; the chain answers it with an error."""
     session: str | None = None
     by_header: bool = False
     """Whether the session was named by the header."""
@@ -77,12 +77,12 @@ class PostedMessage:
 
     @property
     def needs_session(self) -> bool:
-        """Whether it is refused where the connection does not have its session."""
+        """Whether it is refused if its session is not open on this connection."""
         return self.method in _SESSION_METHODS
 
 
 def parse_post(headers: Mapping[str, str], body: bytes) -> PostedMessage | Refusal:
-    """What a POST brings, but for what only the connection knows."""
+    """Parse and validate a POST, apart from the state of the connection."""
     frame = decode(body)
     if isinstance(frame, Batch):
         return Refusal(501, "JSON-RPC batches are not supported over HTTP")
@@ -96,7 +96,7 @@ def parse_post(headers: Mapping[str, str], body: bytes) -> PostedMessage | Refus
 
 
 def accepts_event_stream(accept: str) -> bool:
-    """Whether an `Accept` header takes an event stream."""
+    """Whether an `Accept` header includes `text/event-stream`."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return "text/event-stream" in kinds
 

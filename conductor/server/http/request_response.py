@@ -1,7 +1,7 @@
-"""One HTTP request and its response, over ASGI: what every kind of request needs.
+"""One HTTP request and its response over ASGI: body limits, headers, writing.
 
-A body is read to its end whatever is answered, within bounds: what still comes for a request that
-was answered would end the whole TCP connection, which may be shared (hypercorn, HTTP/2).
+A body is read to its end even if the request is refused, within limits: with hypercorn, data that
+arrives after the response ends the whole TCP connection, which HTTP/2 streams share.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 
 PLAIN_TEXT: Final = [("content-type", "text/plain; charset=utf-8")]
 _MAX_DISCARDED: Final = 1024 * 1024
-"""What is read, and thrown away, of a body that is too long, or that nobody asked for."""
+"""Bytes of an oversized or unexpected body that are read and discarded."""
 
 
 @attrs.define(eq=False)
 class ReceiveBudget:
-    """Bytes of bodies that are not complete yet: of all requests together, and of one's own."""
+    """Bytes of incomplete bodies and messages: in total, and by quota key (`of`)."""
 
     bytes: int = 0
     of: Counter[str] = attrs.field(factory=Counter)
@@ -52,7 +52,7 @@ class ReceiveBudget:
 
 @attrs.define(eq=False)
 class RequestResponse:
-    """One request, and its response."""
+    """One request and its response."""
 
     scope: Any
     receive: Receive
@@ -69,13 +69,12 @@ class RequestResponse:
         self.headers = join_headers(self.scope["headers"])
 
     def number(self, header: str) -> int | None:
-        """The number in a header, if it is one."""
+        """The decimal number in a header, or `None`."""
         value = self.headers.get(header, "")
         return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
 
     async def body(self, quota_key: str) -> bytes | Refusal:
-        """The body, which counts as theirs. It is read to its end: what still comes for a request
-        that was answered would end the whole TCP connection (hypercorn, HTTP/2)."""
+        """Receive the body, counted under `quota_key`; or a refusal (413, 503, 408)."""
         limits, load = self.limits, self.load
         body = bytearray()
         refusal: Refusal | None = None
@@ -87,7 +86,7 @@ class RequestResponse:
                 if len(body) > limits.message_bytes:
                     refusal = Refusal(413, "POST body too large")
                 elif load.bytes > limits.body_bytes or load.of[quota_key] > limits.body_bytes_each:
-                    refusal = Refusal(503, "too much at a time", (("retry-after", "1"),))
+                    refusal = Refusal(503, "too many bytes in flight", (("retry-after", "1"),))
                 if refusal is not None:
                     load.add(quota_key, -len(body))
                     body.clear()
@@ -98,7 +97,7 @@ class RequestResponse:
             load.add(quota_key, -len(body))
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Say no, after what is left of the body."""
+        """Read the rest of the body, then respond with the refusal."""
         with suppress(trio.TooSlowError):
             async for _ in self._chunks(0):
                 pass
@@ -106,13 +105,13 @@ class RequestResponse:
         await self.respond(refusal.status, body, [*PLAIN_TEXT, *refusal.headers])
 
     async def respond(self, status: int, body: bytes, headers: Headers) -> None:
-        """The whole response."""
+        """Send a complete response."""
         length = [] if status == 204 else [("content-length", str(len(body)))]
         await self.start(status, [*headers, *length])
         await self.write(body, last=True)
 
     async def start(self, status: int, headers: Headers) -> None:
-        """The head of a response, whose body is written by `write`."""
+        """Send the head of a response; `write` sends the body."""
         start = {"type": "http.response.start", "status": status}
         cors = self.access.cors(self.headers)
         await self.send({**start, "headers": encode_headers([*headers, *cors])})
@@ -121,13 +120,13 @@ class RequestResponse:
         await self.send({"type": "http.response.body", "body": body, "more_body": not last})
 
     async def wait_disconnect(self, scope: trio.CancelScope) -> None:
-        """Cancel the scope when the client does not want to know any more."""
+        """Cancel the scope when the client disconnects."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
 
     async def _chunks(self, most: int) -> AsyncIterator[bytes]:
-        """What is left of the body; one that is much longer than it may be is given up."""
+        """The rest of the body, up to `most` bytes plus `_MAX_DISCARDED`. Raises `TooSlowError`."""
         while not self._received and most + _MAX_DISCARDED > 0:
             with trio.fail_after(self.timeouts.headers):
                 event = await self.receive()
@@ -140,5 +139,5 @@ class RequestResponse:
 
 
 def encode_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI has them."""
+    """Encode headers for ASGI."""
     return [(name.encode(), value.encode("latin-1")) for name, value in headers]

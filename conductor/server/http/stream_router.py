@@ -1,12 +1,11 @@
-"""Which stream of a Streamable HTTP client a message of the agent goes to. Pure.
+"""Selects the event stream for each message to a Streamable HTTP client. Pure.
 
-What names a session goes to that session's stream, everything else to the connection's; an answer
-goes where its request belongs, but those that set up a session are told on the connection's stream
-(RFD, "Adds an HTTP Transport"), where a client reads before it has one for the session.
+A message that names a session goes to the session's stream, any other to the connection's. A
+response follows its request, except those that set up a session: they go to the connection's stream
+(RFD, "Adds an HTTP Transport"), which the client reads before it has a stream for the session.
 
-A client that names a session without its header, and without a stream for it, has none (the Python
-SDK's, after `session/load`): it is told everything of that session on the connection's stream, for
-good, so that the order is one.
+A client that sets up a session without the header and without a stream for it (Python SDK,
+`session/load`) gets all messages of the session on the connection's stream, which keeps the order.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _CONNECTION_STREAM_METHODS: Final = SESSION_SETUP_METHODS | {"session/delete"}
 
 @attrs.frozen
 class Route:
-    """Where a message of the agent goes."""
+    """Destination of a message to the client."""
 
     message: Message | None = None
     session: str | None = None
-    """The session whose stream it goes to; None: to the connection's."""
+    """Session of the stream; `None`: the connection's stream."""
     closed: str | None = None
-    """The session that is closed, or deleted, by what this message answers."""
+    """Session that this response closes or deletes."""
 
 
 @attrs.frozen
 class _SessionRequest:
-    """An open request about a session."""
+    """A request in flight about a session."""
 
     method: str
     session: str
@@ -48,15 +47,15 @@ class _SessionRequest:
 
 @attrs.define(eq=False)
 class StreamRouter:
-    """Of one client."""
+    """Router of one client."""
 
     streamless: set[str] = attrs.field(factory=set)
-    """Sessions that are told of on the connection's stream, until they are closed."""
+    """Sessions with messages on the connection's stream, until they are closed."""
     _open: dict[Id, list[_SessionRequest]] = attrs.field(factory=dict)
-    """Open requests about sessions, by id; ids may repeat."""
+    """Requests in flight about sessions, by id; ids may repeat."""
 
     def asked(self, posted: PostedMessage, *, streaming: bool) -> None:
-        """The client sent this. `streaming`: it has a stream for the session."""
+        """Record a message of the client. `streaming`: the session has an open stream."""
         if posted.session is None or not posted.is_request:
             return
         assert posted.message is not None
@@ -71,7 +70,7 @@ class StreamRouter:
         self._open.setdefault(_key(posted.message), []).append(asked)
 
     def route(self, line: bytes) -> Route:
-        """Where a message of the agent goes."""
+        """Destination of a message of the chain."""
         message = decode_message(line)
         if message is None:
             return Route()
@@ -93,7 +92,7 @@ class StreamRouter:
         return None if session in self.streamless else session
 
     def _answered(self, message: Message) -> _SessionRequest | None:
-        """The request that a message answers."""
+        """Remove and return the request of a response."""
         asked = self._open.get(_key(message))
         if not asked:
             return None

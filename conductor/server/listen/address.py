@@ -1,4 +1,4 @@
-"""Where a server listens: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`."""
+"""Listen addresses: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`; bind and accept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TcpAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody on another machine can reach it."""
+        """Whether only this machine can connect."""
         if self.host == "localhost":
             return True
         try:
@@ -52,7 +52,7 @@ class UnixAddress:
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
-    """Raises `ValueError`, for people."""
+    """Parse a listen address. Raises `ValueError`."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         if not path:
@@ -68,7 +68,7 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
 
 
 async def bind_tcp(address: TcpAddress) -> list[trio.SocketListener]:
-    """Listeners on every address that the host's name stands for. Raises `OSError`."""
+    """Listeners on every address of the host name. Raises `OSError`."""
     try:
         found = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
     except stdlib_socket.gaierror as exc:
@@ -81,7 +81,7 @@ async def bind_tcp(address: TcpAddress) -> list[trio.SocketListener]:
 
 
 def advertised_url(address: TcpAddress | UnixAddress, *, secure: bool) -> str | None:
-    """Where others reach it, as far as its name tells."""
+    """URL for other machines; `None` for Unix sockets, wildcard hosts and port 0."""
     if isinstance(address, UnixAddress) or not address.port or address.host in _WILDCARD_HOSTS:
         return None
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -89,19 +89,19 @@ def advertised_url(address: TcpAddress | UnixAddress, *, secure: bool) -> str | 
 
 
 async def accept(listener: trio.SocketListener) -> trio.SocketStream:
-    """The next connection; while there are no descriptors for one, or no memory, it waits."""
+    """Accept the next connection; retry while descriptors or memory are exhausted."""
     while True:
         try:
             return await listener.accept()
         except OSError as exc:
             if exc.errno not in _OUT_OF_RESOURCES:
                 raise
-            log.warning("no connection can be accepted", error=exc.strerror)
+            log.warning("accept failed", error=exc.strerror)
             await trio.sleep(_RETRY_SECONDS)
 
 
 def listener_url(listener: trio.SocketListener, *, secure: bool) -> str:
-    """The URL of a listener, with its real port."""
+    """URL of a listener with its actual port."""
     host, port = listener.socket.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"

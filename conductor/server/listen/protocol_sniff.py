@@ -1,4 +1,4 @@
-"""A stream whose first bytes can be looked at before it is known who will read it."""
+"""Protocol detection: peek at the first bytes of a stream before choosing its reader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CHUNK: Final = 65536
 
 
 class PeekableStream(trio.abc.HalfCloseableStream):
-    """`stream`, with what was peeked still to come. `last_progress` is when bytes last passed;
-    `turn` is awaited before more is read."""
+    """A stream that returns the peeked bytes first. `last_progress`: time of the last bytes in
+    either direction; `wait_for_share` is awaited before each read."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class PeekableStream(trio.abc.HalfCloseableStream):
         self._corked: bytearray | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # hypercorn asks for what only the one or the other kind of stream has.
+        # hypercorn reads attributes that only one of the two stream types has.
         return getattr(self._stream, name)
 
     async def peek(self, most: int) -> None:
-        """Wait for the head of an HTTP/1.1 request, or for what can be none."""
+        """Read until `head` is an HTTP/1.1 head, an HTTP/2 preface, longer than `most`, or EOF."""
         while not (
             _HEAD_END in self.head or self.head.startswith(_HTTP2_PREFACE) or len(self.head) > most
         ):
@@ -59,8 +59,8 @@ class PeekableStream(trio.abc.HalfCloseableStream):
         return data
 
     def cork(self) -> None:
-        """Keep what is sent until `uncork`, or until it is enough for a write of its own: half of
-        what a small message costs is the system call."""
+        """Buffer writes until `uncork` or a full chunk: half of the cost of a small message is the
+        system call."""
         self._corked = bytearray()
 
     async def uncork(self) -> None:
@@ -91,13 +91,13 @@ class PeekableStream(trio.abc.HalfCloseableStream):
 
 
 def parse_headers(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Of the head of an HTTP/1.1 request."""
+    """Raw header pairs in the head of an HTTP/1.1 request."""
     pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
     return [(name.strip(), value.strip()) for name, _, value in pairs]
 
 
 def is_websocket_upgrade(head: bytes) -> bool:
-    """Whether the head of an HTTP/1.1 request asks for a WebSocket."""
+    """Whether the head of an HTTP/1.1 request is a WebSocket upgrade."""
     request, *lines = head.split(b"\r\n")
     if not request.startswith(b"GET ") or not request.endswith(b" HTTP/1.1"):
         return False

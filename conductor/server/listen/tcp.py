@@ -1,9 +1,9 @@
-"""What listens: TCP connections come in, and go to whoever speaks their protocol.
+"""Accept TCP connections, detect their protocol and dispatch them.
 
-The first bytes decide. An HTTP/1.1 request to upgrade to a WebSocket goes to trio-websocket, since
-ASGI can neither send pings nor see the answers; HTTP/2, by ALPN or with prior knowledge, and all
-other HTTP/1.1 go to hypercorn. Every connection can be closed from here, which frees whoever waits
-in it, however shielded (hypercorn shields what it sends).
+A WebSocket upgrade over HTTP/1.1 goes to trio-websocket, since ASGI can neither send pings nor see
+pongs; HTTP/2 (ALPN or prior knowledge) and other HTTP/1.1 requests go to hypercorn. `end` closes
+the sockets of all connections, which also wakes tasks shielded from cancellation (hypercorn shields
+its writes).
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ log = get_logger(component="server")
 
 @attrs.define(eq=False)
 class TcpAcceptor:
-    """Takes TCP connections in, within bounds."""
+    """Accepts TCP connections, within limits."""
 
     app: AsgiApp
     limits: ServerLimits
     timeouts: ServerTimeouts
     tls: ssl.SSLContext | None = None
     _open: dict[trio.SocketStream, str] = attrs.field(factory=dict, init=False)
-    """TCP connections, and from which address."""
+    """Open connections with their remote addresses."""
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
     _refused: TokenBucket = attrs.field(factory=TokenBucket, init=False)
-    """Certificates that may be reported."""
+    """Rate limit for log events about refused certificates."""
     _config: BoundedConfig = attrs.field(init=False)
     _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
 
@@ -90,7 +90,7 @@ class TcpAcceptor:
         self._config = _config(self.limits, self.timeouts, self.app.partial_message)
 
     async def serve(self, listener: trio.SocketListener) -> None:
-        """Take in who comes, until cancelled."""
+        """Accept connections until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 stream = await accept(listener)
@@ -104,7 +104,7 @@ class TcpAcceptor:
                 nursery.start_soon(self._handle_connection, stream, address)
 
     def end(self) -> None:
-        """Close every connection now, which frees even what is shielded from cancellation."""
+        """Close all sockets now, which also wakes tasks shielded from cancellation."""
         for stream in list(self._open):
             stream.socket.close()
 
@@ -118,9 +118,9 @@ class TcpAcceptor:
             await self.app.wait_for_share()
             await self._serve_connection(stream, address)
         except Exception as exc:
-            # h2 and hypercorn have more ways to say that a peer is gone than they document.
+            # h2 and hypercorn raise undocumented errors for a lost peer.
             if not _is_peer_gone(exc):
-                log.warning("a connection was given up", address=address, **exception_location(exc))
+                log.warning("connection failed", address=address, **exception_location(exc))
         finally:
             await trio.aclose_forcefully(stream)
             del self._open[stream]
@@ -159,7 +159,7 @@ class TcpAcceptor:
     async def _tls_handshake(
         self, secured: trio.SSLStream[trio.SocketStream], address: str
     ) -> None:
-        """Whoever is refused for its certificate is not told so, and asks whoever reads the log."""
+        """Log a refused certificate: the client does not learn the reason."""
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as exc:
@@ -181,13 +181,13 @@ class TcpAcceptor:
 
     def _report_refused(self, address: str, reason: str) -> None:
         if (more := self._refused.report(trio.current_time())) is not None:
-            log.info("a client certificate was refused", address=address, reason=reason, **more)
+            log.info("client certificate refused", address=address, reason=reason, **more)
 
     async def _answer(self, peer: TcpPeer, scope: Any, receive: Any, send: Any) -> None:
         try:
             await self.app(peer, scope, receive, send)
-        except Exception as exc:  # a mistake of ours: hypercorn answers 500
-            log.error("a request failed", **exception_location(exc))
+        except Exception as exc:  # a bug: hypercorn answers 500
+            log.error("request failed", **exception_location(exc))
             raise
 
     async def _websocket(
@@ -247,13 +247,12 @@ class TcpAcceptor:
 
 
 def _frame_overhead(head: bytes) -> int:
-    """What a message of one of our own ends may be longer than a message of the protocol."""
+    """Additional message size for a conductor as the client: sequence numbers and batching."""
     return FRAME_OVERHEAD if b"\r\nacp-conductor-re" in head.lower() else 0
 
 
 class _HypercornServer(TCPServer):
-    """hypercorn's, which would keep a connection that the peer has closed until it was idle for as
-    long as one may be."""
+    """hypercorn's server, which otherwise keeps a connection after EOF until its idle timeout."""
 
     async def _read_data(self) -> None:
         await super()._read_data()
@@ -295,10 +294,10 @@ def _set_socket_options(socket: trio.socket.SocketType, timeouts: ServerTimeouts
 
 
 def _is_peer_gone(exc: BaseException) -> bool:
-    """Whether this only says that the peer is gone, or never spoke the protocol."""
+    """Whether an error only means a lost peer or a peer with another protocol."""
     if isinstance(exc, BaseExceptionGroup):
         return all(map(_is_peer_gone, exc.exceptions))
-    if isinstance(exc, KeyError):  # hypercorn's, for what still comes for an answered request
+    if isinstance(exc, KeyError):  # hypercorn's, for data after the response
         frames = traceback.extract_tb(exc.__traceback__)
         return bool(frames) and "hypercorn" in frames[-1].filename
     return isinstance(exc, _PEER_GONE_ERRORS)

@@ -1,7 +1,7 @@
 """Clients on a Unix socket: newline-delimited JSON-RPC, one connection is one client.
 
-Who may open the socket is up to its mode, 0600: nobody else is asked anything. Beside clients that
-show credentials they are one principal: neither may take up the other's sessions.
+Access is controlled by the socket's mode, 0600. If other clients authenticate, all clients of the
+socket are one principal of their own.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _MODE: Final = 0o600
 
 @contextmanager
 def listen_unix(path: str) -> Iterator[trio.SocketListener]:
-    """A listening socket at `path`, which is gone after the block. Raises `OSError`."""
+    """A listening socket at `path`, removed after the block. Raises `OSError`."""
     _remove_stale(path)
     sock = stdlib_socket.socket(stdlib_socket.AF_UNIX, stdlib_socket.SOCK_STREAM)
     try:
-        os.fchmod(sock.fileno(), _MODE)  # before it has a name: nobody gets in between
+        os.fchmod(sock.fileno(), _MODE)  # before it has a name
         try:
             sock.bind(path)
         except OSError as exc:
@@ -54,7 +54,7 @@ def listen_unix(path: str) -> Iterator[trio.SocketListener]:
 async def serve_unix(
     listener: trio.SocketListener, clients: ClientRegistry, *, principal: str
 ) -> None:
-    """Take in who comes, until cancelled. `principal` is empty where nobody shows credentials."""
+    """Accept clients until cancelled. `principal`: empty without authentication."""
     async with trio.open_nursery() as nursery:
         while True:
             stream = await accept(listener)
@@ -95,7 +95,7 @@ async def _receive_lines(stream: trio.SocketStream, client: RemoteClient, limit:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove the socket of a server that ended without doing so; one that answers stays."""
+    """Remove the socket of a dead server. Raises `OSError` if another server uses it."""
     try:
         if not stat.S_ISSOCK(os.stat(path, follow_symlinks=False).st_mode):
             raise FileExistsError(errno.EEXIST, "exists and is no socket", path)

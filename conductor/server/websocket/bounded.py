@@ -1,11 +1,11 @@
-"""WebSockets of trio-websocket and hypercorn, under one policy for what they receive.
+"""Receive limits for the WebSockets of trio-websocket and hypercorn.
 
-Messages that are not complete are counted and have a deadline (`partial_message`). There is no
-permessage-deflate: a peer could have a few hundred bytes become a message of any size before its
-length is known, and trio-websocket does not have it anyway.
+Incomplete messages are counted and have a deadline (`partial_message`). permessage-deflate is not
+negotiated: a few hundred bytes could expand to a message of any size before its length is known,
+and trio-websocket does not support it.
 
-hypercorn has no place for a WebSocket class of one's own; `patch_hypercorn` puts it where it looks
-for its own. An app that is served with another `Config` than ours keeps hypercorn's behaviour.
+hypercorn has no option for another WebSocket class; `patch_hypercorn` replaces it. Apps served
+with a `Config` other than `BoundedConfig` keep hypercorn's behaviour.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 PARTIAL_MESSAGE_KEY: Final = "conductor.unfinished"
-"""Where the app finds the `PartialMessage` of a WebSocket, in the state of its scope."""
+"""Key of the `PartialMessage` in the state of the ASGI scope."""
 
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for a close frame to be written."""
 
 
 class BoundedTrioConnection(trio_websocket.WebSocketConnection):
-    """One that counts what it receives; of an HTTP/1.1 upgrade."""
+    """A trio-websocket connection (HTTP/1.1 upgrade) with receive limits."""
 
     partial_message: PartialMessage
 
     async def give_up(self, closing: CloseStatus) -> None:
-        """Close it, and forget what was received of a message."""
+        """Close the WebSocket and drop the incomplete message."""
         self._reader_running = False
         self._message_size, self._message_parts = 0, []
         self.partial_message.done()
@@ -88,13 +88,13 @@ async def wrap_server_stream(
 
 
 class BoundedConfig(Config):
-    """hypercorn's configuration, of a server whose WebSockets are bounded."""
+    """hypercorn configuration that enables the receive limits."""
 
     partial_message: Callable[[], PartialMessage]
 
 
 class _BoundedWSStream(WSStream):
-    """hypercorn's WebSocket, over HTTP/2 or on a connection that was used before."""
+    """hypercorn's WebSocket (HTTP/2, or a reused HTTP/1.1 connection) with receive limits."""
 
     partial_message: PartialMessage | None = None
     given_up: bool = False
@@ -111,7 +111,7 @@ class _BoundedWSStream(WSStream):
         await super().handle(event)
 
     async def give_up(self, closing: CloseStatus) -> None:
-        """Close it, and forget what was received of a message."""
+        """Close the WebSocket and drop the incomplete message."""
         if self.given_up or self.closed:
             return
         self.given_up = True
@@ -148,7 +148,7 @@ class _BoundedWSStream(WSStream):
             elif isinstance(event, Ping):
                 await self._send_wsproto_event(event.response())
             elif isinstance(event, CloseConnection):
-                if self.connection.state == ConnectionState.OPEN:  # it broke the protocol
+                if self.connection.state == ConnectionState.OPEN:  # protocol violation by the peer
                     await self.give_up((event.code, event.reason or ""))
                     return
                 if self.connection.state == ConnectionState.REMOTE_CLOSING:
@@ -157,6 +157,6 @@ class _BoundedWSStream(WSStream):
 
 
 def patch_hypercorn() -> None:
-    """Have hypercorn use the bounded WebSocket."""
+    """Replace hypercorn's WebSocket class by the one with receive limits."""
     for module in (hypercorn.protocol.h2, hypercorn.protocol.h11):
         module.WSStream = _BoundedWSStream  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""WebSockets as they come to a server, and how one carries the lines of a client.
+"""Server end of a WebSocket, and the relay between it and the lines of a client.
 
-A text message is a line, a batch included. While a socket is open the peer is asked from time to
-time whether it is there; one that shows no sign of life until a deadline is cut off.
+A text message is one line (a batch is one, too). The peer is sent pings; if neither a pong nor other
+bytes pass within the timeout, the socket is cut and the client detached.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["AsgiServerWebSocket", "TrioServerWebSocket", "serve_websocket"]
 
 _ABNORMAL_CLOSURE: Final = 1006
 _FINAL_CLOSE_CODES: Final = frozenset({1000, 1005})
-"""Close codes of a client that is done, and does not mean to return."""
+"""Close codes by which a client ends its connection for good."""
 _CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that a peer has for its part of the closing handshake."""
+"""Seconds for the close frame of the peer."""
 
 log = get_logger(component="server")
 
 
 class ServerWebSocket(WebSocket):
-    """A socket of a server, which must know how it was closed."""
+    """A server WebSocket, with its close code."""
 
     close_code: int
-    """How it ended, once it has."""
+    """Close code, once it is closed; 1006 if it was lost."""
 
     async def send_each(self, texts: Sequence[str]) -> None:
         """Send text messages, in order. Raises `WebSocketClosed`."""
@@ -49,12 +49,12 @@ class ServerWebSocket(WebSocket):
 
 @attrs.define(eq=False)
 class TrioServerWebSocket(ServerWebSocket):
-    """A WebSocket that trio-websocket carries over `stream`."""
+    """A WebSocket on trio-websocket over `stream`."""
 
     connection: trio_websocket.WebSocketConnection
     stream: PeekableStream
     cut: Callable[[], Awaitable[None]]
-    """Closes what it runs over, at once."""
+    """Closes the TCP connection immediately."""
 
     @property
     def close_code(self) -> int:  # type: ignore[override]
@@ -87,7 +87,7 @@ class TrioServerWebSocket(ServerWebSocket):
             raise WebSocketClosed(self.close_code) from None
 
     async def ping(self, deadline: float) -> None:
-        """A message that is on its way counts as a sign of life as long as its bytes move."""
+        """Any bytes in either direction count as a response, so that long messages can pass."""
         asked = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wait_pong, nursery.cancel_scope)
@@ -108,13 +108,13 @@ class TrioServerWebSocket(ServerWebSocket):
         try:
             await self.connection.ping()
         except trio_websocket.ConnectionClosed:
-            await trio.sleep_forever()  # whoever reads it knows
+            await trio.sleep_forever()  # handled by the receiving task
         scope.cancel()
 
 
 @attrs.define(eq=False)
 class AsgiServerWebSocket(ServerWebSocket):
-    """A WebSocket that hypercorn carries, over HTTP/2."""
+    """A WebSocket on hypercorn (HTTP/2, or a reused HTTP/1.1 connection)."""
 
     _receive: Callable[[], Awaitable[dict[str, Any]]]
     _send: Callable[[dict[str, Any]], Awaitable[None]]
@@ -137,7 +137,7 @@ class AsgiServerWebSocket(ServerWebSocket):
         await self._send({"type": "websocket.send", "text": text})
 
     async def ping(self, deadline: float) -> None:
-        """ASGI has no pings: hypercorn sends them, and TCP finds out who is gone."""
+        """ASGI has no pings: hypercorn sends them, and TCP keep-alive detects a lost peer."""
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         if not self._closed:
@@ -148,8 +148,11 @@ class AsgiServerWebSocket(ServerWebSocket):
 async def serve_websocket(
     socket: ServerWebSocket, admitted: AdmittedWebSocket, timeouts: ServerTimeouts
 ) -> None:
-    """Carry lines until the socket or the chain ends. A client that says goodbye is done; any other
-    is cut off, and may return. Of two sockets for one client the newer one counts."""
+    """Relay lines until the socket or the chain ends.
+
+    A close by the client ends its chain; a lost client is detached and may reconnect. A newer
+    socket for the same client replaces this one.
+    """
     client = admitted.client
     while client.attached:
         client.relay_scope.cancel()
@@ -190,7 +193,7 @@ async def _relay_resumable(
         try:
             await resumable_stream.carry(socket, received)
         except SequenceError as exc:
-            log.warning("a connection cannot be resumed", client=client.number, reason=str(exc))
+            log.warning("connection cannot be resumed", client=client.number, reason=str(exc))
             client.end()
         nursery.cancel_scope.cancel()
 
@@ -209,7 +212,7 @@ async def _receive_messages(
             await client.lines.send([text.encode()])
             await client.lines.wait_for_share()
     except ConnectionClosed:
-        return  # the chain has ended: what it said last is on its way
+        return  # the chain has ended: `_send_messages` delivers its last messages
     scope.cancel()
 
 

@@ -1,8 +1,8 @@
-"""The message that a WebSocket is receiving, until its last fragment is there.
+"""Limits for a WebSocket message until its last fragment has arrived.
 
-It is counted with the bodies of HTTP requests (`ReceiveBudget`), in all and of one client, and its
-next fragment has as long as the next part of a body. Counted is the memory that fragments take
-here: one of a few bytes takes ten times as much.
+Its fragments count toward the same budget as HTTP bodies (`ReceiveBudget`), in total and per client,
+and the next fragment has the same deadline as the next part of a body. The memory of the fragments
+is counted: a fragment of a few bytes takes ten times its size.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TOO_LARGE: Final[CloseStatus] = (1009, "the message is too large")
 TOO_MUCH: Final[CloseStatus] = (1013, "too much is being received; try again later")
 TOO_SLOW: Final[CloseStatus] = (1008, "the rest of the message did not come")
 _FRAGMENT_OVERHEAD: Final = 16
-"""What a fragment takes besides its object."""
+"""Bytes counted for a fragment besides its object."""
 
 
 @attrs.define(eq=False)
 class PartialMessage:
-    """Of one WebSocket; `quota_key` is set before anything can be received."""
+    """Incomplete message of one WebSocket. Set `quota_key` before the first fragment."""
 
     load: ReceiveBudget
     limits: ServerLimits
@@ -42,7 +42,7 @@ class PartialMessage:
     """Set while fragments are missing."""
 
     def add(self, fragment: str | bytes | bytearray, *, is_last: bool) -> CloseStatus | None:
-        """Count a fragment; why the WebSocket is to be closed, if it is."""
+        """Count a fragment; return the close status if a limit is exceeded."""
         size = sys.getsizeof(fragment) + _FRAGMENT_OVERHEAD
         self._size += size
         self.load.add(self.quota_key, size)
@@ -57,13 +57,13 @@ class PartialMessage:
         return None
 
     def done(self) -> None:
-        """The message was handed on, or given up."""
+        """Release the budget: the message was delivered or dropped."""
         self.load.add(self.quota_key, -self._size)
         self._size = 0
         self._complete()
 
     async def watch(self, close: Callable[[CloseStatus], Awaitable[None]]) -> None:
-        """Call `close` when the next fragment does not come."""
+        """Call `close` when the next fragment misses its deadline."""
         while True:
             incomplete = self._incomplete
             await incomplete.wait()
@@ -75,6 +75,6 @@ class PartialMessage:
                 await trio.sleep_until(due)
 
     def _complete(self) -> None:
-        """Nothing is missing, for now."""
+        """Stop the deadline."""
         if self._incomplete.is_set():
             self._incomplete = trio.Event()

@@ -1,13 +1,11 @@
-"""Which chain a new WebSocket goes on with, and what becomes of one whose WebSocket is cut.
+"""Select the client and chain of a new WebSocket: resume, reconnect, or a new client.
 
-- One of ours (`relay_scope`) names its connection and how far it has received: it goes on there,
-and
-  neither its chain nor whoever it speaks for sees that anything was cut.
-- Any other client names its connection by the header, or by the cookie once nothing carries that
-  connection any more: it finds its chain, where its turns have gone on (`detached_client`). Since
-  nobody else knows the id, the header takes over even from a WebSocket that is not found to be dead
-  yet.
-- Whoever names nothing that is theirs gets a chain of their own.
+- A conductor names its connection and the newest text it has received: the resumable stream
+  continues, and neither its chain nor its user sees the cut.
+- Another client names its connection by the header, or by the cookie if the connection has no
+  socket: it is attached to its chain again, with turns that ran on (`chain.detached_client`). The
+  header also replaces a socket that is not detected as lost yet, since the id is a secret.
+- Any other WebSocket gets a new client with a chain.
 """
 
 from __future__ import annotations
@@ -29,19 +27,19 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 
 @attrs.frozen
 class AdmittedWebSocket:
-    """A WebSocket that is to be opened for a client."""
+    """The client of a new WebSocket."""
 
     client: RemoteClient
     headers: Headers = ()
-    """What it is told besides who it is."""
+    """Additional headers of the handshake response."""
     received: int = 0
-    """How far it has received, if it is one of ours."""
+    """Number of the newest text that a conductor has received."""
 
 
 def admit_websocket(
     clients: ClientRegistry, headers: Mapping[str, str], cookie: str | None, owner: ClientOwner
 ) -> AdmittedWebSocket | Refusal:
-    """For whom a WebSocket is."""
+    """Select or create the client of a WebSocket, or refuse it."""
     if (received := headers.get(RECEIVED_HEADER)) is not None:
         return _resume(clients.find(headers.get(CONNECTION_HEADER), owner.principal), received)
     if headers.get(RESUME_HEADER) is not None:
@@ -50,7 +48,7 @@ def admit_websocket(
             return client
         client.resumable_stream = ResumableStream(client.lines, client.record_activity)
         return AdmittedWebSocket(client, ((RESUME_HEADER, f"{clients.timeouts.keep:g}"),))
-    if not clients.draining:  # else the better place is another server
+    if not clients.draining:  # else the client had better use another server
         named = clients.find(headers.get(CONNECTION_HEADER), owner.principal)
         remembered = clients.find(cookie, owner.principal)
         if named is not None and _can_reconnect(named):
@@ -75,7 +73,7 @@ def _resume(client: RemoteClient | None, received: str) -> AdmittedWebSocket | R
 
 
 def _can_reconnect(client: RemoteClient) -> bool:
-    """Its chain can go on with another WebSocket, or will be able to once it has lost this one."""
+    """Whether its chain accepts another WebSocket, now or after the loss of the current one."""
     if client.profile != "websocket" or client.resumable_stream is not None:
         return False
     return client.runs_detached or (client.attached and client.chain.initialized.is_set())

@@ -1,6 +1,6 @@
 """Server end of a WebSocket, and the relay between it and the lines of a client.
 
-A text message is one line (a batch is one, too). The peer is sent pings; if neither a pong nor other
+A text message is one line (a batch too). The peer is sent pings; if neither a pong nor other
 bytes pass within the timeout, the socket is cut and the client detached.
 """
 

@@ -1,6 +1,6 @@
 """Limits for a WebSocket message until its last fragment has arrived.
 
-Its fragments count toward the same budget as HTTP bodies (`ReceiveBudget`), in total and per client,
+Its fragments share the budget of HTTP bodies (`ReceiveBudget`), in total and per client,
 and the next fragment has the same deadline as the next part of a body. The memory of the fragments
 is counted: a fragment of a few bytes takes ten times its size.
 """

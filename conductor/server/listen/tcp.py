@@ -23,6 +23,7 @@ import h11
 import trio
 import trio_websocket
 from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.events import Event, Updated
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 
@@ -252,11 +253,22 @@ def _frame_overhead(head: bytes) -> int:
 
 
 class _HypercornServer(TCPServer):
-    """hypercorn's server, which otherwise keeps a connection after EOF until its idle timeout."""
+    """hypercorn's server, which otherwise keeps a connection after EOF: until its idle timeout, and
+    over HTTP/2 forever if a response is finished after that, since the task that writes its last
+    part has ended."""
+
+    _peer_closed = False
 
     async def _read_data(self) -> None:
         await super()._read_data()
+        self._peer_closed = True
         await self.idle_task.stop()
+        for buffer in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
+            await buffer.close()
+
+    async def protocol_send(self, event: Event) -> None:
+        if not (self._peer_closed and isinstance(event, Updated)):  # which begins the idle time
+            await super().protocol_send(event)
 
 
 def _config(

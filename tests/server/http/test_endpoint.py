@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from functools import partial
 
+import httpx2
 import pytest
+import trio
 from support.server_clients import (
     Remote,
     http,
@@ -306,3 +308,28 @@ async def test_a_chain_that_has_ended_leaves_no_connection(tmp_path, version):
         response = await remote.post(new_session(1))
 
     assert response.status_code == 404
+
+
+async def test_a_client_that_is_gone_before_its_initialize_is_answered_leaves_nothing(
+    tmp_path, version
+):
+    """hypercorn waited for ever until the rest of a response had left for a closed connection."""
+    chain = "version: 1\nagent: {run: [sleep, '600']}\n"  # never answers
+    async with serving(tmp_path, chain=chain, limits={"sockets_each": 1}) as server:
+        async with trio.open_nursery() as nursery, http(server, version) as client:
+            nursery.start_soon(partial(client.post, "/acp", json=initialize()))
+            while not server.clients.by_id:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        for each in list(server.clients.by_id.values()):
+            await each.ended.wait()
+        async with http(server, version) as client:
+            while not await _is_let_in(client):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+
+
+async def _is_let_in(client) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx2.TransportError:
+        return False

@@ -171,6 +171,8 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
         match words:
             case []:
                 pass
+            case ["acp-conductor", "serve", "review.yaml"]:
+                serve(words, directory)
             case ["acp-conductor", *arguments]:
                 parse(arguments)
             case ["acpx", *_]:
@@ -197,6 +199,20 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
 
 
 CI = (ROOT / ".ci" / "run").read_text()
+
+
+def serve(words: list[str], directory: Path) -> None:
+    """Run a server until it listens, then stop it as a service manager does."""
+    program = str(Path(sys.executable).parent / words[0])
+    with subprocess.Popen(
+        [program, *words[1:]], cwd=directory, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        said = ""
+        while "listening on" not in said and (line := server.stderr.readline()):
+            said += line
+        server.terminate()
+    assert "listening on http://127.0.0.1:8765/acp" in said, said
 
 
 def parse(arguments: list[str]) -> None:

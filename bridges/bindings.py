@@ -34,6 +34,7 @@ __all__ = [
     "error_code",
     "members_of",
     "message_params",
+    "request_meta",
     "unwrap_outcome",
     "wrap_outcome",
 ]
@@ -164,6 +165,13 @@ def members_of(raw: Payload) -> dict[str, Raw]:
         except ValueError:
             return {}
         return {name: _raw_json(member) for name, member in value.items()}
+
+
+def request_meta(params: bytes) -> dict[str, Any]:
+    """Return the decoded `_meta` of request params; empty if it is absent or not an object."""
+    raw = members_of(params).get("_meta")
+    value = msgspec.json.decode(raw) if raw is not None else None
+    return value if isinstance(value, dict) else {}
 
 
 def connection_id_in(result: Payload) -> str | None:

@@ -8,12 +8,19 @@ the server refuses, the bridge opens in the other revision and inserts a transla
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from bridges.bindings import members_of
-from bridges.mcp_connection import ConnectionMode, McpConnection, PassThrough, is_modern
+from bridges.bindings import members_of, request_meta
+from bridges.mcp_connection import (
+    NO_SOURCE,
+    BridgeRuntime,
+    ConnectionMode,
+    McpConnection,
+    PassThrough,
+    is_modern,
+)
 from conductor.bridging import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,
@@ -23,7 +30,7 @@ from conductor.bridging import (
     encode_error,
 )
 
-__all__ = ["MODERN_VERSION", "BridgeRuntime", "McpHandshake", "offers_modern"]
+__all__ = ["MODERN_VERSION", "McpHandshake", "offers_modern"]
 
 MODERN_VERSION: Final = "2026-07-28"
 """As the SDK's `MODERN_PROTOCOL_VERSIONS`, without importing its types, which is slow."""
@@ -36,16 +43,6 @@ _IDENTITY: Final = {"name": "acp-conductor", "version": "1"}
 _NOT_MODERN: Final = encode_error(
     INTERNAL_ERROR, f"The MCP server does not speak revision {MODERN_VERSION}"
 )
-
-
-class BridgeRuntime(Protocol):
-    """Services of the bridge for its connections."""
-
-    def prepare(self, then: Callable[[], None]) -> None:
-        """Call `then` once the types of MCP are imported."""
-
-    def later(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call `then` after `seconds`."""
 
 
 class McpHandshake(ConnectionMode):
@@ -221,16 +218,6 @@ class McpHandshake(ConnectionMode):
                 cancel()
 
 
-class _NoSource:
-    """Source of requests of the bridge itself, which have no originator."""
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        raise AssertionError("a request of the bridge itself has no originator")
-
-
-NO_SOURCE: Final = _NoSource()
-
-
 def offers_modern(result: bytes) -> bool:
     """Whether a `server/discover` result lists revision 2026-07-28."""
     raw = members_of(result).get("supportedVersions")
@@ -238,13 +225,6 @@ def offers_modern(result: bytes) -> bool:
         return raw is not None and MODERN_VERSION in msgspec.json.decode(raw, type=list[str])
     except msgspec.MsgspecError:
         return False
-
-
-def request_meta(params: bytes) -> dict[str, Any]:
-    """Return the decoded `_meta` of request params; empty if it is absent or not an object."""
-    raw = members_of(params).get("_meta")
-    value = msgspec.json.decode(raw) if raw is not None else None
-    return value if isinstance(value, dict) else {}
 
 
 def _is_cancelled(error: bytes | None) -> bool:

@@ -33,11 +33,12 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from bridges.bindings import members_of
-from bridges.handshake import NO_SOURCE, BridgeRuntime
 from bridges.mcp_connection import (
     ACKNOWLEDGED,
+    NO_SOURCE,
     SUBSCRIPTION_ID,
     SUBSCRIPTIONS_LISTEN,
+    BridgeRuntime,
     Cancel,
     ConnectionMode,
     McpConnection,

@@ -29,8 +29,10 @@ from conductor.log import get_logger
 __all__ = [
     "CANCELLED",
     "MODERN_META",
+    "NO_SOURCE",
     "SUBSCRIPTIONS_LISTEN",
     "TOOLS_CHANGED",
+    "BridgeRuntime",
     "Cancel",
     "ConnectionMode",
     "Consumer",
@@ -471,3 +473,23 @@ def with_subscription_id(params: bytes, id: int | str | None) -> bytes:
     meta[SUBSCRIPTION_ID] = msgspec.Raw(msgspec.json.encode(id))
     members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
     return msgspec.json.encode(members)
+
+
+class BridgeRuntime(Protocol):
+    """Services of the bridge for its connections."""
+
+    def prepare(self, then: Callable[[], None]) -> None:
+        """Call `then` once the types of MCP are imported."""
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        """Call `then` after `seconds`."""
+
+
+class _NoSource:
+    """Source of requests of the bridge itself, which have no originator."""
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        raise AssertionError("a request of the bridge itself has no originator")
+
+
+NO_SOURCE: Final = _NoSource()

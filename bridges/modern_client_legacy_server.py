@@ -19,10 +19,10 @@ from mcp_types.methods import CACHEABLE_METHODS, INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 
-from bridges.bindings import members_of
-from bridges.handshake import NO_SOURCE, request_meta
+from bridges.bindings import members_of, request_meta
 from bridges.mcp_connection import (
     ACKNOWLEDGED,
+    NO_SOURCE,
     SUBSCRIPTION_ID,
     SUBSCRIPTIONS_LISTEN,
     Cancel,

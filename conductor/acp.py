@@ -73,13 +73,13 @@ _decode: Final = msgspec.json.Decoder(_HasSession).decode
 _decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
 _decode_name: Final = msgspec.json.Decoder(str).decode
 _MAX_NAMES: Final = 1000
-"""Members anywhere in the params whose name could be that of a session; more are refused."""
+"""Members anywhere in the params that may be session ids, by their names; more are refused."""
 _MAX_SPELLINGS: Final = 8
 
 
 def _spelling_pattern(letters: str) -> str:
     """A pattern of all that JSON can write for these letters, in either case."""
-    any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # U+017F, whose capital is S
+    any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # the capital of U+017F is S
     return "".join(
         f"(?:[{c}{c.upper()}]|\\\\u00(?i:{ord(c):02x}|{ord(c.upper()):02x}){any_of.get(c, '')})"
         for c in letters

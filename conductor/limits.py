@@ -19,7 +19,7 @@ class Limits(msgspec.Struct, frozen=True):
     """Members of a JSON-RPC batch; a larger one is refused. At most 100,000."""
     max_buffered_bytes: int = 48 * 1024 * 1024
     """What may wait for peers that do not read, in bytes, all together: each has an equal share,
-    and whoever writes to one whose share is full is not read, not even a proxy. With what it takes
+    and a writer to a peer with a full share is not read, not even a proxy. With what it takes
     to hold that, the conductor stays under 64 MiB."""
     max_sessions: int = 10_000
     """Open sessions of one connection; one more is refused."""

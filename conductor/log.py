@@ -79,7 +79,7 @@ def get_logger(**fields: object) -> Logger:
 
 def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
-    with suppress(OSError, ValueError):  # nobody reads our stderr
+    with suppress(OSError, ValueError):  # stderr has no reader
         if _structlog is None:
             try:
                 _structlog = _configured_structlog()
@@ -90,7 +90,7 @@ def _emit(level: str, event: str, fields: dict[str, object]) -> None:
 
 
 class _Stderr:
-    """Writes lines to stderr: without secrets, and without ever waiting for whoever reads it.
+    """Writes lines to stderr: without secrets, and without ever waiting for its reader.
 
     An editor that does not read our stderr fills its pipe; waiting there would stop the chain. One
     that reads is given a moment, once.
@@ -118,7 +118,7 @@ class _Stderr:
 
         try:
             fd = sys.stderr.fileno()
-        except (AttributeError, OSError, ValueError):  # a program of somebody else's replaced it
+        except (AttributeError, OSError, ValueError):  # an embedding program replaced it
             print(data.decode(), end="", file=sys.stderr)
             return True
         poll = select.poll()

@@ -22,7 +22,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """From now on, mask these values wherever text leaves."""
+    """From now on, mask these values in all text that leaves."""
     global _pattern
     # A value of several lines is printed line by line, and JSON escapes some characters.
     parts = {
@@ -36,7 +36,7 @@ def register_secrets(values: Iterable[str]) -> None:
 
 
 def register_environment(environ: Mapping[str, str]) -> None:
-    """Mask the values of variables that are called as secrets are, whoever uses them."""
+    """Mask the values of variables with the name of a secret, in every component."""
     register_secrets(value for name, value in environ.items() if names_a_secret(name))
 
 

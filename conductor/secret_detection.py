@@ -153,7 +153,7 @@ def names_a_secret(name: str) -> bool:
 
 
 def looks_like_a_secret(value: str) -> bool:
-    """Whether a value is a secret whatever it is called."""
+    """Whether a value looks like a secret, under any name."""
     value = value.strip()
     return bool(_KNOWN_KEY_FORMAT.search(value)) or bool(_passwords(value)) or _is_random(value)
 

@@ -1,6 +1,6 @@
 """Where messages hold something other than text: identifiers, enumerations, MIME types, base64.
 
-Everything else is text, wherever it is: free JSON such as `rawInput`, `_meta` and the data of
+Everything else is text, in every place: free JSON such as `rawInput`, `_meta` and the data of
 errors, members that the schema does not have, and the names of members. A table is an object of the
 schema: by the member's name, `KEEP`, or the table of what is in it. Lists are passed through. Pure.
 """

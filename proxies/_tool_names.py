@@ -189,7 +189,7 @@ class Identity:
 
 @attrs.frozen
 class ToolTable:
-    """An agent's ways to name tools and to ask questions: its own entries, then everybody's."""
+    """An agent's ways to name tools and to ask questions: its own entries, then the common ones."""
 
     tools: Sequence[Naming] = ()
     questions: Sequence[Question] = ()

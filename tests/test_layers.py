@@ -1,7 +1,7 @@
-"""Imports go one way (design §2), and what is marked pure needs neither trio nor structlog.
+"""Imports go one way and in no cycle, and pure modules need neither trio nor structlog.
 
-A module may import what is in a layer before its own, and its own layer; what stands under
-`if TYPE_CHECKING` is not run and counts for nothing.
+A module may import modules of its own layer and of the layers before it. Imports for the type
+checker and imports in functions count too, but for the listed exceptions.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,15 @@ LAYERS = [
     {"testing"},
     {"cli", "standalone"},
 ]
-"""Parts of `conductor`, each allowed to import what is before it. Imports in functions, or of a
-program that is run, do not count: they happen when everything is there."""
+"""Parts of `conductor`, each allowed to import what is before it."""
+
+EXCEPTIONS = {
+    # The Transport protocol: a connection is given one, and needs nothing else of that room.
+    ("conductor.jsonrpc.connection", "conductor.transport.base"),
+    # `run()` is how the program of a stand-alone proxy starts: it needs the whole runtime.
+    ("conductor.proxy", "conductor.proxy.standalone"),
+}
+"""Imports of a later layer, as importer and imported."""
 
 ALONE = {"schema", "chainfile"}
 """Parts that must not import the runtime before them either, but for errors and limits."""
@@ -90,18 +98,20 @@ PUBLIC = {
     "conductor.schema.v2",
     "conductor.testing",
 }
-"""What proxies and bridges, ours as anybody's, are written on."""
+"""What proxies and bridges, ready-made or of others, are written on."""
 
 
 class Import:
     """One import: who imports what, and where."""
 
-    def __init__(self, path: Path, line: int, target: str, names: list[str], lazy: bool) -> None:
+    def __init__(
+        self, path: Path, line: int, target: str, names: list[str], when: str = "import"
+    ) -> None:
         self.place = f"{path.relative_to(ROOT)}:{line}"
         self.target = target
         self.names = names
-        self.lazy = lazy
-        """It stands in a function, and happens when that is called."""
+        self.when = when
+        """`import`; `call` of the function that it stands in; never: `type checking`."""
 
 
 def module_of(path: Path) -> str:
@@ -114,26 +124,27 @@ def modules(package: str) -> list[Path]:
 
 
 def imports(path: Path) -> list[Import]:
-    return list(_imports(path, ast.parse(path.read_text()).body, lazy=False))
+    return list(_imports(path, ast.parse(path.read_text()).body, "import"))
 
 
-def _imports(path: Path, body: list[ast.stmt], *, lazy: bool) -> Iterator[Import]:
+def _imports(path: Path, body: list[ast.stmt], when: str) -> Iterator[Import]:
     for node in body:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(path, node.lineno, alias.name, [], lazy)
+                yield Import(path, node.lineno, alias.name, [], when)
         elif isinstance(node, ast.ImportFrom):
             names = [alias.name for alias in node.names]
-            yield Import(path, node.lineno, _absolute(path, node), names, lazy)
+            yield Import(path, node.lineno, _absolute(path, node), names, when)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            yield from _imports(path, node.orelse, lazy=lazy)
+            yield from _imports(path, node.body, "type checking")
+            yield from _imports(path, node.orelse, when)
         else:
-            inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_main(node)
+            is_call = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_main(node)
             for field in ("body", "orelse", "finalbody", "handlers"):
                 children = [
                     child for child in getattr(node, field, []) if isinstance(child, ast.AST)
                 ]
-                yield from _imports(path, children, lazy=lazy or inner)  # type: ignore[arg-type]
+                yield from _imports(path, children, "call" if is_call else when)  # type: ignore[arg-type]
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -177,15 +188,47 @@ def test_imports_go_one_way():
         if importer in ("", "__main__"):
             continue
         for each in imports(path):
-            if not each.target.startswith("conductor.") or each.lazy:
-                continue
             imported = part_of(each.target)
+            if not each.target.startswith("conductor.") or (
+                (module_of(path), each.target) in EXCEPTIONS
+            ):
+                continue
             backwards = layer_of(imported) > layer_of(importer)
             runtime = importer in ALONE and imported not in {importer, "errors", "limits"}
             if backwards or runtime:
                 wrong.append(f"{each.place}: conductor.{importer} imports {each.target}")
 
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_every_exception_is_needed():
+    found = {
+        (module_of(path), each.target) for path in modules("conductor") for each in imports(path)
+    }
+
+    assert found >= EXCEPTIONS
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    paths = {
+        module_of(path): path
+        for package in ("conductor", "proxies", "bridges")
+        for path in modules(package)
+    }
+    imported = {
+        module: {
+            full if (full := f"{each.target}.{name}") in paths else each.target
+            for each in imports(path)
+            for name in each.names or [""]
+        }
+        & (paths.keys() - {module})
+        for module, path in paths.items()
+    }
+
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        pytest.fail("modules import each other: " + " <- ".join(error.args[1]))
 
 
 def test_the_conductor_imports_neither_proxies_nor_bridges():
@@ -236,6 +279,8 @@ def _impure(module: str, seen: dict[str, str]) -> list[str]:
         path = ROOT / module.replace(".", "/") / "__init__.py"
     wrong = []
     for each in imports(path):
+        if each.when == "type checking":
+            continue
         if each.target.split(".")[0] in ("trio", "structlog"):
             wrong.append(f"{each.place}: imports {each.target}")
         if each.target.split(".")[0] == "conductor" and each.target != "conductor":
@@ -253,13 +298,14 @@ def test_the_check_finds_what_it_is_for(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(Path, "read_text", lambda self: source)
 
-    found = [(each.place, each.target, each.lazy) for each in imports(path)]
+    found = [(each.place, each.target, each.when) for each in imports(path)]
 
     assert found[1:] == [
-        ("conductor/jsonrpc/codec.py:2", "trio", False),
-        ("conductor/jsonrpc/codec.py:3", "conductor.routing", False),
-        ("conductor/jsonrpc/codec.py:7", "x", False),
-        ("conductor/jsonrpc/codec.py:9", "conductor.jsonrpc.messages", False),
-        ("conductor/jsonrpc/codec.py:11", "y", False),
-        ("conductor/jsonrpc/codec.py:13", "conductor", True),
+        ("conductor/jsonrpc/codec.py:2", "trio", "import"),
+        ("conductor/jsonrpc/codec.py:3", "conductor.routing", "import"),
+        ("conductor/jsonrpc/codec.py:5", "conductor.chain.chain", "type checking"),
+        ("conductor/jsonrpc/codec.py:7", "x", "import"),
+        ("conductor/jsonrpc/codec.py:9", "conductor.jsonrpc.messages", "import"),
+        ("conductor/jsonrpc/codec.py:11", "y", "import"),
+        ("conductor/jsonrpc/codec.py:13", "conductor", "call"),
     ]

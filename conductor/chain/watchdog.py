@@ -41,7 +41,7 @@ log = get_logger(component="conductor")
 
 
 def max_stop_seconds(stop_timeout: float) -> float:
-    """An upper bound, in seconds, for an ordered stop of a chain whose components all end."""
+    """An upper bound, in seconds, for an ordered stop of a chain in which all components end."""
     return 4 * stop_timeout + 10
 
 

@@ -36,5 +36,5 @@ def absolute(directory: str, path: str) -> str:
 
 
 def home_is_unknown(path: str) -> bool:
-    """Whether a path begins with a `~` that stands for no known home directory (`~nobody/x`)."""
+    """Whether a path begins with a `~` that stands for no known home directory (`~unknown/x`)."""
     return path.startswith("~") and os.path.expanduser(path) == path

@@ -53,7 +53,7 @@ def command(
 
     URL is ws://, wss://, http:// or https://, or unix:PATH for a socket on this machine. Tokens and
     headers are read from files, or the token from the environment variable ACP_CONDUCTOR_TOKEN:
-    arguments of a program can be seen by everybody.
+    arguments of a program are visible to all users.
 
     \b
     Examples:
@@ -99,7 +99,7 @@ def _connection(
         raise click.BadParameter("expected a URL such as wss://example.org/acp", param_hint="URL")
     if parts.password is not None:
         raise click.UsageError(
-            "everybody on this machine can read a password on the command line: --header-file "
+            "all users of this machine can read a password on the command line: --header-file "
             "may hold `Authorization: Basic …`"
         )
     if tls is not None and parts.scheme in ("ws", "http"):

@@ -25,7 +25,7 @@ _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
 def command(file: str) -> None:
     """Show what a chain file comes to: its components in order, nested chains put in line.
 
-    Nothing is started. Values of environment variables are masked, and so is whatever is called a
+    Nothing is started. Values of environment variables are masked, and so is anything called a
     token, key, secret or password; `${VAR}` is shown as it is written.
 
     \b

@@ -158,7 +158,7 @@ def decode(line: bytes) -> Frame:
 
 def detached_copy(value: Raw, size: int) -> Raw:
     """The value, in memory of its own if it is a small part of a text of `size` bytes, which would
-    be kept as long as the value is, and which nobody counts."""
+    be kept as long as the value is, uncounted."""
     return value.copy() if size > _LONG_LINE and 2 * len(value) < size else value
 
 
@@ -387,7 +387,7 @@ def _describe_malformed(line: bytes, exc: Exception) -> Message | Malformed:
 
 
 class _FloatId(msgspec.Struct, gc=False):
-    """A message whose id is written as `3.0`, which to JavaScript is 3."""
+    """A message with an id written as `3.0`, which JavaScript equates with 3."""
 
     jsonrpc: Literal["2.0"]
     id: float
@@ -419,7 +419,7 @@ def _integral(id: Any) -> Any:
 
 
 class _LooseEnvelope(msgspec.Struct, gc=False):
-    """An envelope whose members may have any type."""
+    """An envelope with members of any type."""
 
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET

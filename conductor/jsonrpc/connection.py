@@ -246,7 +246,7 @@ class Connection:
             self._report_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
             for answer in frame.answers(self.limits.max_batch):
-                self._dispatch(answer)  # an answer opens nothing, and somebody waits for it
+                self._dispatch(answer)  # a response opens nothing, and is waited for
                 yield
             return
         batch = BatchResponse()
@@ -275,7 +275,7 @@ class Connection:
 
     def _answer_malformed(self, frame: Malformed, line: bytes) -> None:
         if frame.too_deep and frame.id is not UNSET and not frame.response:
-            # A proper request, as far as one can see: whoever sent it waits for the answer.
+            # A proper request, as far as can be seen: its sender waits for the response.
             error = encode_error(frame.code, f"Invalid request: {frame.reason}")
             self.write(error_pieces(frame.id, error))
         elif self.reports_malformed and not frame.response:

@@ -1,6 +1,6 @@
 """Cuts what was read into runs of notifications and single lines. Pure.
 
-An agent streams: line after line of `session/update`, which nobody on the way wants to look into.
+An agent streams: line after line of `session/update`, which no component on the way looks into.
 Such a run is sent on as it came, which costs a third of what its lines would cost one by one
 (0.3 µs for a line of 100 bytes; perf.md T4). Nothing is taken on trust for it: each line of a run
 is decoded by itself, as an object with the members of an update and no other, however they are
@@ -113,7 +113,7 @@ Part: TypeAlias = NotificationBatch | bytes
 def split_block(block: bytes) -> Iterator[Part]:
     """The runs and the single lines, each with its newline, of a block of whole lines, in order.
 
-    Short blank lines are left out. Linear in the size of the block, whatever the lines contain.
+    Short blank lines are left out. Linear in the size of the block.
     """
     lines = BytesIO(block).readlines()  # by memchr: four times as fast as bytes.split
     try:
@@ -150,7 +150,7 @@ def _are_updates(block: bytes, lines: Iterable[bytes]) -> bool:
 
 
 def _split_line_by_line(lines: list[bytes]) -> Iterator[Part]:
-    """The same for other methods, other orders of members, and whatever is no notification."""
+    """The same for other methods, other orders of members, and lines that are no notification."""
     count, done = len(lines), 0
     rest = iter(lines)
     while done < count:

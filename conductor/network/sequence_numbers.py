@@ -36,7 +36,7 @@ WINDOW: Final = 1024 * 1024
 _ACK_FRAMES: Final = 100
 _ACK_BYTES: Final = WINDOW // 8
 _ACK_SECONDS: Final = 0.2
-"""An acknowledgement is due after this many texts, bytes or seconds, whichever is first, and
+"""An acknowledgement is due after this many texts, bytes or seconds, the first of these, and
 immediately for an empty text (EOF)."""
 _MAX_DIGITS: Final = 18
 _DUPLICATE_WINDOW: Final = 1000

@@ -113,7 +113,8 @@ class Link:
     """Sessions that a restarted agent has lost; each is removed when its next request was
     refused."""
     suppressed_session: str | None = None
-    """Session whose notifications are dropped, because the client has seen them before (replay)."""
+    """The session of which notifications are dropped, because the client has seen them before
+    (replay)."""
     strips_proxy_meta: bool = False
     """Whether `_meta` members of proxies are removed from the peer's messages (`proxy_meta`); set
     for an agent behind proxies."""
@@ -201,7 +202,7 @@ class Link:
         for call in unanswered:
             call.cancel()
             if call.session is not None and self.enveloped is not None:
-                # Most agents implement no other way to end a turn whose prompt was cancelled.
+                # Most agents implement no other way to end the turn of a cancelled prompt.
                 params = msgspec.json.encode({"sessionId": call.session})
                 self.enveloped.neighbour.notify("session/cancel", params)
 

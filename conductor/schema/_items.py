@@ -58,7 +58,7 @@ class Class:
     fields: list[Field] = attrs.field(factory=list)
     base: str = "Object"
     tags: dict[str, str] = attrs.field(factory=dict)  # what the class says about its own tags
-    written: tuple[str, str] | None = None  # the tag it writes wherever it stands
+    written: tuple[str, str] | None = None  # the tag it writes in every place
 
 
 @attrs.define

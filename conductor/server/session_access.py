@@ -48,7 +48,7 @@ _LOOKED_UP: Final = frozenset(
         *("session/delete", "nes/close"),
     }
 )
-"""Methods whose session this node may not know: their handlers ask the directory."""
+"""Methods for sessions that this node may not know: their handlers ask the directory."""
 _OPEN: Final = ("ours", "free")
 
 
@@ -231,7 +231,7 @@ class _SessionGuard(Proxy):
 
     async def _claim(self, session: str) -> bool:
         """Claim a session at all nodes; whether it was free. Raises `RequestError` if it is of
-        others, or nobody can tell."""
+        others, or its owner is unknown."""
         directory = self.directory
         if directory is None or self.owners.has(session, self.principal):
             return False
@@ -254,7 +254,7 @@ class _SessionGuard(Proxy):
         _check(session, verdict)
 
     async def _visible(self, sessions: set[str]) -> set[str]:
-        """Without those of others at any node, and those of which nobody can tell."""
+        """Without those of others at any node, and those with an unknown owner."""
         if self.directory is None:
             return sessions
         visible = {each for each in sessions if self.owners.has(each, self.principal)}
@@ -315,12 +315,12 @@ def session_in_params(params: Payload | None) -> str | None:
 
 
 def _cannot_tell(session: str) -> RequestError:
-    text = "The servers cannot tell now whose session this is; try again in some seconds"
+    text = "The owner of this session cannot be looked up now; try again in some seconds"
     return RequestError(INTERNAL_ERROR, text, {"sessionId": session})
 
 
 def _cannot_record() -> RequestError:
-    text = "The servers cannot record now whose session it would be; try again in some seconds"
+    text = "The owner of a new session cannot be recorded now; try again in some seconds"
     return RequestError(INTERNAL_ERROR, text)
 
 

@@ -98,7 +98,7 @@ class ChildProcess:
 
     @property
     def reached(self) -> bool:
-        """Whether there was anybody to speak to: it runs, so there was."""
+        """Whether the component was reached: a process that runs was."""
         return True
 
     @property
@@ -136,7 +136,7 @@ def describe_status(returncode: int) -> str:
 def _reap(pid: int) -> int:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # somebody who waits for all children was faster
+    except ChildProcessError:  # reaped by code that waits for all children
         return 0
 
 

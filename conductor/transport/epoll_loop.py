@@ -15,12 +15,12 @@ The rules that make it safe:
   and when what we routed has woken a task (trio says so by `task_scheduled`). In the last two cases
   trio would still sleep, for the timeout that it had worked out before; `run_sync_soon` of nothing
   keeps it awake.
-- So a step that brings a deadline forward has to wake a task that waits for it: by that alone
-  nobody notices. (None does; ours set an event, and the task that wakes sets the deadline.)
+- So a step that brings a deadline forward has to wake a task that waits for it: that alone has no
+  effect. (None does: steps set an event, and the task that wakes sets the deadline.)
 - A trio that is never about to sleep still gives us one look at each of its turns.
-- Nothing is raised here, or trio would remove us and nobody would serve the descriptors. An
-  exception belongs to the task whose step it left; one that a signal's handler raises between steps
-  ends the run, as it does when trio itself waits.
+- Nothing is raised here, or trio would remove this instrument and the descriptors would not be
+  served. An exception belongs to the task in which it was raised; one that a signal handler raises
+  between steps ends the run, as it does when trio itself waits.
 
 Everything here is trio's public interface, but for the descriptor of its epoll, which the list of
 our open files tells. Where that is not to be had, `EpollFastPath.installed` installs nothing, and
@@ -81,7 +81,8 @@ class EpollFastPath(trio.abc.Instrument):
     def installed(cls) -> Iterator[None]:
         """Serve the descriptors of this run from here, where the system can do that.
 
-        Whoever sleeps has to be gone before the end. Not for a trio that is another loop's guest.
+        All sleeping tasks have to be gone before the end. Not for a trio that is another loop's
+        guest.
         """
         trio_epoll_fd = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_PLANE") != "off" else None
         if trio_epoll_fd is None:
@@ -111,7 +112,7 @@ class EpollFastPath(trio.abc.Instrument):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def pause(self, fd: int) -> bool:
-        """Let the task that sleeps for a descriptor sleep on, whatever happens to that; whether
+        """Let the task that sleeps for a descriptor sleep on, ready or not; whether
         there is one."""
         if fd not in self._waiters:
             return False
@@ -124,7 +125,7 @@ class EpollFastPath(trio.abc.Instrument):
             self._epoll.register(fd, events)
 
     def closing(self, fd: int) -> None:
-        """A descriptor is about to be closed: whoever sleeps for it goes on."""
+        """A descriptor is about to be closed: a task that sleeps for it goes on."""
         waiter = self._waiters.get(fd)
         if waiter is not None:
             self._wake(fd, waiter, outcome.Value(None))

@@ -30,7 +30,7 @@ _PIPE_SIZE = 262144
 """Bytes that a pipe is to hold, and that are read at a time (4 KiB messages: three quarters of the
 CPU of reads of 64 KiB)."""
 
-# glibc's malloc maps anew, page by page, whatever is larger than 128 KiB, and gives the end of its
+# glibc's malloc maps anew, page by page, blocks larger than 128 KiB, and gives the end of its
 # heap back as soon as it is twice that: half a millisecond for each message of a megabyte. Having
 # given back something large once, it keeps so much, and twice that of the heap.
 bytes(2 * 1024 * 1024)
@@ -138,7 +138,7 @@ class FdTransport(WaitingTransport):
         except BlockingIOError:
             return None
         except OSError:
-            return b""  # whatever is wrong with it, it is this peer's end and nobody else's
+            return b""  # any error ends this peer, and no other
 
     def peer_closed_write(self) -> bool:
         if self._read_fd < 0:
@@ -159,7 +159,7 @@ class FdTransport(WaitingTransport):
         _close(fd)
 
     def close_reading(self) -> None:
-        """End the incoming stream, also for whoever waits for it. Idempotent."""
+        """End the incoming stream, also for a task that waits for it. Idempotent."""
         fd, self._read_fd = self._read_fd, -1
         _close(fd)
 

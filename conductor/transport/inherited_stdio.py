@@ -17,7 +17,7 @@ prefetched_stdin: list[bytes] = []
 def open_missing_stdio() -> None:
     """Put /dev/null where the parent process left 0, 1 or 2 closed. To be called first of all.
 
-    Whatever is opened next would get the number, and what is printed would go there.
+    The next descriptor would get the number, and what is printed would go there.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

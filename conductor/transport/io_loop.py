@@ -74,7 +74,7 @@ class Flusher:
                     connection.on_blocked()
 
     async def run(self) -> None:
-        """Flush whatever is written while nothing is being read."""
+        """Flush what is written while nothing is being read."""
         while True:
             await self._work.wait()
             self._work = trio.Event()
@@ -95,7 +95,7 @@ class Flusher:
 class ReadGate:
     """Whether an edge may be read: not while what it feeds is over the high-water mark.
 
-    `backlog` tells how many bytes wait for whoever has most to read. An edge that has
+    `backlog` tells how many bytes wait for the peer with the most to read. An edge that has
     `peer_closed_write` is read to its end all the same: that it is gone must be known, however full
     everything is.
     """

@@ -1,8 +1,8 @@
 """Guard process that ends all components if the conductor is killed (SIGKILL).
 
-The guard, a shell, reads the process groups of the children from a pipe whose other end only the
-conductor holds. At EOF it kills these groups and becomes `orphan_guard_process`, which kills all
-processes with the conductor's mark in their environment. A shell takes 1 ms and 2 MB, a waiting
+The guard, a shell, reads the process groups of the children from a pipe; only the conductor
+holds its other end. At EOF it kills these groups and becomes `orphan_guard_process`, which kills
+all processes with the conductor's mark in their environment. A shell takes 1 ms and 2 MB, a waiting
 Python 10 ms and 9 MB. In an orderly stop the guard is killed with the other descendants.
 """
 

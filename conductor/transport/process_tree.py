@@ -1,6 +1,6 @@
 """Descendant processes: find, identify, end and reap them.
 
-Three facts are used. Linux gives a subreaper the descendants whose own parent has ended
+Three facts are used. Linux gives a subreaper the descendants of which the parent has ended
 (`become_subreaper`). A process group holds what a component started, unless that left the group.
 And the environment of each component has a mark of its own (`MARK`), which its descendants inherit:
 by that those that left the group are found when the component has ended.
@@ -52,13 +52,13 @@ _reports: dict[int, Callable[[bytes], bool]] = {}
 _adopted: set[int] = set()
 """Children that are known to be adopted, or will be in a moment."""
 _undecided: dict[int, float] = {}
-"""Zombies that may be somebody's to wait for, and when to decide."""
+"""Zombies that other code may wait for, and when to decide."""
 _numbers = count(1)
 _own_mark: list[str] = []
 
 
 def become_subreaper() -> None:
-    """Become the parent of descendants whose own parent ends (Linux); mark all that we start."""
+    """Become the parent of orphaned descendants (Linux); mark all processes that are started."""
     os.environ[MARK] = own_mark()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -115,7 +115,7 @@ def _report(line: bytes) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill whatever is still below this process (Linux): only for the end of a program of ours.
+    """Kill all descendants of this process (Linux): only at the end of a conductor program.
 
     The reader of the reports is killed last: were we killed meanwhile, it would do the rest.
     """
@@ -168,7 +168,7 @@ def kill_marked(mark: str, *, patient: bool = False) -> bool:
 
 
 def reap_adopted(now: float) -> float | None:
-    """Reap adopted children that have ended, and nobody else's. `now` is in seconds.
+    """Reap adopted children that have ended, and no other children. `now` is in seconds.
 
     Returns when to look again for those of which it is not clear yet; `None` if there are none.
     A child that a plugin started by itself is not to be told from an adopted one if it has our

@@ -49,7 +49,7 @@ class SpawnedProcess:
 
 
 class _Prestarted:
-    """A program that was started before somebody asked for it."""
+    """A program that was started before it was asked for."""
 
     __slots__ = ("argv", "cwd", "env", "environ", "spawned")
 
@@ -73,13 +73,13 @@ _prestarted: list[_Prestarted] = []
 
 
 def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
-    """Start a program that somebody will ask `spawn_process` for in a moment, if it can be."""
-    with suppress(SpawnError):  # it fails again for whoever asks, who has somebody to tell
+    """Start a program before `spawn_process` is called for it, if it can be started."""
+    with suppress(SpawnError):  # it fails again in `spawn_process`, where it is reported
         _prestarted.append(_Prestarted(argv, env, cwd))
 
 
 def end_prestarted() -> None:
-    """End what was started early and nobody has asked for, with its process group."""
+    """End what was started early and not asked for, with its process group."""
     while _prestarted:
         spawned = _prestarted.pop().spawned
         _kill_group(spawned.pid)

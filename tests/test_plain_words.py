@@ -1,0 +1,63 @@
+"""Docstrings and comments avoid the words that make a technical sentence a riddle.
+
+"Whoever sends it" is the peer, the client or the caller: the name says more in less.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("conductor", "proxies", "bridges")
+REFUSED = re.compile(
+    r"\b(whoever|whomever|whatever|whichever|wherever|whose|somebody|nobody|anybody|everybody"
+    r"|of ours|at a glance)\b",
+    re.IGNORECASE,
+)
+ALLOWED = {
+    "conductor/schema/v1.py",  # generated: the words of the official schema
+    "conductor/schema/v2.py",
+}
+
+
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """The comments and docstrings of a module (attribute docstrings too), with their lines."""
+    strings = {
+        node.value.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        line = token.start[0]
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and line in strings):
+            for offset, text in enumerate(token.string.splitlines()):
+                yield line + offset, text
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_and_comments_are_in_plain_words(package: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {match[0]!r} in: {text.strip()}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in ALLOWED
+        for line, text in prose(path.read_text())
+        for match in REFUSED.finditer(text)
+    ]
+
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_check_finds_comments_and_docstrings_only() -> None:
+    source = (
+        '"""Whoever reads it."""\nx = "nobody"  # of ours\n'
+        '\n\nclass A:\n    y = 1\n    """whose"""\n'
+    )
+
+    assert [line for line, text in prose(source) if REFUSED.search(text)] == [1, 2, 7]

@@ -240,8 +240,8 @@ async def test_a_directory_that_nobody_serves_is_cleared_away(tmp_path, monkeypa
 KILLED = """
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from bridges.shim_listener import Door
-Door().open()
+from bridges.shim_listener import ShimListener
+ShimListener().open()
 os.kill(os.getpid(), 9)
 """
 

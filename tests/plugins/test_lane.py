@@ -41,3 +41,17 @@ def test_a_lane_knows_how_much_waits_in_it():
         pass
 
     assert (lane.size, lane.delivered) == (0, 4)
+
+
+def test_a_lane_counts_the_bytes_that_wait():
+    lane = Lane("x")
+    first, second, third = (LaneNotification("m", b"x" * n) for n in (1, 10, 100))
+
+    assert lane.put(first)
+    assert not lane.put_batch([second, third])
+    assert lane.size == 111
+    assert [lane.take(), lane.take()] == [first, second]
+    assert not lane.put_back([first, second])
+    assert lane.size == 111
+    assert [lane.take(), lane.take(), lane.take(), lane.take()] == [first, second, third, None]
+    assert (lane.size, lane.held, lane.delivered) == (0, False, 5)

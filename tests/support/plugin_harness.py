@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import encode_error
 from conductor.plugins.plugin_component import PluginComponent
-from conductor.proxy import Proxy
+from conductor.proxy import Proxy, on
 from conductor.routing.port import Port, connect_ports
 from conductor.transport.io_loop import Flusher, ReadGate
 
@@ -130,3 +130,28 @@ async def hop(plugin: Proxy, end: type[End] = End) -> AsyncIterator[Hop]:
         component.kill()
     if failure is not None:
         raise failure
+
+
+@attrs.define(eq=False)
+class Scripted(Proxy):
+    """A proxy that gives each message `_x` of a peer to the function of that peer."""
+
+    from_client: object = None
+    from_agent: object = None
+    log: list = attrs.field(factory=list)
+    """The member `n` of each message, in the order of handling."""
+
+    @on("_x", source="client")
+    async def _client(self, params, forward):
+        self.log.append(params["n"])
+        return await self.from_client(self, params, forward)
+
+    @on("_x", source="agent")
+    async def _agent(self, params, forward):
+        self.log.append(params["n"])
+        return await self.from_agent(self, params, forward)
+
+
+async def forward_unchanged(self, params, forward):
+    """A function for `Scripted`."""
+    return await forward()

@@ -1,6 +1,6 @@
 """Some of these tests once more, where trio serves the descriptors: as on other systems.
 
-`tests/transport/test_epoll_loop.py` compares the two ways. All other tests pass, too, with
+`tests/transport/test_epoll_descriptors.py` compares the two ways. All other tests pass, too, with
 `ACP_CONDUCTOR_PLANE=off` in the environment.
 """
 

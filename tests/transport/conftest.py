@@ -2,10 +2,12 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import psutil
 import pytest
+
+from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 
 PATIENCE = 30
 
@@ -20,3 +22,18 @@ def nothing_is_left() -> Iterator[None]:
     _, left = psutil.wait_procs(set(psutil.Process().children()) - children, PATIENCE)
     assert left == []
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture(params=["epoll", "trio"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the epoll fast path, or without; for tests that have runs of their own."""
+    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "off" if request.param == "trio" else "on")
+    return request.param
+
+
+@pytest.fixture
+async def served(backend: str) -> AsyncIterator[None]:
+    """The test's run is served that way."""
+    with EpollFastPath.installed():
+        assert (current_fast_path() is not None) == (backend == "epoll")
+        yield

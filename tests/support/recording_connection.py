@@ -7,6 +7,7 @@ from typing import Any
 
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port
 
@@ -133,3 +134,18 @@ def cancel(id: Any) -> dict[str, Any]:
 
 def _bytes(payload: Any) -> bytes | None:
     return None if payload is None else bytes(payload)
+
+
+def client(**options: Any) -> Desk:
+    """A connection to a client: malformed lines are answered."""
+    return Desk(reports_malformed=True, **options)
+
+
+def component(**options: Any) -> Desk:
+    """A connection to a component: malformed lines are only counted."""
+    return Desk(reports_malformed=False, **options)
+
+
+def send(desk: Desk, method: str = "m") -> int:
+    """Send a request without params to the peer; returns its id."""
+    return desk.connection.open(InFlightRequest(method, source=None))

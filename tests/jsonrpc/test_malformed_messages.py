@@ -1,6 +1,7 @@
 """Malformed and oversized lines: a client gets an error, the line of a component is counted.
 
-The exact replies are those of interop §3 and appendix C."""
+Replies are compared whole: clients rely on them.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""Private parts of dependencies: they exist, and upper bounds stand where they are used."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from pkgutil import resolve_name
+from types import CodeType, FunctionType
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+
+BOUNDED = "server/websocket/bounded.py"
+TCP = "server/listen/tcp.py"
+NURSERY = "plugins/nursery_patch.py"
+PRIVATE = [
+    # distribution, class or module, private or undocumented names, the module that uses them
+    ("trio", "trio:Nursery", "_child_finished _nested_child_finished _add_exc", NURSERY),
+    ("trio", "trio:Nursery", "_pending_excs", NURSERY),
+    (
+        "trio-websocket",
+        "trio_websocket:WebSocketConnection",
+        "_reader_task _get_request _handle_message_event _send _recv_channel _close_reason"
+        " _reader_running _message_size _message_parts",
+        BOUNDED,
+    ),
+    ("hypercorn", "hypercorn.protocol.h2", "WSStream", BOUNDED),
+    ("hypercorn", "hypercorn.protocol.h11", "WSStream", BOUNDED),
+    (
+        "hypercorn",
+        "hypercorn.protocol.ws_stream:WSStream",
+        "handle _handle_events _send_wsproto_event app_put buffer closed config connection send"
+        " state stream_id",
+        BOUNDED,
+    ),
+    ("hypercorn", "hypercorn.protocol.ws_stream:ASGIWebsocketState", "CLOSED", BOUNDED),
+    ("hypercorn", "hypercorn.protocol.ws_stream", "FrameTooLargeError", BOUNDED),
+    (
+        "hypercorn",
+        "hypercorn.trio.tcp_server:TCPServer",
+        "_read_data idle_task protocol protocol_send run",
+        TCP,
+    ),
+    ("hypercorn", "hypercorn.protocol:ProtocolWrapper", "protocol", TCP),
+    ("hypercorn", "hypercorn.protocol.h2:H2Protocol", "stream_buffers", TCP),
+    ("hypercorn", "hypercorn.protocol.h2:StreamBuffer", "close", TCP),
+    ("hypercorn", "hypercorn.trio.worker_context:WorkerContext", "", TCP),
+    ("hypercorn", "hypercorn.app_wrappers:ASGIWrapper", "", TCP),
+]
+
+
+@pytest.mark.parametrize(("distribution", "path", "names", "user"), PRIVATE)
+def test_private_parts_of_dependencies_exist(
+    distribution: str, path: str, names: str, user: str
+) -> None:
+    try:
+        owner = resolve_name(path)
+    except (ImportError, AttributeError):
+        told = f"{distribution} {version(distribution)} lacks {path}"
+        pytest.fail(f"{told}: conductor/{user} needs it")
+
+    missing = sorted(set(names.split()) - _names(owner))
+
+    assert not missing, (
+        f"{path} of {distribution} {version(distribution)} lacks {', '.join(missing)}:"
+        f" conductor/{user} needs them"
+    )
+
+
+@pytest.mark.parametrize("distribution", sorted({row[0] for row in PRIVATE}))
+def test_dependencies_with_private_parts_in_use_have_an_upper_bound(distribution: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {found.name: found for found in map(Requirement, project["dependencies"])}
+
+    assert any(bound.operator == "<" for bound in required[distribution].specifier)
+
+
+def _names(owner: object) -> set[str]:
+    """Return the attributes of a class or module; of a class also those that its methods set."""
+    names = set(dir(owner))
+    for base in owner.__mro__ if isinstance(owner, type) else ():
+        for member in vars(base).values():
+            if isinstance(code := getattr(_function(member), "__code__", None), CodeType):
+                names.update(code.co_names)
+    return names
+
+
+def _function(member: object) -> object:
+    member = getattr(member, "__wrapped__", member)
+    return member if isinstance(member, FunctionType) else getattr(member, "__func__", member)

@@ -106,10 +106,10 @@ class McpBridge(Proxy):
     def set_initialize_result(self, result: bytes) -> None:
         """Take the agent's `initialize` result; also called for a bridge that is added later."""
         self._rewriter.agent = agent = agent_mcp_support(result)
-        self._rewriter.names.apart = agent.servers in ("one_per_name", "shared")
+        self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
         # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
-        self._shared.enforced = agent.servers == "shared" and agent.version == 1
-        self._tracks_turns = agent.servers in ("shared", None) and agent.version == 1
+        self._shared.enforced = agent.server_scope == "shared" and agent.version == 1
+        self._tracks_turns = agent.server_scope in ("shared", None) and agent.version == 1
 
     @on("session/new")
     @on("session/fork")
@@ -189,7 +189,7 @@ class McpBridge(Proxy):
         From then on sessions get distinct names, and the set-up is retried."""
         names = self._rewriter.names
         text = f"{refusal.message} {refusal.data}"
-        if names.apart or self._rewriter.agent.servers is not None:
+        if names.apart or self._rewriter.agent.server_scope is not None:
             return False
         if not any(names.is_used(each.name) and each.name in text for each in declared):
             return False

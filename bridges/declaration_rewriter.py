@@ -124,7 +124,7 @@ class DeclarationRewriter:
                 del self._servers[declaration.server.id]
             for mcp_connection in list(declaration.mcp_connections):
                 mcp_connection.close()
-            if self.agent.servers != "one_per_name":  # that agent keeps the name in use
+            if self.agent.server_scope != "one_per_name":  # that agent keeps the name in use
                 self.names.free([declaration.name])
 
     def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:

@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from bridges.bindings import members_of
-from proxies._quirks import McpServers, mcp_servers_of
-from proxies._quirks import load as load_quirks
+from bridges.server_scope import ServerScope, server_scope
 
 __all__ = [
     "AgentMcpSupport",
@@ -42,8 +41,8 @@ class AgentMcpSupport:
     http: bool = False
     sse: bool = False
     acp: bool = False
-    servers: McpServers | None = None
-    """How it keeps MCP servers (`proxies/quirks.yaml`); `None` if unknown."""
+    server_scope: ServerScope | None = None
+    """`None` if unknown."""
 
 
 def agent_mcp_support(result: bytes) -> AgentMcpSupport:
@@ -56,11 +55,11 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
         return AgentMcpSupport()
     version = 2 if answer.get("protocolVersion") == 2 else 1
     info = _get(answer, "info" if version == 2 else "agentInfo")
-    servers = _server_scope(info)
+    scope = server_scope(info)
     if version == 2:
         mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
         has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
-        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], servers)
+        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], scope)
     mcp = _get(_get(answer, "agentCapabilities"), "mcpCapabilities")
     return AgentMcpSupport(
         1,
@@ -68,7 +67,7 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
         mcp.get("http") is True,
         mcp.get("sse") is True,
         mcp.get("acp") is True,
-        servers,
+        scope,
     )
 
 
@@ -125,16 +124,6 @@ def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
         "url": url,
         "headers": [{"name": key, "value": value} for key, value in headers.items()],
     }
-
-
-def _server_scope(info: dict[str, Any]) -> McpServers | None:
-    """Look up the agent's name, then its title, in `quirks.yaml`."""
-    entries = load_quirks()["agents"]
-    for name in (info.get("name"), info.get("title")):
-        servers = mcp_servers_of(entries, {**info, "name": name})
-        if servers is not None:
-            return servers
-    return None
 
 
 def taken_names(entries: Sequence[Raw]) -> set[str]:

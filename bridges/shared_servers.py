@@ -1,6 +1,6 @@
 """Isolation of sessions in an agent that shares MCP servers among them.
 
-Such an agent (`mcp_servers: shared` in `proxies/quirks.yaml`) gives every session's model the tools
+Such an agent (`shared` in `bridges/server_scope.py`) gives every session's model the tools
 of all sessions' servers, and sends a call to the server that the model names. The bridge gives the
 servers of each session distinct names (`server_names`), and isolates the sessions:
 

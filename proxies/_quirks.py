@@ -1,11 +1,11 @@
-"""Quirks of agents and clients: the table `quirks.yaml`, looked up by name and version."""
+"""Quirks of agents and clients, looked up by name and version in `quirks.yaml`."""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -14,11 +14,9 @@ import yaml
 
 __all__ = [
     "QUIRKS",
-    "McpServers",
     "Quirk",
     "QuirkEntry",
     "load",
-    "mcp_servers_of",
     "quirks_of",
     "table",
 ]
@@ -31,7 +29,6 @@ Quirk: TypeAlias = Literal[
     "protocol_version_text",
     "unannounced_tool_calls",
 ]
-McpServers: TypeAlias = Literal["by_session", "one_per_name", "shared"]
 QUIRKS: Final[frozenset[str]] = frozenset(get_args(Quirk))
 
 
@@ -41,8 +38,6 @@ class QuirkEntry:
 
     name: str
     quirks: list[str] = attrs.field(factory=list)
-    mcp_servers: McpServers | None = None
-    """How the agent keeps MCP servers; `None` if unknown."""
     since: str | None = None
     until: str | None = None
 
@@ -61,23 +56,9 @@ def load() -> dict[str, list[QuirkEntry]]:
 
 
 def quirks_of(entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None) -> set[str]:
-    """Return the quirks for an `agentInfo` or `clientInfo`; without one, those of all."""
-    return {quirk for entry in _matching(entries, info) for quirk in entry.quirks}
-
-
-def mcp_servers_of(
-    entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None
-) -> McpServers | None:
-    """Return how the agent with this `agentInfo` keeps MCP servers; `None` if unknown."""
-    said = [entry.mcp_servers for entry in _matching(entries, info) if entry.mcp_servers]
-    return said[-1] if said else None
-
-
-def _matching(
-    entries: Iterable[QuirkEntry], info: Mapping[str, Any] | None
-) -> Iterator[QuirkEntry]:
+    """Return the quirks for an `agentInfo` or `clientInfo`; without one, those of the entry `*`."""
     name, version = (str((info or {}).get(key) or "") for key in ("name", "version"))
-    return (entry for entry in entries if entry.applies_to(name, version))
+    return {quirk for entry in entries if entry.applies_to(name, version) for quirk in entry.quirks}
 
 
 @functools.cache

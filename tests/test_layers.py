@@ -247,7 +247,10 @@ def test_proxies_and_bridges_import_only_what_is_public(package):
     wrong = []
     for path in modules(package):
         for each in imports(path):
-            if each.target.split(".")[0] != "conductor":
+            root = each.target.split(".")[0]
+            if root in {"proxies", "bridges"} - {package}:
+                wrong.append(f"{each.place}: imports {each.target}")
+            if root != "conductor":
                 continue
             if each.target not in PUBLIC:
                 wrong.append(f"{each.place}: {each.target} is not public")

@@ -137,7 +137,7 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
 
 
 @pytest.mark.parametrize(
-    ("name", "servers"),
+    ("name", "scope"),
     [
         ("OpenCode", "shared"),
         ("fast-agent", "one_per_name"),
@@ -152,9 +152,9 @@ async def test_names_are_unique_where_an_agent_keeps_one_server_per_name(agent, 
     ],
 )
 @pytest.mark.parametrize("member", ["name", "title"])
-def test_how_agents_keep_servers_is_known_by_name_or_title(name, servers, member):
+def test_how_agents_keep_servers_is_known_by_name_or_title(name, scope, member):
     answer = {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {member: name}}
-    assert agent_mcp_support(json.dumps(answer).encode()).servers == servers
+    assert agent_mcp_support(json.dumps(answer).encode()).server_scope == scope
 
 
 async def test_two_servers_of_one_set_up_have_different_names():

@@ -24,13 +24,13 @@ Lanes: the order in which handlers run
 --------------------------------------
 
 1. A plugin has two lanes, toward the agent and toward the client; a response travels in the lane of
-   its direction. A lane delivers one message at a time, in arrival order, handled or not.
+   its direction. A lane delivers one message at a time, in arrival order, with or without handler.
 2. A handler holds its lane until it ends or *starts waiting for a response* (`await
-   forward(request)`, `await self.agent.request(…)`); the request is written before the lane goes
-   on. So waiting never deadlocks.
+   forward(request)`, `await self.agent.request(…)`); the request is written before the lane
+   continues. So waiting never deadlocks.
 3. When the response arrives, the handler holds the lane on which it arrived: everything sent before
-   the response has been handled, nothing sent after it has begun. A handler that waits for several
-   responses at once holds the lane of the last.
+   the response has been handled, nothing sent after it has been started. A handler that waits for
+   several responses at once holds the lane of the last.
 4. Awaiting anything else keeps the lane, which preserves the order; `self.release_lane()` lets the
    next message in; `self.start_soon(fn, *args)` runs a function outside the lanes. A lane that is
    held for more than 5 s is logged with the handler's file:line.
@@ -42,9 +42,10 @@ Lanes: the order in which handlers run
    once. If the handler waits for a response, the forwarded request is cancelled, and the handler
    still gets the real response. If it waits for anything else, the handler is cancelled and the
    request is answered -32800.
-7. An exception other than `RequestError` is logged with proxy, method and session; a request is
-   answered -32603; a notification is dropped (`on_error = "fail"`, the default: a broken redactor
-   must not leak) or passed on (`on_error = "pass"`, for observers). The lane goes on.
+7. An exception other than `RequestError` is logged with proxy, method and session. With
+   `on_error = "fail"` (the default: a broken redactor must not leak) a request is answered -32603
+   and a notification is dropped; with `on_error = "pass"` (for observers) the message is forwarded
+   unchanged. The lane continues.
 
 Lanes belong to a hop, not to a session: order is also kept across sessions, because clients and
 agents rely on it (a session's first update follows the response to `session/new`; `session/list`

@@ -12,6 +12,7 @@ from conductor.client.acp_client import attach_file
 from conductor.testing import FakeClient
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "mcp.md").read_text()
+MODES = TEXT.partition("| value |")[2].partition("## ")[0]
 
 
 def block(language):
@@ -55,7 +56,7 @@ async def test_the_example_gives_the_agent_its_tools(chain, prompt, said, left):
     assert notes.read_text() == left
 
 
-@pytest.mark.parametrize("mode", re.findall(r"^- `(\w+)`[,:]", TEXT, re.MULTILINE))
+@pytest.mark.parametrize("mode", re.findall(r"^\| `(\w+)`", MODES, re.MULTILINE))
 def test_every_mode_of_the_page_is_one(tmp_path, mode):
     file = tmp_path / "chain.yaml"
     file.write_text(block("yaml").replace("auto", mode))

@@ -1,18 +1,40 @@
-"""Settings for every test: deterministic hypothesis in CI, no log on the terminal."""
+"""Which tests run; hypothesis profiles; no log on the terminal.
+
+`pytest` alone runs the fast tests: those of `FAST`. A path on the command line (`pytest
+tests/processes`) or an own `-m` runs all tests that it names, except `long`, which needs `--long`.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from conductor import log
 
+TESTS = Path(__file__).parent
+FAST = "fast or not (slow or external or benchmark)"
+DIRECTORIES = {
+    "benchmarks": "benchmark",
+    "chaos": "slow",
+    "fuzz": "slow",
+    "interop": "external",
+    "processes": "slow",
+}
+"""The marker of every test in a directory."""
+
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "default",
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.register_profile("full", settings.get_profile("ci"), max_examples=100)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=5000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "default")
@@ -23,12 +45,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the long tests, too")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    names_paths = config.args_source is pytest.Config.ArgsSource.ARGS
+    if not (config.option.markexpr or config.option.long or names_paths):
+        config.option.markexpr = FAST  # which pytest-xdist hands to its workers
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what the fast run leaves out."""
+    if config.option.markexpr == FAST and collection_path.parent == TESTS:
+        return collection_path.name in DIRECTORIES.keys() - {"processes"} or None
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long") or "long" in config.getoption("markexpr"):
+    for item in items:
+        marker = DIRECTORIES.get(item.path.relative_to(TESTS).parts[0])
+        if marker is not None:
+            item.add_marker(marker)
+    if config.option.long or "long" in config.option.markexpr:
         return
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_collection_finish() -> None:
+    """Tests that call `gc.collect()` do not traverse what collecting the tests has made."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,9 @@ def test_an_example_chain_loads(path: Path) -> None:
     assert chain.proxies or chain.agent
 
 
-@pytest.mark.parametrize("path", CHAINS, ids=lambda path: path.stem)
-def test_an_example_chain_has_no_mistake_in_its_options(path: Path) -> None:
+def test_no_example_chain_has_a_mistake_in_its_options() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "conductor", "check", str(path)],
+        [sys.executable, "-m", "conductor", "check", *map(str, CHAINS)],
         capture_output=True,
         text=True,
         timeout=60,

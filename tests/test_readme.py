@@ -37,6 +37,7 @@ def test_the_prompt_of_the_first_command_is_answered() -> None:
     assert (run.returncode, run.stdout.strip()) == (0, "hello"), run.stderr
 
 
+@pytest.mark.external
 @pytest.mark.skipif(not os.environ.get("CI"), reason="installs from the package index: CI only")
 def test_the_first_command_works_in_a_fresh_copy(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE", "conductor", "proxies", "bridges"):

@@ -32,6 +32,8 @@ from mcp.types import (
 from pydantic import BaseModel
 from support.bridge_harness import situation
 
+pytestmark = pytest.mark.external
+
 PACKAGE = "@modelcontextprotocol/conformance@0.1.13"
 """The newest that runs on Node 20."""
 PLACE = Path(__file__).parent.parent.parent / ".cache" / "conformance"

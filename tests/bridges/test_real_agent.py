@@ -13,6 +13,8 @@ import pytest
 from support.bridges_real_agents import Model, conversation, from_npm
 from support.mcp_providers import Provider, declaration, toolbox
 
+pytestmark = pytest.mark.external
+
 
 @pytest.fixture(scope="module")
 def qwen():

@@ -20,6 +20,8 @@ from support.mcp_providers import declaration
 
 from conductor.client.acp_client import Client
 
+pytestmark = pytest.mark.external
+
 
 @pytest.fixture(scope="module")
 def opencode():

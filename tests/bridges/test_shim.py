@@ -115,6 +115,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(binding):
             assert result.structured_content == {"result": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_fifty_megabytes_come_through_both_ways(binding):
     """With bare pipes: the SDK's client takes quadratic time for a long line."""
@@ -131,6 +132,7 @@ async def test_fifty_megabytes_come_through_both_ways(binding):
         assert answer["result"]["content"] == [{"type": "text", "text": text}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_two_hundred_calls_at_once(binding):
     results = {}

@@ -13,9 +13,12 @@ import pytest
 
 from .conftest import PASS_PROXY
 
+pytestmark = pytest.mark.slow
+
 HELLO = Path(__file__).parents[2] / "chains" / "hello.yaml"
 
 
+@pytest.mark.fast
 def test_a_file_without_mistakes(run):
     result = run("check", HELLO)
 
@@ -23,6 +26,7 @@ def test_a_file_without_mistakes(run):
     assert result.stdout == f"{HELLO}: ok: 1 proxy, agent test-agent\n"
 
 
+@pytest.mark.fast
 def test_all_mistakes_of_all_files(run, chain_file, tmp_path):
     (tmp_path / "hold.py").write_text(
         "import attrs\n"
@@ -68,6 +72,7 @@ def test_a_context_file_that_does_not_exist_is_a_warning(run, chain_file, tmp_pa
     ]
 
 
+@pytest.mark.fast
 def test_start_shows_what_was_negotiated(run, chain_file):
     path = chain_file(
         "proxies:\n"

@@ -55,6 +55,7 @@ def test_check_says_so_too(run, path):
     assert lines[lines.index(remark) + 1 :] == steps(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argument", "authenticate", "said"),
     [

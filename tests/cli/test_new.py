@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CONDUCTOR = [sys.executable, "-m", "conductor"]
 
 
@@ -51,6 +53,7 @@ def test_its_chain_runs(written):
     assert run(*CONDUCTOR, "check", "chain.yaml", cwd=written).returncode == 0
 
 
+@pytest.mark.fast
 def test_its_metadata_name_what_is_there(written, monkeypatch):
     project = tomllib.loads((written / "pyproject.toml").read_text())["project"]
     monkeypatch.syspath_prepend(written)
@@ -83,6 +86,7 @@ def test_names_that_will_not_do(tmp_path, name, problem):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fast
 def test_nothing_is_overwritten(written):
     result = run(*CONDUCTOR, "new", "proxy", "side-notes", cwd=written.parent)
 

@@ -12,10 +12,13 @@ import pytest
 
 from .conftest import AGENT, COMMAND, PASS_PROXY, PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "chains" / "hello.yaml"
 
 
+@pytest.mark.fast
 def test_the_first_command_of_the_readme(run):
     result = run("prompt", HELLO, "say hello")
 
@@ -96,6 +99,7 @@ def test_asking_needs_a_terminal(tmp_path):
     assert "needs a terminal" in result.stderr
 
 
+@pytest.mark.fast
 def test_a_person_is_asked_on_a_terminal(terminal):
     shell = terminal("prompt", HELLO, "ask Edit config")
 
@@ -161,6 +165,7 @@ def test_one_json_object_per_event(run):
     assert events[-1] == {"type": "answer", "result": {"stopReason": "end_turn"}}
 
 
+@pytest.mark.fast
 def test_an_error_is_an_event_too(run):
     result = run("prompt", "--json", HELLO, "fail -32001 out of tea")
 
@@ -240,6 +245,7 @@ def test_a_chain_without_an_agent(run, chain_file):
     assert "no `agent:`" in result.stderr
 
 
+@pytest.mark.fast
 def test_a_component_that_does_not_start(run, chain_file):
     path = chain_file("agent:\n  name: broken\n  run: [sh, -c, 'echo the reason >&2; exit 7']\n")
 
@@ -367,6 +373,7 @@ def started(tmp_path):
         program.communicate()
 
 
+@pytest.mark.fast
 def test_an_interrupt_cancels_the_turn(started):
     program = started("--", AGENT, "say waiting\nwait")
 

@@ -12,6 +12,7 @@ from conductor.cli.command_group import acp_conductor
 REDIS = "redis://127.0.0.1:6379/0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [

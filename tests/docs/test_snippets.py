@@ -26,12 +26,18 @@ from conductor.cli.command_group import acp_conductor
 SNIPPETS = {str(page.relative_to(ROOT)): snippets(page) for page in PAGES}
 FOREIGN = ("claude-agent-acp", "uvx", "ssh", "notify-send")
 """Programs that chain files of the docs name; `check` looks for them on PATH."""
+STARTS = re.compile(r"^(python -m pytest|acp-conductor serve review.yaml$)", re.MULTILINE).search
+"""Commands that are run; others are only parsed."""
 HELLO = "version: 1\nagent:\n  use: test-agent\n"
 
 
 def of_language(*languages: str) -> list[object]:
     every = [snippet for page in SNIPPETS.values() for snippet in page]
-    return [pytest.param(each, id=str(each)) for each in every if each.language in languages]
+    return [
+        pytest.param(each, id=str(each), marks=pytest.mark.slow if STARTS(each.text) else ())
+        for each in every
+        if each.language in languages
+    ]
 
 
 @pytest.fixture
@@ -77,6 +83,7 @@ def save_files(page: str, directory: Path) -> list[str]:
     return [each.file_name for each in named if each.file_name is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", of_language("python"))
 def test_python(snippet: Snippet, directory: Path, run) -> None:
     save_files(snippet.page, directory)
@@ -92,6 +99,7 @@ def test_python(snippet: Snippet, directory: Path, run) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", of_language("yaml"))
 def test_chain_file(snippet: Snippet, directory: Path, run) -> None:
     save_files(snippet.page, directory)

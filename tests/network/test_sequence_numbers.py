@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor.network.sequence_numbers import (
@@ -60,7 +60,6 @@ class End:
 STEPS = ["put", "send", "arrive", "take", "acknowledge", "cut"]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=200))
 def test_whatever_is_cut_and_when_nothing_is_lost_or_doubled_and_the_order_is_kept(steps):
     """A cut loses everything that is on the network, in both directions, at that moment."""

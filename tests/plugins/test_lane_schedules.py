@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.lane_model import OTHER, TO_AGENT, TO_CLIENT, BrokenRule, Lanes
 from support.plugin_harness import End, Hop, hop
@@ -229,7 +229,6 @@ async def finish(made: Hop, world: World) -> None:
 
 @pytest.mark.parametrize("settle", [True, False])
 @given(schedule=SCHEDULES)
-@settings(max_examples=150)
 def test_the_lane_rules_hold_and_every_request_is_answered_once(settle, schedule):
     world = trio.run(lambda: play(schedule, settle=settle))
 

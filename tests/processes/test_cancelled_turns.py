@@ -50,6 +50,7 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_ended_for_it(run_chain):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_a_turn_that_is_cancelled_in_time_is_not_reported(run_chain):
     editor = run_chain(impatient(seconds="1m"))
     editor.open()

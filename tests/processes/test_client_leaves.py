@@ -43,6 +43,7 @@ def test_everything_that_was_asked_before_the_end_is_answered(start_agent, proxi
     assert editor.wait() == 0
 
 
+@pytest.mark.fast
 def test_a_long_stream_is_delivered_to_its_end(start_agent):
     editor = start_agent(proxy("p"), agent())
     editor.open()
@@ -58,6 +59,7 @@ def test_a_long_stream_is_delivered_to_its_end(start_agent):
     assert editor.wait() == 0
 
 
+@pytest.mark.fast
 def test_components_are_given_the_time_to_end_by_themselves(start):
 
     editor = start("--log", "debug", "agent", *words(proxy("a"), agent()))

@@ -11,6 +11,7 @@ def fatal(command, **keys):
     return {"run": command, "on_failure": "end_chain", **keys}
 
 
+@pytest.mark.fast
 def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_file):
     editor = start_file(fatal(agent(), name="worker"), proxy("a"), proxy("b"))
     editor.open()
@@ -30,6 +31,7 @@ def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_fil
     assert editor.wait() == 1
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("on_failure", ["restart", "bypass"])
 def test_what_is_owed_is_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
     """With nothing else to wait for: the chain does not end, and nobody else answers."""
@@ -47,6 +49,7 @@ def test_what_is_owed_is_answered_at_once_although_the_chain_goes_on(start_file,
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_what_it_wrote_before_it_died_is_delivered_first(start_file):
     editor = start_file(fatal(agent()), proxy("p"))
     editor.open()
@@ -77,6 +80,7 @@ def test_a_half_written_last_message_is_no_message(start_file):
     assert editor.wait() == 1
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_any_component_that_is_killed_is_named(start_file, victim):
     first, second = fatal(proxy("a"), name="first"), fatal(proxy("b"), name="second")

@@ -171,6 +171,7 @@ def test_a_plugin_whose_error_is_no_unicode_is_explained(start, tmp_path):
     assert editor.leave() == 3
 
 
+@pytest.mark.fast
 def test_a_chain_file_that_stays_wrong_is_exit_code_2(start, tmp_path):
     editor = start("run", str(tmp_path / "absent.yaml"))
     initialize(editor)
@@ -194,6 +195,7 @@ def test_for_machines_a_wrong_chain_file_is_the_answer_to_initialize(start, tmp_
     assert editor.leave() == 2
 
 
+@pytest.mark.fast
 def test_a_plugin_file_that_was_mended_is_imported_anew(start, tmp_path):
     plugin, chain = tmp_path / "mine.py", tmp_path / "chain.yaml"
     code = "from conductor.proxy import Proxy\nclass Mine(Proxy):\n    def __init__(self):\n"
@@ -210,6 +212,7 @@ def test_a_plugin_file_that_was_mended_is_imported_anew(start, tmp_path):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_file):
     editor = run(ABSENT)
     result = initialize(editor, 2)

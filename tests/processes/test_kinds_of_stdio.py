@@ -83,6 +83,7 @@ def test_a_socket_whose_other_end_closes(start_agent):
         assert editor.wait() == 0
 
 
+@pytest.mark.fast
 def test_a_terminal(start_agent):
     """Log lines and messages share it; O_NONBLOCK, which they would share, is never set."""
     ours, theirs = pty.openpty()
@@ -205,6 +206,7 @@ def test_components_have_pipes_that_block(start_agent):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_components_inherit_no_descriptor(start_agent):
     editor = start_agent(proxy("p"), probe())
     editor.open()

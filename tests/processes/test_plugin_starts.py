@@ -108,6 +108,7 @@ def counted(tmp_path):
     return component
 
 
+@pytest.mark.fast
 @how
 def test_a_plugin_is_imported_and_made_once_where_it_lives(start_file, counted, keys):
     editor = start_file(agent(), counted(keys, secret="the-secret-option"))

@@ -20,6 +20,7 @@ def run(*arguments):
     return done.returncode, done.stderr
 
 
+@pytest.mark.fast
 def test_0_when_the_client_has_gone(start_agent):
     editor = start_agent(agent())
     editor.open()
@@ -27,6 +28,7 @@ def test_0_when_the_client_has_gone(start_agent):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_1_when_a_component_is_lost_that_cannot_be_done_without(start_file):
     editor = start_file({"run": agent(), "on_failure": "end_chain"})
     editor.open()
@@ -57,6 +59,7 @@ def test_2_for_wrong_usage(arguments, explanation):
     assert "Traceback" not in errors
 
 
+@pytest.mark.fast
 def test_2_for_mistakes_in_a_chain_file_before_anything_starts(chain_file, tmp_path):
     touch = {"run": ["touch", str(tmp_path / "started")]}
     path = chain_file(touch, {"run": ["x"], "onfailure": "restart"}, version=2)

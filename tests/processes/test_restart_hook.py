@@ -140,6 +140,7 @@ def test_its_successor_sees_nothing_of_that(run_chain, counter):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_a_new_instance_in_our_process_is_told_too(run_chain, tmp_path):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     use = {"use": f"{tmp_path}/fragile.py:Fragile", "name": "f", "on_failure": "restart"}
@@ -168,6 +169,7 @@ def test_a_restart_that_it_cannot_cope_with_has_failed(run_chain, counter, tmp_p
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_the_author_is_told_of_a_hook_that_would_never_be_called():
     with pytest.raises(DeclarationError, match="it is for proxies"):
 
@@ -180,6 +182,7 @@ def test_the_author_is_told_of_a_hook_that_would_never_be_called():
             def on_restart(self, sessions): ...
 
 
+@pytest.mark.fast
 def test_an_author_who_handles_initialize_gets_both():
     class Both(Proxy):
         @on("initialize")

@@ -178,6 +178,7 @@ def test_a_stuck_proxy_that_is_killed_lets_the_client_be_read_again(run_chain):
 # -- bypass ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fast
 def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
     editor = run_chain(
         agent(), proxy("a"), {"run": proxy("b"), "name": "b", "on_failure": "bypass"}, proxy("c")
@@ -339,6 +340,7 @@ def plugins(tmp_path):
     return path
 
 
+@pytest.mark.fast
 def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     peer_closed_read = agent("--hang-on", "$/cancel_request")
     editor = run_chain(
@@ -373,6 +375,7 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
 def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins, how):
     """A new instance; the agent, and requests that only passed by, notice nothing."""

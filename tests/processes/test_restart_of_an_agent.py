@@ -56,6 +56,7 @@ def test_the_last_lines_of_its_stderr_are_in_the_error(run_chain, once):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("ways", "how"),
     [(["resume"], "resumed"), (["load"], "loaded"), (["resume", "load"], "resumed")],
@@ -306,6 +307,7 @@ def test_when_the_budget_is_spent_the_chain_ends_and_everyone_is_answered(run_ch
     assert editor.wait() == 1
 
 
+@pytest.mark.fast
 def test_an_agent_can_be_told_to_end_the_chain(run_chain):
     editor = run_chain({"run": agent(), "on_failure": "end_chain"})
     editor.open()

@@ -27,6 +27,7 @@ def everything_said(editor, *messages):
     return json.dumps(messages) + "\n".join(editor.log)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("written", [SECRET, "${CONDUCTOR_KEY}"])
 def test_no_process_shows_it(start_with_secret, written):
     editor = start_with_secret(written, probe(), {"run": proxy("p"), "env": {KEY: written}})

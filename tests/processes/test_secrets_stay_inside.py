@@ -23,6 +23,7 @@ def forget(monkeypatch):
     monkeypatch.setattr(redaction, "_pattern", None)
 
 
+@pytest.mark.fast
 def test_a_secret_is_masked_wherever_it_stands():
     register_secrets([SECRET])
 
@@ -45,6 +46,7 @@ def test_the_longest_secret_is_masked_as_one():
     assert redact("abcdefghi abcdef") == "*** ***"
 
 
+@pytest.mark.fast
 def test_a_secret_of_several_lines_is_masked_line_by_line():
     register_secrets(["-----BEGIN KEY\n  QUJDREVGRw==\n"])
 
@@ -52,6 +54,7 @@ def test_a_secret_of_several_lines_is_masked_line_by_line():
     assert redact("found QUJDREVGRw== there") == "found *** there"
 
 
+@pytest.mark.fast
 def test_a_secret_is_masked_as_json_spells_it():
     register_secrets(['pass"wörd\\'])
 

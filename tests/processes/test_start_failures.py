@@ -120,6 +120,7 @@ def test_a_proxy_that_never_answers_is_named(start_file):
     assert editor.leave() == 3
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("proxies", "last", "name"),
     [([["cat"]], agent(), "cat"), ([], ["cat"], "cat"), ([agent()], agent(), "echo_agent")],
@@ -154,6 +155,7 @@ def test_a_component_that_starts_the_second_time_is_used(start_file, tmp_path):
     assert editor.leave() == 0
 
 
+@pytest.mark.fast
 def test_garbage_before_and_between_messages_is_skipped(start_agent):
     editor = start_agent(proxy("p"), agent("--garbage"))
     editor.open()

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from support.editor import agent, peak, probe, proxy, words
 
 MEBIBYTE = 1 << 20
@@ -40,6 +41,7 @@ def test_a_gigabyte_at_the_start_does_not_delay_it_for_ever(start_agent):
     assert any("stderr rate limit exceeded" in line for line in editor.log)
 
 
+@pytest.mark.fast
 def test_lines_are_logged_under_the_name_of_the_component(start):
     editor = start("--log-json", "agent", *words(proxy("p"), probe()))
     editor.open()

@@ -24,6 +24,7 @@ from support.editor import (
 LONG = "1h"
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130), (SIGHUP, 129)])
 def test_a_signal_ends_the_chain_in_order(start, number, code):
     editor = start("--log", "debug", "agent", *words(proxy("p"), agent()))
@@ -103,6 +104,7 @@ def test_ctrl_c_in_a_terminal_reaches_only_the_conductor(start):
     assert all("exited with status 0" in line for line in ended)
 
 
+@pytest.mark.fast
 def test_components_die_with_a_conductor_that_is_killed(start_agent):
     stubborn = ("--ignore-eof", "--ignore-term")
     editor = start_agent(proxy("a"), proxy("b"), agent(*stubborn))

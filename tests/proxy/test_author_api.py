@@ -389,6 +389,7 @@ async def test_a_forwarded_request_and_its_response_have_the_same_number(chain):
     ]
 
 
+@pytest.mark.slow
 async def test_numbers_of_requests_that_are_over_are_forgotten(chain):
     handlers = {"_forwarded": lambda params: {}, "_asked": lambda params: {}}
     async with chain(Numbered(), FakeAgent(handlers=handlers)) as client:
@@ -445,6 +446,7 @@ async def test_outside_of_a_chain_there_is_nobody_to_talk_to():
     assert str(caught.value) == "AddContext.client works only while the plugin runs in a chain"
 
 
+@pytest.mark.slow
 async def test_invented_sessions_do_not_grow_the_state_nor_displace_that_of_a_real_one(chain):
     proxy = Counts()
     async with chain(proxy, FakeAgent()) as client:
@@ -460,6 +462,7 @@ async def test_invented_sessions_do_not_grow_the_state_nor_displace_that_of_a_re
         assert "invented-499" not in proxy.prompts
 
 
+@pytest.mark.slow
 async def test_a_session_that_could_not_be_opened_is_not_kept_for_good(chain):
     def refuse(params):
         raise RequestError(-32002, "no such session")

@@ -143,6 +143,7 @@ def test_a_stand_alone_proxy_speaks_the_dialect_of_its_conductor(tmp_path, diale
     assert answered == {"jsonrpc": "2.0", "id": 1, "result": capabilities}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -193,6 +194,7 @@ wrong.yaml:7:7: error: unknown option `colour`
 """
 
 
+@pytest.mark.slow
 def test_wrong_options_in_a_chain_file_are_shown_by_check(start):
     result = start("-m", "conductor", "check", "wrong.yaml", files={"wrong.yaml": WRONG})
 
@@ -213,6 +215,7 @@ def test_wrong_options_in_a_chain_file_are_the_answer_to_initialize(start):
     assert SHOWN.replace("\n\n", "\n") in message
 
 
+@pytest.mark.slow
 def test_a_class_without_options(start):
     files = {
         "plain.py": "from conductor.proxy import Proxy\nclass Plain(Proxy): ...\n",
@@ -228,6 +231,7 @@ def test_a_class_without_options(start):
     assert "Plain has no options: it is not made with @attrs.define" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_check_shows_what_is_wrong_with_the_class_itself(start):
     files = {
         "typo.py": (

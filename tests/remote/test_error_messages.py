@@ -113,6 +113,7 @@ async def test_a_server_that_never_answers_is_given_its_start_timeout(scheme):
     assert "within 0.3 s (start_timeout)" in error.message
 
 
+@pytest.mark.slow
 @SCHEMES
 async def test_a_server_that_dies_in_a_turn_answers_the_prompt_at_once(scheme):
     with sdk_server("--die-on", "die") as (_, where):
@@ -127,6 +128,7 @@ async def test_a_server_that_dies_in_a_turn_answers_the_prompt_at_once(scheme):
     assert f"lost its connection to {scheme}://{where}/acp" in caught.value.message
 
 
+@pytest.mark.slow
 @SCHEMES
 async def test_a_server_that_is_silent_is_found_out_in_its_ping_timeout(scheme):
     with sdk_server() as (process, where):
@@ -147,6 +149,7 @@ async def test_a_server_that_is_silent_is_found_out_in_its_ping_timeout(scheme):
                 os.kill(process.pid, signal.SIGSTOP)
 
 
+@pytest.mark.slow
 @SCHEMES
 async def test_a_server_that_was_away_is_reached_again_and_gets_the_next_session(scheme):
     with socket.create_server(("127.0.0.1", 0)) as taken:

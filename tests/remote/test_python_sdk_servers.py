@@ -8,6 +8,8 @@ import pytest
 import trio
 from support.remote_agents import reach, sdk_server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["hypercorn", "uvicorn"])
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
@@ -21,6 +23,7 @@ def url(request: pytest.FixtureRequest, server: str) -> str:
     return f"{request.param}://{server}/acp"
 
 
+@pytest.mark.fast
 async def test_a_whole_turn_with_questions_arrives_in_order(url):
     async with reach(connect=url) as client:
         answer = await client.initialize()

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 import trio
 from support.remote_agents import program, reach
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.chainfile.model import ComponentSpec, RestartBudget
 from conductor.errors import RequestError
+
+pytestmark = pytest.mark.slow
 
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
 CLI = (sys.executable, "-m", "conductor")
@@ -114,6 +117,7 @@ async def _kill(process: subprocess.Popen[str]) -> None:
     await trio.sleep_forever()
 
 
+@pytest.mark.fast
 @SCHEMES
 async def test_a_server_lets_in_who_has_its_token(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
@@ -130,6 +134,7 @@ async def test_a_server_lets_in_who_has_its_token(scheme, tmp_path):
     assert "the-only-wrong-token" not in f"{caught.value.message} {caught.value.data}"
 
 
+@pytest.mark.fast
 @SCHEMES
 def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
@@ -212,7 +217,7 @@ async def test_a_session_goes_on_although_the_connection_was_cut_without_a_word(
             process.send_signal(signal.SIGSTOP)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(client.prompt, session, "echo still there")
-                await trio.sleep(0.2)
+                await wait_all_tasks_blocked(0.05)  # the prompt is sent
                 process.send_signal(signal.SIGCONT)
 
     assert client.transcript.text(session) == "still there"

@@ -21,9 +21,12 @@ from conductor.errors import RequestError
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 SSH = shutil.which("ssh")
-pytestmark = pytest.mark.skipif(
-    SSHD is None or SSH is None, reason="needs OpenSSH: apt-get install openssh-server"
-)
+pytestmark = [
+    pytest.mark.external,
+    pytest.mark.skipif(
+        SSHD is None or SSH is None, reason="needs OpenSSH: apt-get install openssh-server"
+    ),
+]
 
 ECHO_AGENT = Path(__file__).parents[1] / "support" / "components" / "echo_agent.py"
 AGENT = (sys.executable, "-m", "conductor.testing.agent")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
 from support.memory_chain import INITIALIZE, seated
@@ -58,7 +58,6 @@ def note(params):
     return b'{"jsonrpc":"2.0","method":"_t/note","params":%b}' % params
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(KINDS), max_size=4),
     st.lists(raw_json.objects | raw_json.arrays, min_size=1, max_size=5),

@@ -16,6 +16,7 @@ from conductor.schema._values import Items
 from conductor.schema.base import Object
 from conductor.schema.convert import SchemaError, dumps, structure, unstructure
 
+pytestmark = pytest.mark.hypothesis
 MODULES: dict[int, Any] = {1: v1, 2: v2}
 WIRES: dict[int, Any] = {1: _wire_v1, 2: _wire_v2}
 
@@ -47,7 +48,7 @@ _WITH_BASE = {
 CASES = [case for case in _cases() if case[3] not in _WITH_BASE]
 IDS = [f"v{version}-{python}" for _, version, _, python in CASES]
 few = settings(
-    max_examples=4,
+    max_examples=max(1, settings().max_examples // 25),
     deadline=None,
     derandomize=True,
     database=None,

@@ -22,6 +22,7 @@ from support.server_clients import (
     texts,
     websocket,
 )
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.drain import kill
@@ -116,7 +117,7 @@ async def test_what_nobody_reads_is_bounded_and_nothing_of_it_is_lost(tmp_path):
         session = await remote.new_session()
         await remote.post(prompt(2, session, "stream 2000 1000"), session)
         streamable = next(iter(server.clients.by_id.values()))
-        await trio.sleep(0.3)
+        await wait_all_tasks_blocked(0.05)  # the agent waits for room
         assert streamable.busy
         async with remote.stream(session) as messages:
             got = []
@@ -301,7 +302,7 @@ async def test_what_a_reader_left_behind_is_there_for_the_next(tmp_path):
             accept = "Host: localhost\r\nAccept: text/event-stream\r\n"
             await first.send_all(f"GET /acp HTTP/1.1\r\n{accept}{named}\r\n".encode())
             await first.receive_some(100)
-            await trio.sleep(0.1)
+            await wait_all_tasks_blocked(0.05)  # the first reader gets no more
         await ours.detached.wait()
         async with remote.stream(session) as messages:
             got: list[Any] = []

@@ -21,6 +21,7 @@ import trio_websocket
 from support.remote_agents import reach
 from support.server_clients import PATIENCE, refusal, websocket
 from support.tcp_relay import Relay, relaying
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
 from conductor.client.peer import background_tasks
@@ -35,6 +36,8 @@ from conductor.server.run import RunningServer, ServerSettings, open_server
 from conductor.testing import FakeClient
 from conductor.testing.fakes import FakeComponent
 from conductor.transport.base import Transport
+
+pytestmark = pytest.mark.slow
 
 
 class Numbers(list[int]):
@@ -202,6 +205,7 @@ def _agent(record_activity: Numbers) -> FakeComponent:
 SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
 
+@pytest.mark.fast
 @SCHEMES
 async def test_nothing_is_lost_or_doubled_where_nothing_is_cut(scheme):
     async with world(scheme=scheme) as it:
@@ -248,6 +252,7 @@ async def _pull_cables(relay: Relay, times: int) -> None:
         relay.start()
 
 
+@pytest.mark.fast
 async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
     quick = {"ping_interval": 0.2, "ping_timeout": 0.2}
     async with world(timeouts=quick, ping_timeout=0.4) as it:
@@ -275,7 +280,7 @@ async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_expect_closed, socket.send, "x" * 2**24)
                 nursery.start_soon(socket.receive)
-                await trio.sleep(1)  # until the kernel takes no more
+                await wait_all_tasks_blocked(0.05)  # the kernel takes no more
                 await _expect_closed(socket.ping, 0.3)
 
         assert socket.closed is not None

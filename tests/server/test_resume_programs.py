@@ -18,6 +18,8 @@ from support.tcp_relay import Relay, relaying
 
 from conductor.client.peer import background_tasks
 
+pytestmark = pytest.mark.slow
+
 CONDUCTOR = [sys.executable, "-m", "conductor"]
 SAYS = 3000
 

@@ -23,6 +23,8 @@ import trio
 import trio_websocket
 from support.server_clients import CHAIN, PATIENCE, ask, initialize, new_session, prompt
 
+pytestmark = pytest.mark.slow
+
 httpx2 = pytest.importorskip("httpx2")
 LISTENING = re.compile(r"^acp-conductor: listening on (\S+)$")
 
@@ -141,6 +143,7 @@ def test_a_message_over_the_lower_of_two_limits_is_refused(serve, options):
     assert statuses == [413, 200]
 
 
+@pytest.mark.fast
 def test_a_unix_socket_speaks_lines_and_is_its_owners_alone(serve, tmp_path):
     path = tmp_path / "acp.sock"
     process = serve("--listen", f"unix:{path}")
@@ -181,6 +184,7 @@ def test_a_socket_that_is_in_use_is_left_alone(serve, tmp_path):
     first.end()
 
 
+@pytest.mark.fast
 def test_a_port_that_is_in_use_is_told(serve, tmp_path):
     port = serve().url.rpartition(":")[2].removesuffix("/acp")
     second = run(tmp_path, "--listen", f"127.0.0.1:{port}", env={})
@@ -246,6 +250,7 @@ def test_what_the_server_was_started_with_shows_no_secrets(serve):
     assert b"t0ken-of-ann" not in environ
 
 
+@pytest.mark.fast
 def test_a_token_file_may_hold_digests_alone(serve, tmp_path):
     token = "t0ken-of-ann-0123456789"
     file = tmp_path / "tokens"
@@ -362,6 +367,7 @@ async def test_a_second_signal_ends_it_now(serve):
             await socket._stream.aclose()
 
 
+@pytest.mark.fast
 async def test_every_client_has_an_agent_of_its_own_and_none_is_left(serve):
     agent = f"[{sys.executable}, -m, conductor.testing.agent]"
     process = serve(chain=f"version: 1\nagent: {{run: {agent}}}\n")

@@ -141,7 +141,9 @@ def test_the_table_has_every_method_that_the_schema_has():
 
 @pytest.mark.parametrize("form", [0, 1], ids=["request", "notification"])
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("way", [by_websocket, by_batch, by_http])
+@pytest.mark.parametrize(
+    "way", [by_websocket, by_batch, pytest.param(by_http, marks=pytest.mark.slow)]
+)
 async def test_no_message_about_a_session_of_another_principal_reaches_the_agent(
     way, version, form
 ):

@@ -41,6 +41,7 @@ def zombies():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detached", ["", "setsid"])
 def test_adopted_children_are_reaped_when_they_end(detached):
     printed = run(f"""
@@ -134,6 +135,7 @@ child.wait()
     assert printed == "True None\n"
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_the_interpreters_stack_is_ended_and_reaped():
     printed = run("""
 import os, subprocess
@@ -342,6 +344,7 @@ process_tree.kill_descendants()
     assert printed.splitlines()[1:] == ["-9 {}"]
 
 
+@pytest.mark.slow
 def test_the_guard_of_a_conductor_below_does_its_work_and_nothing_stays():
     inner = GUARDED + "os.kill(os.getpid(), signal.SIGKILL)\n"
     printed = run(f"""

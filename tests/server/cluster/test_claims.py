@@ -22,7 +22,7 @@ from conductor.server.cluster.directory import SessionDirectory
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer
 
-pytestmark = COREDIS_FORGETS
+pytestmark = [pytest.mark.external, COREDIS_FORGETS]
 
 ANN, BOB = "a" * 32, "b" * 32
 ACCESS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))

@@ -16,7 +16,7 @@ from support.external_programs import Program, redis_server
 
 from conductor.server.cluster.directory import SessionDirectory
 
-pytestmark = COREDIS_FORGETS
+pytestmark = [pytest.mark.external, COREDIS_FORGETS]
 
 A, B = "http://a.example:8765", "http://b.example:8765"
 

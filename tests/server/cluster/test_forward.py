@@ -35,7 +35,7 @@ from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer
 
-pytestmark = COREDIS_FORGETS
+pytestmark = [pytest.mark.external, COREDIS_FORGETS]
 
 ALICE, BOB = "alice-alice-alice-alice", "bob-bob-bob-bob-bob-bob"
 

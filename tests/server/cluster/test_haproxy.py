@@ -23,6 +23,8 @@ from support.cluster import keeping_chain, lose, open_session, redis_url, rest_o
 from support.external_programs import Program, free_port, program
 from support.server_clients import Remote, ask, initialize, new_session, prompt, request, texts
 
+pytestmark = pytest.mark.external
+
 ROOT = Path(__file__).parents[3]
 PATIENCE = 30.0
 """Seconds; only what hangs takes that long."""

@@ -310,6 +310,7 @@ async def test_a_chain_that_has_ended_leaves_no_connection(tmp_path, version):
     assert response.status_code == 404
 
 
+@pytest.mark.slow
 async def test_a_client_that_is_gone_before_its_initialize_is_answered_leaves_nothing(
     tmp_path, version
 ):

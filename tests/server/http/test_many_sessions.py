@@ -14,6 +14,8 @@ from support.tcp_relay import relaying
 from conductor.network.sequence_numbers import ReceiveWindow
 from conductor.server.http.mailboxes import Mailbox
 
+pytestmark = pytest.mark.slow
+
 
 def alive(kind: type) -> int:
     gc.collect()

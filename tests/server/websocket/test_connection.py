@@ -176,6 +176,7 @@ async def test_a_peer_that_shows_no_sign_of_life_is_found(tmp_path):
         await stream.aclose()
 
 
+@pytest.mark.slow
 async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
     """Neither is a ping answered, which waits behind the message, nor does it matter."""
     from wsproto.connection import Connection, ConnectionType

@@ -1,4 +1,4 @@
-"""Whoever goes in the middle of a tool call, the others are told, and nothing is left behind."""
+"""One end of a tool call goes away: the others are told, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
-from support.bridge_harness import initialize, receive, send, shim, situation
+from support.bridge_harness import initialize, receive, request, send, shim, situation
 from support.mcp_providers import BINDINGS, Provider, Waiting, declaration
 
 from bridges.bridge import McpBridge
 from bridges.shim_listener import ShimListener
 from conductor.testing import FakeAgent, FakeProxy, open_chain
 
-WAIT = {"name": "wait", "arguments": {}}
+
+@asynccontextmanager
+async def waiting_call(entry, waiting):
+    """A shim whose request 2 is a tool call that the server has begun to answer."""
+    async with shim(entry) as process:
+        await initialize(process)
+        await send(process, 2, "tools/call", {"name": "wait", "arguments": {}})
+        with trio.fail_after(10):
+            await waiting.begun.wait()
+        yield process
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
@@ -32,10 +42,7 @@ async def test_the_proxy_that_offers_the_server_goes(binding):
         Provider(proxy.endpoint, binding, waiting.server).mount()
         await client.new_session("/work", [declaration(binding)])
         [new] = [h for h in agent.transcript if h.method == "session/new"]
-        async with shim(new.params["mcpServers"][0]) as process:
-            await initialize(process)
-            await send(process, 2, "tools/call", WAIT)
-            await waiting.begun.wait()
+        async with waiting_call(new.params["mcpServers"][0], waiting) as process:
             proxy.hang_up()
             answer = await receive(process)
             status = await ended(process)
@@ -50,10 +57,7 @@ async def test_the_client_that_offers_the_server_goes(binding):
     waiting = Waiting()
     async with situation(binding, waiting.server) as on:
         [entry] = await on.declare()
-        async with shim(entry) as process:
-            await initialize(process)
-            await send(process, 2, "tools/call", WAIT)
-            await waiting.begun.wait()
+        async with waiting_call(entry, waiting) as process:
             on.client.close()
             status = await ended(process)
 
@@ -66,10 +70,7 @@ async def test_the_agent_goes(binding):
     waiting = Waiting()
     async with situation(binding, waiting.server) as on:
         [entry] = await on.declare()
-        async with shim(entry) as process:
-            await initialize(process)
-            await send(process, 2, "tools/call", WAIT)
-            await waiting.begun.wait()
+        async with waiting_call(entry, waiting) as process:
             on.agent.hang_up()
             with trio.fail_after(5):
                 await waiting.cancelled.wait()
@@ -103,11 +104,7 @@ async def test_the_server_on_the_web_goes(kind, said, nursery):
     url = origin + ("/mcp" if kind == "http" else "/sse")
     async with situation() as on:
         [entry] = await on.declare({"type": kind, "name": "web", "url": url, "headers": []})
-        async with shim(entry) as process:
-            await initialize(process)
-            await send(process, 2, "tools/call", WAIT)
-            with trio.fail_after(10):
-                await waiting.begun.wait()
+        async with waiting_call(entry, waiting) as process:
             scope.cancel()
             answer = await receive(process)
 
@@ -249,11 +246,6 @@ os.kill(os.getpid(), 9)
 async def ended(process):
     with trio.fail_after(10):
         return await process.wait()
-
-
-async def request(process, id, method, params):
-    await send(process, id, method, params)
-    return await receive(process)
 
 
 async def receive_request(process, method):

@@ -1,0 +1,35 @@
+"""Two servers without a Redis: some tests of `test_forward` and of the claims, on one in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from server.cluster.test_claims import ACCESS, ANN, BOB, NOT_FOUND, client, code, name, new
+from server.cluster.test_forward import (  # noqa: F401
+    Nodes,
+    test_a_forwarded_request_is_not_forwarded_again,
+    test_a_session_that_is_open_elsewhere_is_not_loaded_twice,
+    test_a_websocket_that_hypercorn_has_is_forwarded_too,
+    test_a_websocket_that_returns_elsewhere_is_served_by_its_server,
+    test_an_http_connection_works_from_every_server,
+)
+from support.memory_redis import MemoryRedis
+
+from conductor.server.cluster.registration import SESSION_ELSEWHERE
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    redis = MemoryRedis()
+    monkeypatch.setattr("conductor.server.cluster.directory._redis_client", redis.client)
+    return Nodes(redis, tmp_path)  # type: ignore[arg-type]
+
+
+async def test_a_session_belongs_to_its_principal_at_every_node(nodes):
+    async with nodes.two(access=ACCESS) as (a, b), client(a, ANN) as ann:
+        session = await new(ann)
+        async with client(b, BOB) as bob, client(b, ANN) as same:
+            codes = [code(await name(each, "session/load", session)) for each in (bob, same)]
+
+    assert codes == [NOT_FOUND, SESSION_ELSEWHERE]

@@ -33,7 +33,7 @@ DEEP = b'{"sessionId":"s","a":' + b"[" * 5000 + b"]" * 5000 + b"}"
         (b'{"sessionId":"s","prompt":"\\"session_id\\":1, \\"SESSIONID\\":2"}', "s"),
     ],
 )
-def test_the_session_is_read_whatever_else_is_in_the_params(payload, session):
+def test_the_session_is_read_beside_any_other_params(payload, session):
     assert unambiguous_session_id(payload) == session
     assert session_id_of(payload) == session
 
@@ -59,7 +59,7 @@ def test_each_spelling_that_an_agent_takes_for_the_name_is_read(name):
 
 
 @pytest.mark.parametrize("escape", [b"\\u0041", b"\\ud800", b"\\ue000\\ud800"])
-def test_nothing_is_made_of_what_else_is_in_the_params(escape):
+def test_other_params_are_not_decoded(escape):
     """Objects of the standard library took 56 times the memory, and held all clients up."""
     payload = b'{"a":[%b1],"b":"%b","sessionId":"s"}' % (b"[]," * 300_000, escape)
 
@@ -98,11 +98,11 @@ def test_names_without_end_are_refused():
         DEEP,
     ],
 )
-def test_what_two_readers_could_read_differently_is_not_read(payload):
+def test_ambiguous_params_have_no_session_id(payload):
     with pytest.raises(AmbiguousSessionId):
         unambiguous_session_id(payload)
 
 
 @pytest.mark.parametrize("payload", [None, b"{", b'["s"]', rb'{"sessionId":"\ud800"}', DEEP])
-def test_routing_takes_what_cannot_be_read_for_no_session(payload):
+def test_unreadable_params_have_no_session_for_routing(payload):
     assert session_id_of(payload) is None

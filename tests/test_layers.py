@@ -243,7 +243,7 @@ def test_the_conductor_imports_neither_proxies_nor_bridges():
 
 
 @pytest.mark.parametrize("package", ["proxies", "bridges"])
-def test_proxies_and_bridges_import_only_what_is_public(package):
+def test_proxies_and_bridges_import_only_public_names(package):
     wrong = []
     for path in modules(package):
         for each in imports(path):
@@ -265,7 +265,7 @@ def test_proxies_and_bridges_import_only_what_is_public(package):
 
 
 @pytest.mark.parametrize("module", PURE)
-def test_what_is_pure_needs_neither_trio_nor_structlog(module):
+def test_pure_modules_need_neither_trio_nor_structlog(module):
     seen: dict[str, str] = {}
     wrong = _impure(module, seen)
 
@@ -291,7 +291,7 @@ def _impure(module: str, seen: dict[str, str]) -> list[str]:
     return wrong
 
 
-def test_the_check_finds_what_it_is_for(tmp_path, monkeypatch):
+def test_the_check_finds_a_forbidden_import(tmp_path, monkeypatch):
     path = ROOT / "conductor" / "jsonrpc" / "codec.py"
     source = (
         "from __future__ import annotations\nimport trio\nfrom conductor.routing import wire\n"

@@ -107,6 +107,6 @@ def test_docstrings_and_comments_name_files_and_modules_that_exist() -> None:
         ("conductor/mistakes.py `jsonrpc/nowhere.py`", "all"),
     ],
 )
-def test_names_that_are_gone_are_found(text: str, missing: list[str] | str) -> None:
+def test_missing_names_are_found(text: str, missing: list[str] | str) -> None:
     found = [*missing_files(text, names_alone=True), *missing_modules(text)]
     assert found == (re.findall(r"[\w./]+", text.replace(",", "")) if missing == "all" else missing)

@@ -124,7 +124,7 @@ def test_another_name(name):
 
 
 @pytest.mark.parametrize("value", SECRET_VALUES)
-def test_a_value_that_is_a_secret_whatever_it_is_called(value):
+def test_a_value_that_is_a_secret_under_any_name(value):
     assert looks_like_a_secret(value)
     assert value in secret_parts("NODE_ENV", value)
 

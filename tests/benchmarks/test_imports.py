@@ -154,31 +154,31 @@ def test_before_the_components_start_nothing_of_a_third_party_is_imported(import
     check(modules, third_party(modules))
 
 
-def test_before_the_components_start_nothing_is_imported_that_takes_long(imported):
+def test_before_the_components_start_no_slow_module_is_imported(imported):
     modules = read(imported / "started")
 
     check(modules, TAKES_LONG & modules.keys())
 
 
-def test_before_the_components_start_only_what_starts_them_is_imported(imported):
+def test_before_the_components_start_only_spawning_modules_are_imported(imported):
     modules = read(imported / "started")
 
     check(modules, ours(modules) - OURS_BEFORE_THE_START)
 
 
-def test_before_initialize_is_answered_only_what_routes_is_imported(imported):
+def test_before_initialize_is_answered_only_routing_modules_are_imported(imported):
     modules = read(imported / "answered")
 
     check(modules, third_party(modules) - THIRD_PARTY_BEFORE_THE_ANSWER)
 
 
-def test_before_initialize_is_answered_nothing_else_is_imported_that_takes_long(imported):
+def test_before_initialize_is_answered_no_other_slow_module_is_imported(imported):
     modules = read(imported / "answered")
 
     check(modules, TAKES_LONG_AND_IS_NOT_NEEDED & modules.keys())
 
 
-def test_before_the_components_of_a_file_start_only_what_reads_it_is_imported(imported_for_a_file):
+def test_before_the_components_of_a_file_start_only_its_reader_is_imported(imported_for_a_file):
     modules = read(imported_for_a_file / "started")
 
     check(modules, {"asyncio", "click", "structlog", "trio"} & modules.keys())

@@ -49,7 +49,7 @@ async def test_every_set_up_is_rewritten(binding, method):
     assert not {"type", "id", "serverId"} & bridged.keys()
 
 
-async def test_what_is_not_ours_keeps_its_bytes():
+async def test_messages_without_declarations_keep_their_bytes():
     """Numbers beyond a float, odd spacing, repeated and unknown keys."""
     params = (
         b'{"cwd":"/","mcpServers":[{"name":"a" , "x":1e400}],"x":1,"x":12345678901234567890123}'
@@ -193,7 +193,7 @@ async def test_a_message_for_no_connection_is_a_clear_error():
         assert not [h for h in on.agent.transcript if h.method == "mcp/message"]
 
 
-async def test_native_traffic_goes_to_the_first_owner():
+async def test_native_traffic_goes_to_the_nearest_provider():
     """A proxy that owns a server answers; what it does not know goes on to the client."""
 
     class Owner:
@@ -226,7 +226,7 @@ def test_the_bridge_is_found_by_its_entry_point():
     assert entry_points()["mcp-bridge"].load() is McpBridge
 
 
-def test_our_words_are_the_sdks():
+def test_constants_match_the_sdk():
     from mcp.types import PROTOCOL_VERSION_META_KEY
     from mcp.types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 

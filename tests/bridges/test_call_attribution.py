@@ -72,7 +72,7 @@ def test_a_call_whose_arguments_are_still_written_is_no_report(callers):
     assert found == []
 
 
-def test_a_call_without_a_report_is_nobodys(callers, clock):
+def test_a_call_without_a_report_has_no_session(callers, clock):
     found = []
     callers.ask("notes_add", {}, found.append)
     clock.later[0]()
@@ -80,7 +80,7 @@ def test_a_call_without_a_report_is_nobodys(callers, clock):
     assert found == [None]
 
 
-def test_questions_are_decided_when_there_is_nothing_more_to_hear(callers, clock):
+def test_a_call_is_decided_when_no_further_report_is_expected(callers, clock):
     found = []
     callers.ask("notes_add", {}, found.append)
     callers.forget()
@@ -99,7 +99,7 @@ def test_questions_are_decided_when_there_is_nothing_more_to_hear(callers, clock
         b'{"a":"tool_call","update":' + b"[" * 2000 + b"]" * 2000 + b"}",
     ],
 )
-def test_other_updates_are_nothing(callers, raw):
+def test_other_updates_are_no_reports(callers, raw):
     found = []
     callers.record_update(raw)
     callers.ask("tool_call", {}, found.append)

@@ -170,7 +170,7 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
             assert consumer.mcp_connection.provider.waiting_bytes == 0
 
 
-async def test_a_failure_in_one_connection_is_not_the_others(monkeypatch):
+async def test_a_failure_of_one_connection_leaves_the_others_open(monkeypatch):
     """Whatever it is: the socket goes on to be served."""
     from bridges.shim_consumer import ShimConsumer
 
@@ -202,7 +202,7 @@ async def test_a_message_that_a_translator_cannot_read_is_answered():
 
 
 @pytest.mark.parametrize("agent", ["OpenCode", "somebody", "claude"])
-async def test_a_prompt_that_is_nested_deep_passes_by(agent):
+async def test_a_deeply_nested_prompt_is_forwarded(agent):
     def hello(params):
         return {"protocolVersion": 1, "agentCapabilities": {}, "agentInfo": {"name": agent}}
 

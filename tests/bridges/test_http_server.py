@@ -65,7 +65,7 @@ async def test_tools_are_listed_and_called(binding, mode, era):
         ({"Mcp-Session-Id": "unknown"}, 404),
     ],
 )
-async def test_strangers_are_refused(headers, status):
+async def test_requests_without_a_token_are_refused(headers, status):
     with trio.fail_after(10):
         async with situation(capabilities=HTTP, mode="http") as on:
             [entry] = await on.declare()

@@ -24,7 +24,7 @@ def stream(name="1"):
     return EventStream(name, lambda changed: None)
 
 
-def test_what_was_delivered_is_kept_within_bounds():
+def test_delivered_events_are_kept_within_bounds():
     some = stream()
     some.readers = 1
     for number in range(1, 101):
@@ -36,7 +36,7 @@ def test_what_was_delivered_is_kept_within_bounds():
     assert [number for number, _ in some.after(97)] == [98, 99, 100]
 
 
-def test_what_was_not_delivered_is_kept_while_somebody_reads():
+def test_undelivered_events_are_kept_while_the_stream_is_read():
     some = stream()
     some.readers = 1
     for _ in range(100):
@@ -48,7 +48,7 @@ def test_what_was_not_delivered_is_kept_while_somebody_reads():
     assert not some.slow
 
 
-def test_a_stream_that_nobody_reads_is_given_up():
+def test_a_stream_that_is_not_read_is_closed():
     some = stream()
     for _ in range(100):
         some.put(b"x" * 64 * 1024 + b"\n")
@@ -66,7 +66,7 @@ def test_the_standing_stream_forgets_the_oldest():
     assert some.after(0)[-1][0] == 100
 
 
-def test_an_answer_is_never_given_up_however_large():
+def test_a_response_is_never_dropped_however_large():
     some = stream()
     some.put(b"x" * 8 * 1024 * 1024 + b"\n", last=True)
 
@@ -117,7 +117,7 @@ async def test_a_reader_that_stops_slows_the_server_down_and_loses_nothing(calli
     assert progress == list(range(COUNT))
 
 
-async def test_a_reader_that_goes_for_good_loses_its_call(calling):
+async def test_the_call_of_a_reader_that_does_not_return_is_cancelled(calling):
     on, waiting, connection, (url, headers) = calling
     await connection.aclose()
     [site] = on.bridge._rewriter.http._sites.values()

@@ -34,7 +34,7 @@ async def waiting_call(entry, waiting):
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_proxy_that_offers_the_server_goes(binding):
+async def test_the_providing_proxy_is_killed(binding):
     waiting = Waiting()
     proxy, agent = FakeProxy(), FakeAgent()
     async with open_chain(proxy, McpBridge(), agent, bridged=False) as client:
@@ -53,7 +53,7 @@ async def test_the_proxy_that_offers_the_server_goes(binding):
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_client_that_offers_the_server_goes(binding):
+async def test_the_providing_client_disconnects(binding):
     waiting = Waiting()
     async with situation(binding, waiting.server) as on:
         [entry] = await on.declare()
@@ -65,7 +65,7 @@ async def test_the_client_that_offers_the_server_goes(binding):
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_the_agent_goes(binding):
+async def test_the_agent_is_killed(binding):
     """Its shim outlives it for a moment, as a process whose parent was killed does."""
     waiting = Waiting()
     async with situation(binding, waiting.server) as on:
@@ -87,7 +87,7 @@ async def test_the_agent_goes(binding):
         ("sse", "The MCP server cannot be reached"),
     ],
 )
-async def test_the_server_on_the_web_goes(kind, said, nursery):
+async def test_the_web_server_is_killed(kind, said, nursery):
     waiting, scope = Waiting(), trio.CancelScope()
     server = waiting.server()
     app = server.streamable_http_app() if kind == "http" else server.sse_app()
@@ -115,7 +115,7 @@ async def test_the_server_on_the_web_goes(kind, said, nursery):
 # -- before the connection is there ----------------------------------------------------------------
 
 
-async def test_a_shim_goes_while_its_connection_is_opened():
+async def test_a_shim_is_killed_while_its_connection_opens():
     """What is opened for nobody is closed again."""
     asked, answer, closed = trio.Event(), trio.Event(), []
 
@@ -142,7 +142,7 @@ async def test_a_shim_goes_while_its_connection_is_opened():
     assert left == {}
 
 
-async def test_the_proxy_that_offers_the_server_goes_while_it_is_asked():
+async def test_the_providing_proxy_is_killed_while_a_connection_opens():
     asked = trio.Event()
 
     async def connect(params):
@@ -210,7 +210,7 @@ async def test_the_conductor_is_killed(tmp_path):
     assert len([*tmp_path.glob("acp-mcp-*")]) == 1
 
 
-async def test_a_directory_that_nobody_serves_is_cleared_away(tmp_path, monkeypatch):
+async def test_a_socket_directory_without_a_listener_is_removed(tmp_path, monkeypatch):
     """Of what one finds there only that: not what is served, not what is not ours."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     argv = [sys.executable, "-c", KILLED, str(tmp_path)]

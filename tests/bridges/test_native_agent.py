@@ -132,7 +132,7 @@ async def test_a_cancelled_request_is_cancelled_behind_the_translation(binding):
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_nobodys_server_stays_a_clear_error(binding):
+async def test_a_server_without_a_provider_is_a_clear_error(binding):
     async with situation(binding, capabilities=ACP) as on:
         await on.declare({**declaration(binding), "id": "ghost", "serverId": "ghost"})
         with pytest.raises(RequestError):

@@ -63,7 +63,9 @@ class Server:
         ("serverId", "server/discover", (), "tools/list", {"_meta": META}),
     ],
 )
-async def test_what_a_server_was_asked_is_withdrawn(binding, method, refused, first, params, how):
+async def test_requests_to_a_server_are_cancelled_when_its_open_is_abandoned(
+    binding, method, refused, first, params, how
+):
     async with situation(binding, handlers=CLOSE) as on:
         server = Server(on.client, method, refused)
         if binding == "stateless":
@@ -81,7 +83,7 @@ async def test_what_a_server_was_asked_is_withdrawn(binding, method, refused, fi
                 await on.until(lambda: not on.bridge._shims)
 
 
-async def test_what_the_bridge_asks_for_a_cancelled_request_is_withdrawn():
+async def test_requests_of_the_bridge_for_a_cancelled_request_are_cancelled():
     async with situation() as on:
         server = Server(on.client, "server/discover", ("initialize",))
         [entry] = await on.declare()

@@ -25,7 +25,7 @@ def test_a_session_that_is_set_up_again_has_its_names_again():
     assert names.choose("tools", (), own="tools-2") == "tools-2"
 
 
-def test_a_name_is_free_again_when_all_its_servers_are_gone():
+def test_a_name_is_free_again_after_its_last_server():
     names = ServerNames(apart=True)
     names.choose("tools", ())
     names.choose("tools", (), own="tools")

@@ -201,7 +201,7 @@ async def test_connect_carries_the_session_once_it_is_known():
         assert on.provider.log[0] == ("mcp/connect", connect)
 
 
-async def test_what_connect_could_not_say_later_messages_do():
+async def test_later_messages_carry_a_session_unknown_at_connect():
     """The session gets its id while the connection is open."""
     carrier = []
 
@@ -273,7 +273,7 @@ async def test_an_unanswered_close_keeps_the_servers():
             assert (await client.list_tools()).tools
 
 
-async def test_a_server_that_nobody_offers_is_a_clear_error():
+async def test_a_server_id_without_a_provider_is_a_clear_error():
     async with situation() as on:
         other = {"type": "acp", "name": "ghost", "serverId": "nobody"}
         [entry] = await on.declare(other)
@@ -389,7 +389,7 @@ async def test_the_end_of_the_chain_ends_the_shims_and_leaves_nothing():
         os.stat(directory)
 
 
-async def test_what_a_server_says_around_an_answer_stays_around_it():
+async def test_notifications_keep_their_order_around_a_response():
     """Notification, answer, notification: in this order, whatever else goes on."""
 
     def message(params):

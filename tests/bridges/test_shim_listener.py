@@ -42,7 +42,7 @@ async def connect(opened: ShimListener) -> trio.SocketStream:
     return streams[-1]
 
 
-async def test_a_token_lets_in_with_what_follows_it(entrance):
+async def test_bytes_after_the_token_are_not_lost(entrance):
     opened, entered = entrance
     token = opened.issue("declaration")
     stream = await connect(opened)
@@ -55,7 +55,7 @@ async def test_a_token_lets_in_with_what_follows_it(entrance):
 @pytest.mark.parametrize(
     "shown", [b"\n", b"wrong\n", TOO_LONG, b"\xff\x00\n", b'{"jsonrpc":"2.0"}\n']
 )
-async def test_a_stranger_gets_nothing(entrance, shown):
+async def test_a_connection_with_a_bad_token_is_closed_without_output(entrance, shown):
     opened, entered = entrance
     opened.issue("declaration")
     stream = await connect(opened)
@@ -73,7 +73,7 @@ async def test_a_token_in_halves_is_waited_for_but_not_for_ever(entrance, autoju
     assert entered == []
 
 
-async def test_a_void_token_lets_nobody_in(entrance):
+async def test_a_revoked_token_is_refused(entrance):
     opened, entered = entrance
     token = opened.issue("declaration")
     opened.revoke(token)
@@ -83,7 +83,7 @@ async def test_a_void_token_lets_nobody_in(entrance):
     assert entered == []
 
 
-async def test_a_flood_of_silent_strangers_is_limited(entrance, monkeypatch):
+async def test_connections_without_a_token_are_limited(entrance, monkeypatch):
     opened, entered = entrance
     token = opened.issue("declaration")
     silent = [await connect(opened) for _ in range(shim_listener._MAX_UNAUTHENTICATED)]
@@ -99,7 +99,7 @@ async def test_a_flood_of_silent_strangers_is_limited(entrance, monkeypatch):
     assert entered == [("declaration", b"hello")]
 
 
-async def test_another_user_is_sent_away(entrance, monkeypatch):
+async def test_a_connection_of_another_user_is_refused(entrance, monkeypatch):
     opened, entered = entrance
     token = opened.issue("declaration")
     monkeypatch.setattr(shim_listener.os, "geteuid", lambda: 4711)
@@ -110,7 +110,7 @@ async def test_another_user_is_sent_away(entrance, monkeypatch):
     assert entered == []
 
 
-async def test_the_other_user_is_the_one_at_the_other_end(entrance):
+async def test_the_peer_user_is_that_of_the_connecting_process(entrance):
     """What the kernel says of a socket pair is us."""
     one, other = socket.socketpair()
     with one, other:
@@ -129,7 +129,7 @@ async def test_a_client_that_floods_with_rubbish_disturbs_no_other():
         assert result.structured_content == {"result": 3}
 
 
-async def test_a_shim_without_its_environment_says_what_it_is():
+async def test_a_shim_without_its_environment_describes_itself():
     async with situation() as on:
         [entry] = await on.declare()
         process = await trio.run_process(

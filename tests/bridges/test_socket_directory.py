@@ -59,7 +59,7 @@ async def test_a_session_gets_its_server(odd):
     assert result.structured_content == {"result": 3}
 
 
-def test_what_was_left_is_cleared_away_however_odd(odd, root):
+def test_leftovers_in_the_directory_are_removed(odd, root):
     left = SocketDirectory.make()
     os.close(left._lock)  # as when its conductor was killed
     SocketDirectory.make().remove()
@@ -67,7 +67,7 @@ def test_what_was_left_is_cleared_away_however_odd(odd, root):
 
 
 @pytest.mark.parametrize("problem", ["locked", "mode"])
-async def test_there_are_a_few_tries_and_then_the_error_of_the_session(root, monkeypatch, problem):
+async def test_after_several_tries_the_session_gets_the_error(root, monkeypatch, problem):
     made = []
     mkdtemp = tempfile.mkdtemp
 
@@ -133,7 +133,7 @@ async def test_a_shim_tells_its_token_only_to_its_own_user(monkeypatch):
             assert stream.recv(100) == b""
 
 
-async def test_a_shim_of_the_same_user_is_let_in():
+async def test_a_shim_of_the_same_user_is_accepted():
     async with situation() as on:
         [entry] = await on.declare()
         async with shim(entry):

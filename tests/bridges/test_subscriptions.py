@@ -61,7 +61,7 @@ def server(on, *, speaks):
 
 
 @pytest.mark.parametrize("speaks", ["old", "new"])
-async def test_a_new_client_hears_under_the_id_of_its_own_request(speaks):
+async def test_a_modern_client_gets_notifications_under_the_id_of_its_request(speaks):
     async with situation() as on:
         server(on, speaks=speaks)
         [entry] = await on.declare()
@@ -77,7 +77,7 @@ async def test_a_new_client_hears_under_the_id_of_its_own_request(speaks):
     assert [one["params"]["_meta"][ID] for one in record_update[:2]] == [5, 5]
 
 
-async def test_an_old_client_of_a_new_server_is_simply_told():
+async def test_a_legacy_client_of_a_modern_server_gets_plain_notifications():
     async with situation() as on:
         server(on, speaks="new")
         [entry] = await on.declare()

@@ -151,7 +151,7 @@ async def test_a_returned_client_is_initialized_from_the_record_and_the_agent_se
         assert [method for method, _ in it.asked] == ["session/new"]
 
 
-async def test_a_turn_goes_on_and_its_updates_wait_until_the_session_is_resumed():
+async def test_updates_of_a_running_turn_are_queued_until_the_session_is_resumed():
     async with world() as it:
         await it.open_session()
         await it.ask(2, "session/prompt", sessionId="s1", prompt=[])
@@ -171,7 +171,7 @@ async def test_a_turn_goes_on_and_its_updates_wait_until_the_session_is_resumed(
         assert [method for method, _ in it.asked] == ["session/new", "session/prompt"]
 
 
-async def test_the_answer_for_the_lost_connection_is_not_taken_for_one_of_the_new():
+async def test_a_response_for_the_old_connection_does_not_match_a_request_of_the_new():
     """Ids begin anew with every connection."""
     async with world() as it:
         await it.open_session()
@@ -448,7 +448,7 @@ async def test_a_session_that_is_not_resumed_does_not_block_others():
         assert more[1:] == [*[update("s1", text=text)] * 20, update("s2", n=3)]
 
 
-async def test_what_waits_for_a_client_that_is_away_is_bounded_and_nothing_is_lost():
+async def test_the_queue_of_a_detached_client_is_bounded_without_loss():
     async with world() as it:
         await it.open_session()
         await it.ask(2, "session/prompt", sessionId="s1", prompt=[])

@@ -52,7 +52,7 @@ def test_a_retry_uses_the_params_of_the_clients_initialize():
     assert (bench.gate.state, bench.opened) == ("open", 1)
 
 
-def test_what_follows_the_retried_session_waits_and_is_delivered_in_order():
+def test_messages_during_a_retry_are_queued_and_delivered_in_order():
     bench = FailureAgentBench()
     bench.feed(INIT, NEW | {"id": 1})
     bench.error = None
@@ -93,7 +93,7 @@ def test_the_gate_is_removed_when_the_start_failure_agent_has_no_session():
     assert bench.first.neighbour is bench.link.plain
 
 
-def test_what_the_chain_sends_and_answers_reaches_the_client_beside_old_sessions():
+def test_messages_of_the_chain_reach_the_client_beside_old_sessions():
     bench = retried()
     bench.answer_last(b'{"sessionId":"real"}')
     bench.written()

@@ -90,7 +90,7 @@ def test_a_long_initialize_is_refused_and_a_shorter_one_is_taken():
     assert bench.written() == [{"id": 0, "result": {}}]
 
 
-def test_what_the_client_sends_meanwhile_is_delivered_in_order_after_the_answer():
+def test_messages_during_the_start_are_delivered_in_order_after_the_response():
     bench = GateBench()
     bench.feed(
         INIT,
@@ -127,7 +127,7 @@ def test_the_gate_is_removed_when_the_chain_is_initialized():
     assert bench.written()[1:] == [{"method": "n", "params": {}}, {"id": 1, "result": 1}]
 
 
-def test_a_second_initialize_is_refused_while_the_first_is_under_way():
+def test_a_second_initialize_is_refused_while_the_first_is_in_flight():
     bench = GateBench()
 
     bench.feed(INIT, INIT | {"id": 1})

@@ -9,7 +9,7 @@ from typing import TypeAlias
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_an_empty_file_is_told_what_to_begin_with(diagnostics: Problems) -> None:
+def test_the_error_of_an_empty_file_shows_how_to_begin(diagnostics: Problems) -> None:
     assert (
         diagnostics("")
         == """
@@ -35,7 +35,7 @@ help: a chain file begins with `version: 1`
     )
 
 
-def test_a_root_that_is_a_list_is_told_what_a_chain_file_is(diagnostics: Problems) -> None:
+def test_the_error_of_a_list_at_the_root_describes_a_chain_file(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
         - use: context

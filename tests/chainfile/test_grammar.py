@@ -266,7 +266,7 @@ chain.yaml:3:3: note: the component is given here
     )
 
 
-def test_what_has_no_meaning_for_a_program_on_another_machine_is_refused(
+def test_keys_without_meaning_for_an_ssh_program_are_refused(
     diagnostics: Problems,
 ) -> None:
     assert (

@@ -205,7 +205,7 @@ chain.yaml:4:12: error: isolate: expected `true` or `false`, found `1`
     )
 
 
-def test_a_choice_lists_what_can_be_chosen(diagnostics: Problems) -> None:
+def test_the_error_of_a_choice_lists_the_allowed_values(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
         version: 1

@@ -47,7 +47,9 @@ def test_a_default_that_is_empty_is_text_and_not_null(chain: Callable[..., Chain
     assert agent.env == {"X": ""}
 
 
-def test_what_was_written_is_kept_beside_what_it_means(chain: Callable[..., ChainFile]) -> None:
+def test_the_written_text_is_kept_beside_the_expanded_value(
+    chain: Callable[..., ChainFile],
+) -> None:
     agent = chain("version: 1\nagent: {run: [a, 'key=${KEY}']}\n", environ={"KEY": "s3cr3t"}).agent
     assert agent is not None
     assert agent.run == ("a", "key=s3cr3t")
@@ -158,7 +160,7 @@ help: write `${VAR}`, `${VAR:-default}`, or `$${` for the characters themselves
     )
 
 
-def test_what_a_variable_holds_is_never_printed(diagnostics: Problems) -> None:
+def test_values_of_variables_are_never_printed(diagnostics: Problems) -> None:
     assert (
         diagnostics(
             """\

@@ -319,7 +319,7 @@ _PIECES = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(text=st.one_of(st.binary(), st.text(), st.lists(_PIECES).map("".join)))
-def test_no_text_raises_anything_but_a_chain_file_error(
+def test_any_text_is_valid_or_raises_a_chain_file_error(
     chain: Callable[..., ChainFile], text: str | bytes
 ) -> None:
     data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")

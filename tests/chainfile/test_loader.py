@@ -9,7 +9,7 @@ from typing import TypeAlias
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_a_missing_version_is_asked_for(diagnostics: Problems) -> None:
+def test_a_missing_version_is_an_error(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
         agent:
@@ -24,7 +24,7 @@ help: this conductor reads files that begin with `version: 1`
     )
 
 
-def test_an_unknown_version_is_all_that_is_said(diagnostics: Problems) -> None:
+def test_an_unknown_version_is_the_only_error(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
         version: 2

@@ -20,5 +20,5 @@ from conductor.chainfile.naming import command_name
         (["node"], "node"),
     ],
 )
-def test_a_command_is_called_after_what_it_runs(argv: list[str], name: str) -> None:
+def test_a_command_is_named_after_the_program_that_it_runs(argv: list[str], name: str) -> None:
     assert command_name(argv) == name

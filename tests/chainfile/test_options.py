@@ -241,7 +241,7 @@ chain.yaml:19:14: error: strange: a value of type Strange cannot be given here
     )
 
 
-def test_validators_speak_at_the_option_that_they_are_about(
+def test_errors_of_validators_are_shown_at_their_option(
     chain: Callable[..., ChainFile],
 ) -> None:
     component = chain(
@@ -278,7 +278,7 @@ help: the options are `token`, `few`, `low`, `high`
     )
 
 
-def test_what_is_wrong_with_all_options_is_shown_where_the_class_is_named(
+def test_an_error_about_all_options_is_shown_at_the_class(
     chain: Callable[..., ChainFile],
 ) -> None:
     component = chain("version: 1\nproxies: [{use: x, with: {low: 7}}]\n").proxies[0]

@@ -45,7 +45,7 @@ async def test_an_async_handler_holds_nothing_up():
         go_on.set()
 
 
-async def test_a_result_is_seen_before_what_comes_after_it():
+async def test_a_result_is_delivered_before_later_messages():
     seen = []
 
     def answer_and_go_on(params):
@@ -80,7 +80,7 @@ async def test_a_cancelled_wait_cancels_the_request():
         await cancelled.wait()
 
 
-async def test_a_peer_that_goes_leaves_nobody_waiting():
+async def test_pending_requests_raise_when_the_peer_disconnects():
     async with two(leave=lambda params: other.transport.close()) as (endpoint, other):
         with pytest.raises(ConnectionClosed):
             await endpoint.request("leave")

@@ -39,7 +39,7 @@ events = st.one_of(
     st.sampled_from([None, "proxy", "_proxy"]),
     st.lists(events, min_size=3, max_size=6),
 )
-def test_a_handshake_ends(role, dialect, reactions):
+def test_every_handshake_ends_in_success_or_an_error(role, dialect, reactions):
     """However a component reacts, it is asked at most once in each dialect."""
     handshake = Handshake(role, dialect)
     said = [handshake.method]
@@ -62,7 +62,7 @@ def test_a_handshake_ends(role, dialect, reactions):
     st.floats(0.1, 100),
     st.lists(st.tuples(st.floats(0, 50), st.floats(0, 1)), max_size=30),
 )
-def test_a_contract_never_restarts_more_than_its_budget(
+def test_a_restart_policy_never_restarts_more_often_than_its_budget(
     role, on_failure, required, count, within, failures
 ):
     restart_policy = RestartPolicy(role, on_failure, RestartBudget(count, within), required)

@@ -68,7 +68,7 @@ def test_a_line_is_exactly_one_frame(line):
 
 
 @given(st.one_of(raw_json.values.map(str.encode), st.binary(max_size=40), st.sampled_from(JUNK)))
-def test_an_envelope_is_one_or_a_clear_error(params):
+def test_an_envelope_is_parsed_or_a_clear_error(params):
     try:
         method = unwrap(params).method
     except RequestError as exc:

@@ -30,7 +30,7 @@ def chain(conductor, component, peer):
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_peers_do_all_that_the_comparison_relies_on(alone, peer, client, agent):
+def test_the_peers_show_every_event_that_the_comparison_relies_on(alone, peer, client, agent):
     summary = alone(peer(client), peer(agent))
 
     kinds = [event[0] for event in summary["events"]]
@@ -50,7 +50,7 @@ def test_the_peers_do_all_that_the_comparison_relies_on(alone, peer, client, age
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_agent_behind_the_conductor_alone_is_the_agent(
+def test_an_agent_behind_the_conductor_behaves_as_the_agent_alone(
     alone, check_same, conductor, converse, peer, client, agent
 ):
     summary = converse(peer(client), conductor("agent", peer(agent)))
@@ -63,7 +63,7 @@ def test_an_agent_behind_the_conductor_alone_is_the_agent(
 @pytest.mark.parametrize(
     "proxies", [("proxy", "_proxy"), ("_proxy echo", "ts"), ("ts", "_proxy close")], ids="-".join
 )
-def test_two_proxies_change_only_what_they_mean_to_change(
+def test_two_proxies_change_only_the_texts_that_they_tag(
     alone, chain, check_same, converse, peer, tagged, client, agent, proxies
 ):
     summary = converse(peer(client), chain(*proxies, peer(agent)))

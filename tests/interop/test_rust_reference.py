@@ -102,7 +102,7 @@ def test_python_proxies_run_under_the_rust_conductor(agent, check, client, proxy
     check(client, chain, agent)
 
 
-def test_a_proxy_on_our_api_runs_under_the_rust_conductor(
+def test_a_proxy_on_the_python_api_runs_under_the_rust_conductor(
     agent, check, client, component, proxy, rust
 ):
     ours = ["env", f"PYTHONPATH={ROOT}", *component("plugin_proxy", "--name", "a")]
@@ -118,7 +118,7 @@ def test_a_typescript_proxy_runs_under_the_rust_conductor(agent, check, client, 
     check(client, chain, agent)
 
 
-def test_our_conductor_is_a_proxy_of_the_rust_conductor(
+def test_the_conductor_is_a_proxy_of_the_rust_conductor(
     agent, check, client, conductor, proxy, rust
 ):
     nested = conductor("proxy", proxy("a", "proxy"), proxy("b", "_proxy", "--wrong", "echo"))
@@ -126,19 +126,25 @@ def test_our_conductor_is_a_proxy_of_the_rust_conductor(
     check(client, rust("agent", nested, agent), agent)
 
 
-def test_our_conductor_without_proxies_is_one_too(agent, check, client, conductor, proxy, rust):
+def test_the_conductor_without_proxies_is_a_proxy_of_the_rust_conductor(
+    agent, check, client, conductor, proxy, rust
+):
     chain = rust("agent", proxy("a"), conductor("proxy"), proxy("b"), agent)
 
     check(client, chain, agent)
 
 
-def test_the_rust_conductor_is_a_proxy_of_ours(agent, check, client, conductor, proxy, rust):
+def test_the_rust_conductor_is_a_proxy_of_the_conductor(
+    agent, check, client, conductor, proxy, rust
+):
     chain = conductor("agent", rust("proxy", proxy("a", rust.dialect), proxy("b")), agent)
 
     check(client, chain, agent)
 
 
-def test_the_rust_conductor_between_proxies_of_ours(agent, check, client, conductor, proxy, rust):
+def test_the_rust_conductor_runs_between_python_proxies(
+    agent, check, client, conductor, proxy, rust
+):
     chain = conductor("agent", proxy("a", "proxy"), rust("proxy"), proxy("b", "_proxy"), agent)
 
     check(client, chain, agent)

@@ -19,7 +19,7 @@ async def test_by_default_the_first_failure_is_the_last(autojump_clock):
     assert await failures(Backoff()) == []
 
 
-async def test_the_waits_get_longer_and_end_when_nothing_is_kept_any_more(autojump_clock):
+async def test_delays_grow_and_end_when_the_server_has_dropped_its_state(autojump_clock):
     times = await failures(Backoff(keep=60))
     waits = [later - earlier for earlier, later in zip([0.0, *times], times, strict=False)]
 
@@ -29,7 +29,7 @@ async def test_the_waits_get_longer_and_end_when_nothing_is_kept_any_more(autoju
     assert max(waits) <= 10
 
 
-async def test_an_answer_makes_it_new(autojump_clock):
+async def test_a_response_resets_the_backoff(autojump_clock):
     backoff = Backoff(keep=1)
     await failures(backoff)
     backoff.reset()
@@ -37,7 +37,7 @@ async def test_an_answer_makes_it_new(autojump_clock):
     assert await backoff.wait_to_retry()
 
 
-async def test_where_nobody_listens_it_is_given_up_much_sooner(autojump_clock):
+async def test_retries_after_connection_refused_end_sooner(autojump_clock):
     backoff, began = Backoff(keep=60), trio.current_time()
     while await backoff.wait_to_retry(refused=True):
         pass
@@ -45,7 +45,7 @@ async def test_where_nobody_listens_it_is_given_up_much_sooner(autojump_clock):
     assert REFUSED_TIMEOUT <= trio.current_time() - began < 3 * REFUSED_TIMEOUT
 
 
-async def test_somebody_who_does_not_answer_is_not_nobody(autojump_clock):
+async def test_a_timeout_is_not_treated_as_connection_refused(autojump_clock):
     backoff, began = Backoff(keep=60), trio.current_time()
     attempts = 0
     while await backoff.wait_to_retry(refused=attempts % 2 == 0):

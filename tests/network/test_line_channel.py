@@ -48,7 +48,7 @@ async def test_sending_waits_for_room_and_the_lines_of_two_senders_do_not_mix():
     assert received == b"a" * 10 + b"\n" + b"b" * 10 + b"\n"
 
 
-async def test_what_a_cancelled_sender_had_begun_arrives_whole_before_what_comes_next():
+async def test_a_partly_written_line_of_a_cancelled_sender_is_completed_first():
     chain, network = memory_pair(4)
     lines = LineChannel(network)
     received = bytearray()
@@ -66,7 +66,7 @@ async def test_what_a_cancelled_sender_had_begun_arrives_whole_before_what_comes
     assert received == b"begun\nnext\n"
 
 
-async def test_nothing_is_sent_to_a_chain_that_is_gone():
+async def test_sending_to_an_ended_chain_raises():
     chain, network = memory_pair()
     chain.close()
 

@@ -154,7 +154,7 @@ async def test_when_both_have_ended_the_socket_is_closed_in_order(autojump_clock
     assert all(stream.peer_ended and stream.is_drained for stream in both.carriers)
 
 
-async def test_one_direction_goes_on_when_the_other_has_ended(autojump_clock):
+async def test_one_direction_continues_after_eof_of_the_other(autojump_clock):
     both = ends()
     both.near.close_writing()
 
@@ -171,7 +171,7 @@ async def test_one_direction_goes_on_when_the_other_has_ended(autojump_clock):
     assert await both.near.receive() == b""
 
 
-async def test_while_no_socket_is_there_a_bounded_amount_is_held(autojump_clock):
+async def test_without_a_socket_the_buffer_is_bounded(autojump_clock):
     near, here = memory_pair()
     stream = ResumableStream(LineChannel(here))
     taken = 0
@@ -186,7 +186,7 @@ async def test_while_no_socket_is_there_a_bounded_amount_is_held(autojump_clock)
     assert WINDOW < taken < WINDOW + 4 * 65536
 
 
-async def test_an_acknowledgement_does_not_wait_behind_what_nobody_takes(autojump_clock):
+async def test_an_acknowledgement_does_not_wait_behind_unread_data(autojump_clock):
     """Both ends send more than fits, and take nothing until both are full: no deadlock."""
     both = ends()
     total = 3 * WINDOW
@@ -215,7 +215,7 @@ async def test_an_acknowledgement_does_not_wait_behind_what_nobody_takes(autojum
     assert [sum(map(len, each)) > total * 0.9 for each in last_received] == [True, True]
 
 
-async def test_a_peer_that_claims_what_it_cannot_have_is_told_so(autojump_clock):
+async def test_an_impossible_acknowledgement_is_answered_with_an_error(autojump_clock):
     both = ends()
     here, _ = both.carriers
     socket, _other = socket_pair()
@@ -226,7 +226,7 @@ async def test_a_peer_that_claims_what_it_cannot_have_is_told_so(autojump_clock)
     assert socket.closed_with == 4400
 
 
-async def test_a_peer_that_sends_no_number_is_told_so(autojump_clock):
+async def test_a_missing_sequence_number_is_answered_with_an_error(autojump_clock):
     both = ends()
     here, _ = both.carriers
     socket, other = socket_pair()

@@ -61,7 +61,7 @@ STEPS = ["put", "send", "arrive", "take", "acknowledge", "cut"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=200))
-def test_whatever_is_cut_and_when_nothing_is_lost_or_doubled_and_the_order_is_kept(steps):
+def test_cuts_at_any_point_lose_duplicate_or_reorder_nothing(steps):
     """A cut loses everything that is on the network, in both directions, at that moment."""
     ends = End(), End()
     put: tuple[list[bytes], list[bytes]] = ([], [])
@@ -114,7 +114,7 @@ def test_a_frame_without_a_number_is_refused(frame):
         parse_frame(frame)
 
 
-def test_an_acknowledgement_of_what_was_never_sent_or_given_up_is_out_of_step():
+def test_an_acknowledgement_of_an_unsent_or_dropped_frame_is_out_of_step():
     outgoing = SendWindow()
     outgoing.put(b"one")
     outgoing.put(b"two")
@@ -133,7 +133,7 @@ def test_a_gap_is_out_of_step():
         incoming.put(NumberedFrame(3, b"a"))
 
 
-def test_what_came_before_is_dropped_whether_it_was_taken_or_waits():
+def test_a_duplicate_frame_is_dropped_delivered_or_queued():
     incoming = ReceiveWindow()
     for number in (1, 2, 1, 2):
         incoming.put(NumberedFrame(number, b"%d" % number))
@@ -182,7 +182,7 @@ def test_few_are_acknowledged_after_a_moment_and_once():
     assert incoming.ack_at == math.inf
 
 
-def test_what_may_be_repeated_is_new_once_in_whatever_order_it_comes():
+def test_a_repeatable_number_is_new_once_in_any_order():
     posts = DuplicateFilter()
 
     assert [posts.is_new(number) for number in (2, 1, 2, 3, 1)] == [True, True, False, True, False]

@@ -81,7 +81,7 @@ async def test_a_certificate_of_an_authority_that_is_named_is_trusted(authority)
     assert answer["agentInfo"] == {"name": "tls"}
 
 
-async def test_a_certificate_of_nobody_that_we_know_is_refused_with_what_to_do(authority):
+async def test_a_certificate_of_an_unknown_authority_is_refused_with_a_remedy(authority):
     async with websocket_server(authority.context("127.0.0.1")) as url:
         error = await why_it_does_not_start(connect=url)
 
@@ -100,7 +100,7 @@ async def test_a_certificate_for_another_name_is_refused_unless_that_name_is_exp
     assert "127.0.0.1" in error.message
 
 
-async def test_a_certificate_is_not_looked_at_if_told_so(authority):
+async def test_certificate_verification_can_be_switched_off(authority):
     async with (
         websocket_server(authority.context("else.where")) as url,
         reach(connect=url, tls=Tls(verify=False)) as client,
@@ -109,7 +109,7 @@ async def test_a_certificate_is_not_looked_at_if_told_so(authority):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_server_that_asks_for_a_certificate_gets_ours(authority, version):
+async def test_a_server_that_asks_for_a_client_certificate_gets_it(authority, version):
     context = authority.context("127.0.0.1")
     context.verify_mode = ssl.CERT_REQUIRED
     context.maximum_version = version

@@ -156,7 +156,7 @@ def test_run_at_the_end_of_a_plugin_file_does_nothing(plugin):
         ("(", "SyntaxError: '(' was never closed"),
     ],
 )
-def test_what_a_module_raises_is_a_start_error(tmp_path, raised, reason):
+def test_an_exception_of_a_module_is_a_start_error(tmp_path, raised, reason):
     (tmp_path / "a.py").write_text(raised)
 
     with pytest.raises(StartError) as caught:

@@ -38,7 +38,7 @@ async def test_cancelling_a_handler_that_waits_for_something_of_its_own_cancels_
         assert [what[1] for what in on_hop.agent.heard] == ["_other"]
 
 
-async def test_cancelling_after_the_response_cancels_what_the_handler_does_then():
+async def test_cancelling_after_the_response_cancels_the_rest_of_the_handler():
     async def wait_after(self, params, forward):
         await forward()
         await trio.sleep_forever()
@@ -79,7 +79,7 @@ async def test_cancelling_a_request_that_waits_in_its_lane_answers_it_at_once():
     assert plugin.log == [1, 3]
 
 
-async def test_a_request_that_only_passes_is_cancelled_where_it_goes():
+async def test_a_request_without_a_handler_is_cancelled_at_the_next_hop():
     gate = trio.Event()
 
     async def wait(self, params, forward):
@@ -95,7 +95,7 @@ async def test_a_request_that_only_passes_is_cancelled_where_it_goes():
         assert on_hop.agent.cancelled == ["_other"]
 
 
-async def test_what_a_cancelled_handler_sends_is_cancelled_too():
+async def test_requests_sent_by_a_cancelled_handler_are_cancelled():
     async def twice(self, params, forward):
         await self.agent.request("_hidden", {})
         return await forward()

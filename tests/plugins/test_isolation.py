@@ -36,7 +36,7 @@ def spec_of(tmp_path):
     return spec
 
 
-def test_the_process_knows_what_the_chain_file_says(tmp_path):
+def test_settings_of_the_chain_file_reach_the_process(tmp_path):
     spec = spec_of(tmp_path)
 
     process = as_isolated_process(spec, "proxy")
@@ -81,7 +81,7 @@ class Needed(Proxy):
     ("params", "required"),
     [(b'{"required":false}', False), (b'{"required":true}', True), (b"{}", True), (b"[]", True)],
 )
-def test_what_does_not_say_that_it_is_not_required_is(params, required):
+def test_a_component_is_required_unless_it_says_otherwise(params, required):
     assert read_about(params) == News(required)
     assert plugin_info(Needed())[1] == {"required": True}
 

@@ -6,7 +6,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.lane import Lane, LaneNotification, LaneRequest, LaneResponse
 
 
-def test_the_first_message_needs_somebody_to_take_it_the_next_do_not():
+def test_only_the_first_message_in_a_lane_needs_a_worker():
     lane = Lane("toward the agent")
     first, second = LaneNotification("a", b"{}"), LaneRequest(InFlightRequest("b", None), "b", None)
 
@@ -15,7 +15,7 @@ def test_the_first_message_needs_somebody_to_take_it_the_next_do_not():
     assert (lane.take(), lane.take(), lane.held) == (first, second, True)
 
 
-def test_a_lane_is_let_go_when_it_is_empty():
+def test_an_empty_lane_is_released():
     lane = Lane("toward the agent")
     lane.put(LaneNotification("a", None))
     lane.take()

@@ -16,7 +16,7 @@ from conductor.testing import FakeAgent
 # -- rule 4 ----------------------------------------------------------------------------------------
 
 
-async def test_a_released_lane_goes_on():
+async def test_a_released_lane_delivers_the_next_message():
     async def released(self, params, forward):
         self.release_lane()
         await trio.sleep_forever()
@@ -122,7 +122,7 @@ async def test_a_task_that_outlives_its_handler_touches_no_lane():
         assert [what[1] for what in on_hop.client.heard] == ["_after"]
 
 
-async def test_a_lane_that_is_held_is_logged_with_its_holder(logged, autojump_clock):
+async def test_a_lane_held_too_long_is_logged_with_its_handler(logged, autojump_clock):
     async def hold(self, params, forward):
         await trio.sleep(11)
 

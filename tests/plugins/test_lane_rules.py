@@ -15,7 +15,7 @@ from conductor.testing import open_chain
 # -- rule 1 ----------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_handled_waits_its_turn_behind_what_is():
+async def test_unhandled_messages_keep_their_order_among_handled_ones():
     gate = trio.Event()
 
     async def wait(self, params, forward):
@@ -113,7 +113,7 @@ async def test_a_handler_that_waits_for_a_response_lets_the_next_message_in():
         assert on_hop.client.heard == [("answer", "second", "b"), ("answer", "first", "a")]
 
 
-async def test_the_request_is_written_before_the_lane_goes_on():
+async def test_the_request_is_written_before_the_next_message_is_delivered():
     async def ask_first(self, params, forward):
         await self.agent.request("_own", {"for": params["n"]})
         return await forward()
@@ -230,7 +230,7 @@ async def test_the_first_update_of_a_session_follows_the_answer_that_opens_it():
     assert [what[2]["update"] for what in on_hop.client.heard[3:]] == [1, 2, 4]
 
 
-async def test_what_a_plugin_says_in_a_new_session_follows_the_answer_that_opens_it():
+async def test_updates_of_a_plugin_follow_the_response_that_opens_the_session():
     class New(Proxy):
         seen: ClassVar[list] = []
 
@@ -270,7 +270,7 @@ async def test_what_a_plugin_says_in_a_new_session_follows_the_answer_that_opens
     assert New.seen == ["4", "6"]  # not its own
 
 
-async def test_what_an_agent_says_in_a_session_that_it_opens_follows_the_answer(autojump_clock):
+async def test_updates_of_a_plugin_agent_follow_the_response_that_opens_the_session(autojump_clock):
     class Greeting(Agent):
         @on("initialize")
         async def initialize(self, params: dict):

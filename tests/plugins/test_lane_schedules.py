@@ -243,7 +243,7 @@ def test_the_lane_rules_hold_and_every_request_is_answered_once(settle, schedule
         assert was_cancelled == (state != "waiting"), (name, state)
 
 
-def test_the_book_notices_what_it_is_for():
+def test_the_lane_model_rejects_wrong_orders():
     """A model that accepts everything would prove nothing."""
     lanes = Lanes()
     lanes.arrive(TO_AGENT, "a")

@@ -56,7 +56,7 @@ async def test_on_error_pass_forwards_every_message_once(observer):
         assert on_hop.client.heard == [("answer", "_x", "real")]
 
 
-async def test_on_error_pass_does_not_repeat_a_request_that_is_under_way():
+async def test_on_error_pass_does_not_repeat_a_request_in_flight():
     gate = trio.Event()
 
     async def fail_beside(self, params, forward):

@@ -160,7 +160,7 @@ async def test_callbacks_that_raise_stop_nothing(make, logged):
 
 
 @every_exception
-async def test_a_cancel_callback_that_raises_is_no_business_of_the_sender(make, logged):
+async def test_a_cancel_callback_that_raises_does_not_affect_the_sender(make, logged):
     plugin = Raising(make, "cancelled")
     async with hop(plugin) as on_hop:
         call = on_hop.client.ask("_x", {"defer": True})
@@ -214,7 +214,7 @@ class Dying(Proxy):
         raise OwnError("later")
 
 
-async def test_a_lifespan_that_raises_later_is_told_as_the_plugins_end(autojump_clock, logged):
+async def test_a_lifespan_that_raises_later_is_the_failure_of_the_plugin(autojump_clock, logged):
     async with hop(Dying()) as on_hop:
         await on_hop.ended.wait()
 
@@ -239,7 +239,7 @@ async def test_a_handler_that_is_cancelled_from_outside_does_not_count_as_failed
     assert logged == []
 
 
-async def test_what_belongs_to_a_cancelled_scope_goes_on_and_the_rest_is_the_failure():
+async def test_cancellations_in_an_exception_group_propagate_and_the_rest_is_the_failure():
     with trio.CancelScope() as scope:  # noqa: ASYNC100 - nothing waits
         scope.cancel()
         cancelled, failure = trio.Cancelled._create(source="unknown"), OwnError()
@@ -249,7 +249,7 @@ async def test_what_belongs_to_a_cancelled_scope_goes_on_and_the_rest_is_the_fai
         assert split_failure(cancelled) == (None, cancelled)
 
 
-async def test_a_group_may_be_nested_as_deep_as_a_plugin_likes():
+async def test_an_exception_group_may_be_nested_deeply():
     exc: BaseException = OwnError("deep")
     for _ in range(100_000):
         exc = BaseExceptionGroup("g", [exc])
@@ -288,7 +288,7 @@ class Nurseries(Proxy):
 
 @pytest.mark.parametrize("where", ["task", "block"])
 @pytest.mark.parametrize("make", [NothingToShow, lambda: OwnError(NoRepr())])
-async def test_a_nursery_of_a_plugin_may_raise_what_has_no_repr(make, where, logged):
+async def test_an_exception_without_a_repr_from_a_plugins_nursery_is_answered(make, where, logged):
     async with hop(Nurseries(make)) as on_hop:
         on_hop.client.ask("_x", {"where": where})
         await on_hop.settle()
@@ -298,7 +298,7 @@ async def test_a_nursery_of_a_plugin_may_raise_what_has_no_repr(make, where, log
     assert [event for event, _ in logged] == ["handler failed"]
 
 
-async def test_a_task_of_a_plugin_may_raise_what_has_no_repr_in_its_nursery(logged):
+async def test_an_exception_without_a_repr_from_a_plugins_task_is_logged(logged):
     async with hop(Nurseries(NothingToShow)) as on_hop:
         on_hop.client.ask("_x", {"where": "task", "background": True})
         await on_hop.settle()
@@ -308,7 +308,7 @@ async def test_a_task_of_a_plugin_may_raise_what_has_no_repr_in_its_nursery(logg
     assert [event for event, _ in logged] == ["task failed"]
 
 
-async def test_what_has_no_repr_is_raised_by_its_nursery_as_it_is():
+async def test_an_exception_without_a_repr_leaves_its_nursery_unchanged():
     accept_exceptions_without_repr()
     accept_exceptions_without_repr()
     with pytest.raises(BaseExceptionGroup) as caught:

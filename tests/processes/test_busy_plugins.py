@@ -81,7 +81,7 @@ def busy(start_file, tmp_path):
 
 
 @pytest.mark.parametrize("how", LOOP_GOES_ON)
-def test_after_the_client_has_left_the_process_ends_and_the_prompt_is_answered(busy, how):
+def test_after_eof_the_prompt_is_answered_and_the_process_ends(busy, how):
     editor, prompt = busy(how)
     children = editor.components
 
@@ -94,7 +94,7 @@ def test_after_the_client_has_left_the_process_ends_and_the_prompt_is_answered(b
 
 
 @pytest.mark.parametrize("how", LOOP_GOES_ON)
-def test_a_signal_ends_the_process_though_a_plugin_does_not_end(busy, how):
+def test_a_signal_ends_the_process_while_a_plugin_is_busy(busy, how):
     editor, prompt = busy(how)
 
     editor.signal(signal.SIGTERM)
@@ -105,7 +105,7 @@ def test_a_signal_ends_the_process_though_a_plugin_does_not_end(busy, how):
 
 @pytest.mark.parametrize("how", LOOP_IS_BLOCKED)
 @pytest.mark.parametrize("end", ["client", "signal"])
-def test_a_blocked_event_loop_does_not_keep_the_process(busy, how, end):
+def test_a_blocked_event_loop_does_not_keep_the_process_alive(busy, how, end):
     editor, _ = busy(how)
 
     if end == "client":
@@ -130,7 +130,7 @@ def test_a_second_signal_ends_the_process_at_once(busy, how):
 
 
 @pytest.mark.parametrize("how", ["shielded", "blocking"])
-def test_prompt_ends_too(start, tmp_path, chain_file, how):
+def test_the_prompt_command_ends_although_a_plugin_is_busy(start, tmp_path, chain_file, how):
     (tmp_path / "busy.py").write_text(PLUGIN)
     use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
     chain = chain_file({"use": "test-agent", "stop_timeout": "300ms"}, use)

@@ -106,7 +106,7 @@ def given(run_chain, tmp_path):
     return editor, entry
 
 
-def test_open_calls_and_new_ones_are_answered_with_an_error(given):
+def test_tool_calls_to_a_bypassed_provider_are_answered_with_an_error(given):
     editor, entry = given
     server = Server(entry)
     assert "result" in server.initialize()

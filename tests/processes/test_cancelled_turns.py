@@ -33,7 +33,7 @@ def answers(editor, id):
     return [message for message in editor.others if message.get("id") == id]
 
 
-def test_a_cancelled_turn_of_a_stopped_agent_is_ended_for_it(run_chain):
+def test_a_cancelled_turn_of_a_stopped_agent_is_answered_by_the_conductor(run_chain):
     editor = run_chain(impatient(seconds=PATIENT), proxy("p"))
     editor.open()
     process, prompt = stopped_in_turn(editor)
@@ -51,7 +51,7 @@ def test_a_cancelled_turn_of_a_stopped_agent_is_ended_for_it(run_chain):
 
 
 @pytest.mark.fast
-def test_a_turn_that_is_cancelled_in_time_is_not_reported(run_chain):
+def test_a_turn_that_ends_within_the_cancel_timeout_is_not_reported(run_chain):
     editor = run_chain(impatient(seconds="1m"))
     editor.open()
     prompt = editor.prompt("wait")
@@ -79,7 +79,7 @@ def test_other_sessions_go_on(run_chain):
     assert editor.leave() == 0
 
 
-def test_several_cancellations_at_once_are_one(run_chain):
+def test_repeated_cancellations_count_as_one(run_chain):
     """They come in one piece, which is passed on as one."""
     editor = run_chain(impatient("--hang-on", "session/cancel"))
     editor.open()
@@ -108,7 +108,7 @@ def test_the_chain_file_may_have_the_agent_restarted(run_chain):
     assert editor.leave() == 0
 
 
-def test_the_ladder_of_a_silent_turn_is_not_cut_short(run_chain):
+def test_a_cancellation_by_the_stall_detector_keeps_its_own_escalation(run_chain):
     """It cancels the turn itself, and knows what comes next."""
     keys = {"stall_timeout": "0.3s", "on_stall": "restart", "seconds": "0.05s"}
     editor = run_chain(impatient(**keys))
@@ -140,7 +140,7 @@ def test_the_user_is_told_before_the_answer(run_chain, presents):
 # -- $/cancel_request ------------------------------------------------------------------------------
 
 
-def test_a_withdrawn_request_is_answered_for_an_agent_that_does_not(run_chain):
+def test_a_cancelled_request_is_answered_by_the_conductor_if_the_agent_does_not(run_chain):
     editor = run_chain(impatient("--hang-on", "session/set_mode"))
     editor.open()
     request = editor.request("session/set_mode", sessionId="s1", modeId="x")
@@ -157,7 +157,7 @@ def test_a_withdrawn_request_is_answered_for_an_agent_that_does_not(run_chain):
     assert editor.leave() == 0
 
 
-def test_a_withdrawn_prompt_is_cancelled_as_agents_understand_it(run_chain):
+def test_a_cancelled_prompt_request_becomes_session_cancel(run_chain):
     """Most agents ignore `$/cancel_request` of a prompt."""
     editor = run_chain(impatient("--hang-on", "$/cancel_request"))
     editor.open()

@@ -75,7 +75,7 @@ def test_components_are_given_the_time_to_end_by_themselves(start):
     ("ignored", "status"),
     [(["--ignore-eof"], "SIGTERM"), (["--ignore-eof", "--ignore-term"], "SIGKILL")],
 )
-def test_an_agent_that_stays_is_ended(start, chain_file, ignored, status):
+def test_an_agent_that_ignores_eof_is_terminated(start, chain_file, ignored, status):
     stubborn = {"name": "stubborn", "run": agent(*ignored)}
     path = chain_file(stubborn, {"run": proxy("a")})
     editor = start("--log", "debug", "run", str(path))
@@ -118,7 +118,7 @@ def test_the_agent_behind_a_wrapper_ends_with_it(start_file, flags, real):
     assert editor.leave() == 0
 
 
-def test_a_stopped_component_is_killed(start_file):
+def test_a_component_stopped_by_sigstop_is_killed(start_file):
     editor = start_file({"run": agent()})
     editor.open()
     editor.components[0].suspend()
@@ -126,7 +126,7 @@ def test_a_stopped_component_is_killed(start_file):
     assert editor.leave() == 0
 
 
-def test_a_turn_that_never_ends_is_answered_when_time_is_up(start_file):
+def test_a_turn_that_never_ends_is_answered_after_the_stop_timeout(start_file):
     editor = start_file({"run": agent()}, {"run": proxy("p")})
     editor.open()
     prompt = editor.prompt("wait")
@@ -139,7 +139,7 @@ def test_a_turn_that_never_ends_is_answered_when_time_is_up(start_file):
     assert editor.wait() == 0
 
 
-def test_a_question_that_the_client_can_no_longer_answer_holds_up_nothing(start_file):
+def test_a_request_to_a_client_after_eof_does_not_delay_the_stop(start_file):
     editor = start_file({"run": agent()}, {"run": proxy("p")})
     editor.open()
     prompt = editor.prompt("perm")
@@ -152,7 +152,7 @@ def test_a_question_that_the_client_can_no_longer_answer_holds_up_nothing(start_
     assert editor.wait() == 0
 
 
-def test_a_client_that_reads_no_more_has_gone(start_agent):
+def test_a_client_that_closes_its_stdout_is_treated_as_disconnected(start_agent):
     editor = start_agent(proxy("p"), agent())
     editor.open()
     editor.process.stdout.close()
@@ -174,7 +174,7 @@ def test_a_client_that_is_killed_in_the_middle_of_a_flood_leaves_nothing(start_a
     assert editor.leave() == 0
 
 
-def test_leaving_before_initialize_is_no_failure(start_agent):
+def test_eof_before_initialize_is_exit_code_0(start_agent):
     editor = start_agent(probe())
 
     assert editor.leave() == 0
@@ -184,7 +184,7 @@ SILENT = {"run": python("pass_proxy.py", "--wrong", "silent", "--dialect", "_pro
 """A proxy that never answers its initialization, in the dialect that it is asked in first."""
 
 
-def test_a_client_that_dies_while_a_component_starts_is_not_waited_for(start):
+def test_a_client_killed_during_the_start_ends_the_chain_at_once(start):
     editor = start("agent", *words(SILENT["run"], agent()))  # with a stop_timeout of 5 s
     editor.request("initialize", protocolVersion=1)
     wait_until_idle(editor.pid)
@@ -195,7 +195,7 @@ def test_a_client_that_dies_while_a_component_starts_is_not_waited_for(start):
     assert time.monotonic() - began < 4
 
 
-def test_a_client_that_only_reads_while_a_component_starts_is_answered_in_time(start_file):
+def test_eof_during_the_start_answers_open_requests_within_the_stop_timeout(start_file):
     editor = start_file({"run": agent()}, SILENT)
     editor.request("initialize", protocolVersion=1)
     editor.close_stdin()

@@ -12,7 +12,7 @@ def fatal(command, **keys):
 
 
 @pytest.mark.fast
-def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_file):
+def test_every_open_request_is_answered_once_with_the_name_of_the_dead_component(start_file):
     editor = start_file(fatal(agent(), name="worker"), proxy("a"), proxy("b"))
     editor.open()
     second = editor.answer(editor.request("session/new"))["result"]["sessionId"]
@@ -33,7 +33,7 @@ def test_every_open_request_is_answered_once_with_the_name_of_the_dead(start_fil
 
 @pytest.mark.fast
 @pytest.mark.parametrize("on_failure", ["restart", "bypass"])
-def test_what_is_owed_is_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
+def test_open_requests_are_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
     """With nothing else to wait for: the chain does not end, and nobody else answers."""
     failing = {"name": "failing", "run": proxy("a"), "on_failure": on_failure}
     editor = start_file(agent(), failing, proxy("b"))
@@ -50,7 +50,7 @@ def test_what_is_owed_is_answered_at_once_although_the_chain_goes_on(start_file,
 
 
 @pytest.mark.fast
-def test_what_it_wrote_before_it_died_is_delivered_first(start_file):
+def test_messages_written_before_the_death_are_delivered_before_the_error(start_file):
     editor = start_file(fatal(agent()), proxy("p"))
     editor.open()
     streaming = editor.prompt("stream 500 2000")
@@ -64,7 +64,7 @@ def test_what_it_wrote_before_it_died_is_delivered_first(start_file):
     assert editor.wait() == 1
 
 
-def test_a_half_written_last_message_is_no_message(start_file):
+def test_an_incomplete_last_line_is_not_delivered(start_file):
     half = 'printf \'{"jsonrpc":"2.0","method":"session/upd\'; kill -9 $$$$'
     lines = 'read line; echo \'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}\''
     editor = start_file(fatal(["/bin/sh", "-c", f"{lines}; read line; {half}"]))
@@ -101,7 +101,7 @@ def test_any_component_that_is_killed_is_named(start_file, victim):
 
 
 @pytest.mark.parametrize("proxies", [0, 2])
-def test_what_the_dead_asked_is_withdrawn(start_file, proxies):
+def test_requests_of_a_dead_agent_are_cancelled_at_the_client(start_file, proxies):
     names = [f"p{number}" for number in range(proxies)]
     editor = start_file(fatal(agent(), name="asker"), *map(proxy, names))
     editor.open()
@@ -119,7 +119,7 @@ def test_what_the_dead_asked_is_withdrawn(start_file, proxies):
     assert editor.wait() == 1
 
 
-def test_what_a_dead_proxy_asked_of_the_agent_is_withdrawn(start_file):
+def test_requests_of_a_dead_proxy_are_cancelled_at_the_agent(start_file):
     """The agent gets `$/cancel_request`: it ends its turn, instead of going on for nobody."""
     told = probe("--tell-cancel")
     editor = start_file(fatal(told), fatal(proxy("p"), name="middle"))
@@ -147,7 +147,7 @@ def test_the_lines_of_stderr_of_the_last_turn_are_in_the_error(start_file):
     assert editor.wait() == 1
 
 
-def test_an_agent_that_leaves_by_itself_is_a_loss(start_file):
+def test_an_agent_that_exits_with_status_0_is_lost_too(start_file):
     editor = start_file(fatal(agent("--close-stdout-on", "session/prompt")))
     editor.open()
 
@@ -158,7 +158,7 @@ def test_an_agent_that_leaves_by_itself_is_a_loss(start_file):
     assert editor.wait() == 1
 
 
-def test_a_loss_with_nothing_in_flight_ends_the_chain_too(start_file):
+def test_a_lost_component_with_nothing_in_flight_ends_the_chain(start_file):
     editor = start_file(fatal(agent("--fork-child", "session")), proxy("p"))
     editor.open()
 

@@ -6,7 +6,7 @@ import pytest
 from support.editor import probe, proxy, words
 
 
-def test_a_component_has_our_environment_and_its_own_on_top(start_file, monkeypatch):
+def test_env_adds_to_the_conductors_environment(start_file, monkeypatch):
     monkeypatch.setenv("FROM_US", "ours")
     monkeypatch.setenv("CHANGED", "before")
     editor = start_file({"run": probe(), "env": {"CHANGED": "after", "ADDED": "new"}})
@@ -18,7 +18,7 @@ def test_a_component_has_our_environment_and_its_own_on_top(start_file, monkeypa
     assert editor.leave() == 0
 
 
-def test_a_component_that_inherits_nothing_has_only_its_own(start_file):
+def test_a_component_with_inherit_env_false_has_only_its_env(start_file):
     editor = start_file({"run": probe(), "env": {"ONLY": "this"}, "inherit_env": False})
     editor.open()
 
@@ -29,7 +29,7 @@ def test_a_component_that_inherits_nothing_has_only_its_own(start_file):
     assert editor.leave() == 0
 
 
-def test_an_environment_is_no_other_components(start_file):
+def test_env_of_one_component_is_not_visible_to_another(start_file):
     editor = start_file({"run": probe()}, {"run": proxy("p"), "env": {"SECRET": "the proxy's"}})
     editor.open()
 
@@ -37,7 +37,7 @@ def test_an_environment_is_no_other_components(start_file):
     assert editor.leave() == 0
 
 
-def test_assignments_before_a_command_are_its_environment(start):
+def test_assignments_before_a_command_set_its_environment(start):
     (command,) = words(probe())
     editor = start("agent", f"ADDED='a b' EMPTY= {command}")
     editor.open()
@@ -48,7 +48,7 @@ def test_assignments_before_a_command_are_its_environment(start):
 
 
 @pytest.mark.parametrize("written", ["sub", "./sub", "{absolute}/sub"])
-def test_a_component_runs_where_it_is_told_to(start_file, tmp_path, written):
+def test_cwd_sets_the_working_directory(start_file, tmp_path, written):
     (tmp_path / "sub").mkdir()
     cwd = written.format(absolute=tmp_path)
     editor = start_file({"run": probe(), "cwd": cwd})
@@ -58,7 +58,7 @@ def test_a_component_runs_where_it_is_told_to(start_file, tmp_path, written):
     assert editor.leave() == 0
 
 
-def test_a_component_runs_where_we_do_unless_it_is_told(start_file):
+def test_the_default_working_directory_is_the_conductors(start_file):
     editor = start_file({"run": probe()})
     editor.open()
 

@@ -35,7 +35,7 @@ def run(chain, **options):
     return subprocess.run(program, capture_output=True, text=True, timeout=60, **options)
 
 
-def test_who_has_said_nothing_is_told_and_nothing_starts(chain):
+def test_a_bad_chain_file_without_client_input_is_printed_and_nothing_starts(chain):
     done = run(chain, stdin=subprocess.DEVNULL)
 
     assert done.returncode == 2
@@ -43,7 +43,7 @@ def test_who_has_said_nothing_is_told_and_nothing_starts(chain):
     assert not (chain.parent / "started").exists()
 
 
-def test_a_client_that_has_asked_already_is_answered_and_nothing_starts(chain):
+def test_a_bad_chain_file_answers_a_waiting_initialize_and_nothing_starts(chain):
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
 
     assert done.returncode == 2
@@ -116,7 +116,7 @@ def importing_its_plugin(with_plugin, tmp_path, options="{}"):
         yield conductor, wait_for_two(chain)
 
 
-def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, tmp_path):
+def test_wrong_options_end_the_early_agent_and_its_children(with_plugin, tmp_path):
     with importing_its_plugin(with_plugin, tmp_path, "{nonsense: 1}") as (conductor, pids):
         pass
     stdout, _ = conductor.communicate(timeout=60)
@@ -127,7 +127,9 @@ def test_what_an_agent_started_ends_with_it_when_options_are_wrong(with_plugin, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_an_agent_started_ends_with_it_when_we_are_told_to_end(with_plugin, tmp_path, number):
+def test_a_signal_during_plugin_import_ends_the_early_agent_and_its_children(
+    with_plugin, tmp_path, number
+):
     with importing_its_plugin(with_plugin, tmp_path) as (conductor, pids):
         conductor.send_signal(number)
         conductor.communicate(timeout=60)
@@ -143,7 +145,7 @@ def wait_for_two(chain):
     return pids
 
 
-def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugin):
+def test_an_early_agent_starts_once_although_a_plugin_changes_the_environment(with_plugin):
     chain = with_plugin("import os; os.environ['CHANGED_BY_A_PLUGIN'] = '1'")
 
     done = run(chain, input=json.dumps(INITIALIZE) + "\n")
@@ -153,7 +155,7 @@ def test_an_agent_starts_once_though_a_plugin_changes_our_environment(with_plugi
     wait_gone(started_by(chain))
 
 
-def test_a_chain_file_that_can_be_read_once_is_read_once(with_plugin, tmp_path):
+def test_a_chain_file_from_a_pipe_is_read_once(with_plugin, tmp_path):
     """As with `run <(make-a-chain)`."""
     text = with_plugin("").read_text()
     pipe = tmp_path / "pipe"
@@ -166,7 +168,7 @@ def test_a_chain_file_that_can_be_read_once_is_read_once(with_plugin, tmp_path):
     assert "result" in answer
 
 
-def test_an_environment_that_is_not_inherited_is_never_seen(tmp_path):
+def test_an_early_agent_with_inherit_env_false_sees_only_its_env(tmp_path):
     chain = tmp_path / "chain.yaml"
     agent = f"{sys.executable} -m conductor.testing.agent"
     chain.write_text(f"""version: 1

@@ -55,7 +55,7 @@ def reply(editor: Editor, session: str) -> str:
     return "".join(map(chunk, editor.others))
 
 
-def test_a_prompt_is_answered_with_what_is_wrong_and_where(run, tmp_path):
+def test_a_failed_start_answers_the_prompt_with_the_error_and_its_place(run, tmp_path):
     editor = run(ABSENT, proxy("p"))
 
     result = initialize(editor)
@@ -88,7 +88,7 @@ def test_a_component_that_ends_is_explained_by_its_stderr(run):
         (["/bin/cat"], "Name a command that speaks ACP on stdin and stdout"),
     ],
 )
-def test_a_program_that_is_no_proxy_is_explained_with_what_to_do(run, helper, advice):
+def test_a_program_that_is_no_proxy_is_explained_with_a_remedy(run, helper, advice):
     editor = run(agent(), helper)
     initialize(editor)
 
@@ -181,7 +181,9 @@ def test_a_chain_file_that_stays_wrong_is_exit_code_2(start, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["run", "proxy"])
-def test_for_machines_a_wrong_chain_file_is_the_answer_to_initialize(start, tmp_path, command):
+def test_without_explanations_a_wrong_chain_file_is_the_error_of_initialize(
+    start, tmp_path, command
+):
     path = tmp_path / "chain.yaml"
     path.write_text("version: 1\nproxies: [{rnu: x}, {rnu: y}]\n")
     options = ["--on-start-failure", "error"] if command == "run" else []
@@ -196,7 +198,7 @@ def test_for_machines_a_wrong_chain_file_is_the_answer_to_initialize(start, tmp_
 
 
 @pytest.mark.fast
-def test_a_plugin_file_that_was_mended_is_imported_anew(start, tmp_path):
+def test_a_corrected_plugin_file_is_imported_again(start, tmp_path):
     plugin, chain = tmp_path / "mine.py", tmp_path / "chain.yaml"
     code = "from conductor.proxy import Proxy\nclass Mine(Proxy):\n    def __init__(self):\n"
     plugin.write_text(f"{code}        raise TypeError('no such luck')\n")
@@ -246,7 +248,7 @@ def test_a_client_of_version_2_is_told_by_updates_and_gets_the_chain(run, chain_
     assert editor.leave() == 0
 
 
-def test_a_chain_of_another_version_than_was_promised_needs_a_restart(run, chain_file):
+def test_a_chain_of_another_protocol_version_than_announced_needs_a_restart(run, chain_file):
     editor = run(ABSENT)
     initialize(editor, 2)
     chain_file(answering({"protocolVersion": 1}))
@@ -260,7 +262,7 @@ def test_a_chain_of_another_version_than_was_promised_needs_a_restart(run, chain
     assert editor.leave() == 3
 
 
-def test_an_agent_that_wants_a_login_that_was_not_promised_needs_a_restart(run, chain_file):
+def test_an_agent_with_an_unannounced_login_method_needs_a_restart(run, chain_file):
     editor = run(ABSENT)
     initialize(editor)
     methods = [{"id": "browser", "name": "In a browser"}]
@@ -271,7 +273,7 @@ def test_an_agent_that_wants_a_login_that_was_not_promised_needs_a_restart(run, 
     assert editor.leave() == 0
 
 
-def test_agent_explains_if_it_is_told_to(start):
+def test_the_agent_command_explains_with_the_flag(start):
     editor = start("agent", "--on-start-failure", "explain", "no-such-program")
     initialize(editor)
 
@@ -279,7 +281,7 @@ def test_agent_explains_if_it_is_told_to(start):
     assert editor.leave() == 3
 
 
-def test_what_is_asked_before_the_answer_is_answered_in_order(run):
+def test_requests_during_a_failing_start_are_answered_in_order(run):
     editor = run(ABSENT)
     editor.send(
         {"id": "i", "method": "initialize", "params": {"protocolVersion": 1}},

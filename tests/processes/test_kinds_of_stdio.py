@@ -71,7 +71,7 @@ def test_sockets_as_node_gives_them(start_agent):
         assert editor.wait() == 0
 
 
-def test_a_socket_whose_other_end_closes(start_agent):
+def test_a_socket_that_the_client_closes(start_agent):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         editor = start_agent(proxy("p"), agent(), stdin=theirs, stdout=theirs)
@@ -156,7 +156,7 @@ def test_descriptors_that_are_closed(start_agent, closed):
     assert all("stderr" in line for line in editor.log)
 
 
-def test_what_a_plugin_prints_goes_to_stderr(start_file):
+def test_prints_of_a_plugin_go_to_stderr(start_file):
     chatty = {"use": f"{COMPONENTS}/plugins.py:Chatty"}
     editor = start_file(agent(), chatty, proxy("p"))
     editor.open()

@@ -179,7 +179,7 @@ def test_garbage_is_reported_at_a_rate_that_a_person_can_read(run_chain):
     assert 0 < len(reports) < 1000
 
 
-def test_nobody_has_to_read_our_stderr(run_chain):
+def test_an_unread_stderr_does_not_block_the_conductor(run_chain):
     """An editor may start us with a pipe that it never looks at."""
     reading, writing = os.pipe()
     editor = run_chain_with_stderr(run_chain, writing)

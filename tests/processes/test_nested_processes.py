@@ -57,7 +57,7 @@ def test_three_levels_end_in_order(start):
     assert all("exited with status 0" in line for line in ended)
 
 
-def test_what_fails_deep_inside_is_explained_outside(start_agent):
+def test_a_failure_in_a_nested_conductor_is_in_the_error_of_the_outer_one(start_agent):
     editor = start_agent(nested(nested(proxy("a"), ["/nonexistent/proxy"])), agent())
 
     error = editor.initialize()["error"]

@@ -137,7 +137,7 @@ def refused(editor, place):
 @pytest.mark.parametrize(
     "fault", ["os", "recursion", "exit", "interrupt", "own", "asyncio", "text"]
 )
-def test_whatever_a_plugin_raises_at_its_start_answers_initialize(
+def test_any_exception_of_a_plugin_at_its_start_is_the_error_of_initialize(
     start_file, counted, tmp_path, where, fault
 ):
     editor = start_file(agent(), counted(where=where, how=fault))
@@ -153,14 +153,16 @@ def test_whatever_a_plugin_raises_at_its_start_answers_initialize(
 @pytest.mark.parametrize(
     ("where", "fault"), [("option", "os"), ("constructor", "exit"), ("lifespan", "own")]
 )
-def test_so_it_does_elsewhere(start_file, counted, tmp_path, how, where, fault):
+def test_any_exception_of_an_isolated_plugin_at_its_start_is_the_error_of_initialize(
+    start_file, counted, tmp_path, how, where, fault
+):
     editor = start_file(agent(), counted(HOW[how], where=where, how=fault))
 
     assert "planned" in refused(editor, f"{tmp_path}/chain.yaml:")
 
 
 @how
-def test_mistakes_in_options_have_their_place(start_file, counted, tmp_path, keys):
+def test_errors_in_options_name_their_place(start_file, counted, tmp_path, keys):
     spec = counted(keys, where="x", colour="red")
     editor = start_file(agent(), {**spec, "with": {**spec["with"], "where": ["a", "list"]}})
 
@@ -174,7 +176,7 @@ def test_mistakes_in_options_have_their_place(start_file, counted, tmp_path, key
 
 
 @pytest.mark.parametrize("more", ["sys.exit(0)", "os._exit(0)", "time.sleep(1000)", "1 / 0"])
-def test_an_isolated_module_does_in_its_own_process_what_it_does(
+def test_module_code_of_an_isolated_plugin_runs_in_its_own_process(
     start_file, counted, tmp_path, more
 ):
     timeout = {"start_timeout": "2s"} if "sleep" in more else {}
@@ -204,7 +206,7 @@ def test_an_isolated_plugin_is_not_looked_for_in_the_working_directory(
     assert editor.leave() == 0
 
 
-def test_the_options_of_a_program_are_taken_out_of_its_environment(start_agent, counted):
+def test_the_options_of_an_isolated_plugin_are_removed_from_its_environment(start_agent, counted):
     path = counted()["use"].partition(":")[0]
     options = '{"secret": "the-secret-option"}'
     command = ["env", f"ACP_PROXY_OPTIONS={options}", os.sys.executable, path]

@@ -21,7 +21,7 @@ def run(*arguments):
 
 
 @pytest.mark.fast
-def test_0_when_the_client_has_gone(start_agent):
+def test_0_after_eof_from_the_client(start_agent):
     editor = start_agent(agent())
     editor.open()
 
@@ -29,7 +29,7 @@ def test_0_when_the_client_has_gone(start_agent):
 
 
 @pytest.mark.fast
-def test_1_when_a_component_is_lost_that_cannot_be_done_without(start_file):
+def test_1_when_a_required_component_is_lost(start_file):
     editor = start_file({"run": agent(), "on_failure": "end_chain"})
     editor.open()
     editor.components[0].send_signal(SIGKILL)
@@ -85,7 +85,7 @@ def test_3_when_the_chain_never_started(start_agent):
     assert editor.leave() == 3
 
 
-def test_0_when_it_started_in_the_end(start_file, tmp_path):
+def test_0_when_a_retried_start_succeeded(start_file, tmp_path):
     once = f'test -e {tmp_path}/tried || {{ touch {tmp_path}/tried; exit 1; }}; exec "$@"'
     editor = start_file(["/bin/sh", "-c", once, "sh", *agent()])
     assert "error" in editor.initialize()

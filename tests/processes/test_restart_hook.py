@@ -112,7 +112,7 @@ def kill(editor):
 
 
 @pytest.mark.parametrize("how", ["isolated", "program", "nested"])
-def test_it_is_told_of_the_open_sessions_before_anything_else(run_chain, counter, how):
+def test_the_restart_hook_gets_the_open_sessions_before_other_messages(run_chain, counter, how):
     editor = run_chain(agent(), counter[how])
     editor.open()
     assert said(editor) == "1 new"
@@ -126,7 +126,7 @@ def test_it_is_told_of_the_open_sessions_before_anything_else(run_chain, counter
     assert editor.leave() == 0
 
 
-def test_its_successor_sees_nothing_of_that(run_chain, counter):
+def test_the_successor_sees_nothing_of_the_restart_hook(run_chain, counter):
     """Neither is it initialized again, nor is a mark of ours passed on to it."""
     editor = run_chain(agent(), proxy("a"), counter["isolated"])
     editor.open()
@@ -141,7 +141,9 @@ def test_its_successor_sees_nothing_of_that(run_chain, counter):
 
 
 @pytest.mark.fast
-def test_a_new_instance_in_our_process_is_told_too(run_chain, tmp_path):
+def test_the_restart_hook_is_called_for_a_new_instance_in_the_conductors_process(
+    run_chain, tmp_path
+):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     use = {"use": f"{tmp_path}/fragile.py:Fragile", "name": "f", "on_failure": "restart"}
     editor = run_chain(agent(), use)
@@ -154,7 +156,7 @@ def test_a_new_instance_in_our_process_is_told_too(run_chain, tmp_path):
     assert editor.leave() == 0
 
 
-def test_a_restart_that_it_cannot_cope_with_has_failed(run_chain, counter, tmp_path):
+def test_a_restart_hook_that_raises_fails_the_restart(run_chain, counter, tmp_path):
     """Better a proxy that is started once more, or left out, than one that forgot what it knew."""
     editor = run_chain(agent(), {**counter["isolated"], "restarts": "2 in 1h"})
     editor.open()
@@ -183,7 +185,7 @@ def test_the_author_is_told_of_a_hook_that_would_never_be_called():
 
 
 @pytest.mark.fast
-def test_an_author_who_handles_initialize_gets_both():
+def test_a_plugin_with_an_initialize_handler_gets_the_request_and_the_restart_hook():
     class Both(Proxy):
         @on("initialize")
         async def see(self, params: dict, forward):

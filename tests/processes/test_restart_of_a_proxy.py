@@ -85,7 +85,7 @@ def test_every_session_is_announced_to_the_new_process_with_its_own_answer(run_c
     assert editor.leave() == 0
 
 
-def test_a_prompt_that_it_held_is_answered_and_the_agents_turn_is_cancelled(run_chain):
+def test_a_prompt_in_flight_in_the_proxy_is_answered_and_the_agents_turn_is_cancelled(run_chain):
     """Nobody waits for that turn any more; it must not go on acting unseen."""
     editor = run_chain(agent(), proxy("a"), proxy("b"))
     editor.open()
@@ -104,7 +104,7 @@ def test_a_prompt_that_it_held_is_answered_and_the_agents_turn_is_cancelled(run_
     assert editor.leave() == 0
 
 
-def test_a_question_that_it_held_is_answered_for_the_client(run_chain):
+def test_an_agents_request_in_flight_in_the_proxy_is_answered(run_chain):
     """The agent waits for a permission that was on its way through the proxy that died."""
     editor = run_chain(agent(), proxy("a"))
     editor.open()
@@ -121,7 +121,7 @@ def test_a_question_that_it_held_is_answered_for_the_client(run_chain):
     assert editor.leave() == 0
 
 
-def test_what_comes_while_it_is_restarted_waits_and_keeps_its_order(run_chain, tmp_path):
+def test_messages_during_a_restart_of_the_proxy_are_queued_in_order(run_chain, tmp_path):
     flags = ["--fault", "exit1", "--at", "_die"]
     editor = run_chain(agent(), {"run": agent("--proxy", "--tag", *flags), "name": "p"})
     editor.open()
@@ -137,7 +137,7 @@ def test_what_comes_while_it_is_restarted_waits_and_keeps_its_order(run_chain, t
     assert editor.leave() == 0
 
 
-def test_an_answer_that_was_on_its_way_to_it_is_dropped_and_nobody_gets_two(run_chain):
+def test_a_response_in_flight_to_the_proxy_is_dropped_and_each_request_is_answered_once(run_chain):
     editor = run_chain(agent(), proxy("a"))
     editor.open()
     asked = [editor.prompt("stream 200 1000") for _ in range(5)]
@@ -200,7 +200,7 @@ def test_a_proxy_can_be_left_out_and_the_client_is_told_once(run_chain):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_every_place_can_be_left_out(run_chain, place):
+def test_a_proxy_can_be_left_out_at_every_position(run_chain, place):
     names = ["a", "b", "c"]
     proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in names]
     editor = run_chain(agent(), *proxies)
@@ -213,7 +213,7 @@ def test_every_place_can_be_left_out(run_chain, place):
     assert editor.leave() == 0
 
 
-def test_all_of_them_can_be_left_out_one_after_the_other(run_chain):
+def test_all_proxies_can_be_left_out_one_after_the_other(run_chain):
     proxies = [{"run": proxy(name), "name": name, "on_failure": "bypass"} for name in "abc"]
     editor = run_chain(agent(), *proxies)
     editor.open()
@@ -225,7 +225,7 @@ def test_all_of_them_can_be_left_out_one_after_the_other(run_chain):
     assert editor.leave() == 0
 
 
-def test_what_waits_for_a_proxy_that_is_given_up_goes_past_it_in_order(run_chain, tmp_path):
+def test_queued_messages_bypass_a_proxy_that_is_left_out_in_order(run_chain, tmp_path):
     """Its program is gone, so no restart succeeds. What never reached it harms nobody."""
     program = tmp_path / "proxy.py"
     program.symlink_to(COMPONENTS / "pass_proxy.py")
@@ -273,7 +273,7 @@ def test_a_required_proxy_is_never_left_out(run_chain):
     assert editor.wait() == 1
 
 
-def test_what_a_proxy_alone_could_do_is_refused_after_it_was_left_out(run_chain, tmp_path):
+def test_capabilities_of_a_bypassed_proxy_are_refused(run_chain, tmp_path):
     """Its answers, its capabilities, its MCP servers: the next one on the way says no."""
     editor = run_chain(agent(), {"run": proxy("a"), "name": "a", "on_failure": "bypass"})
     editor.open()
@@ -377,7 +377,7 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
-def test_a_plugin_is_started_again_where_the_chain_file_says_so(run_chain, plugins, how):
+def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how):
     """A new instance; the agent, and requests that only passed by, notice nothing."""
     spec = {"use": f"{plugins}:Fragile", "name": "f", **how}
     editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))

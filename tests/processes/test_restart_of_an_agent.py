@@ -21,7 +21,7 @@ def texts(messages):
     return [text for text in map(chunk, messages) if text]
 
 
-def test_a_prompt_that_is_cut_is_answered_at_once_with_what_is_known(run_chain):
+def test_an_interrupted_prompt_is_answered_at_once_with_the_cause(run_chain):
     editor = run_chain(agent("--back", "resume", "--stderr-bytes", 0), proxy("p"))
     editor.open()
 
@@ -61,7 +61,7 @@ def test_the_last_lines_of_its_stderr_are_in_the_error(run_chain, once):
     ("ways", "how"),
     [(["resume"], "resumed"), (["load"], "loaded"), (["resume", "load"], "resumed")],
 )
-def test_a_session_comes_back_and_its_history_is_not_told_twice(run_chain, ways, how):
+def test_a_session_is_resumed_and_its_history_is_not_sent_twice(run_chain, ways, how):
     flags = [word for way in ways for word in ("--back", way)]
     editor = run_chain(agent(*flags), proxy("p"))
     editor.open()
@@ -105,7 +105,7 @@ def test_the_error_says_so_where_the_agent_cannot_take_up_the_session(run_chain)
 
 
 @pytest.mark.parametrize("flags", [[], ["--back", "load", "--refuse-back"]])
-def test_a_lost_session_is_answered_honestly_once_and_can_be_made_anew(run_chain, flags):
+def test_a_lost_session_is_reported_once_and_can_be_created_again(run_chain, flags):
     editor = run_chain(agent(*flags, "--stderr-bytes", 0), proxy("p"))
     editor.open()
     editor.answer(editor.prompt("die 3"))
@@ -140,7 +140,7 @@ def test_a_new_session_with_the_id_of_a_lost_one_is_not_lost(run_chain):
     assert editor.leave() == 0
 
 
-def test_the_agent_is_given_back_the_session_as_it_got_it(run_chain, tmp_path):
+def test_the_replayed_session_set_up_is_the_one_that_the_agent_received(run_chain, tmp_path):
     """Not as the client sent it: a proxy may have changed the request."""
     editor = run_chain(agent("--back", "resume"), proxy("p"))
     editor.initialize()
@@ -154,7 +154,7 @@ def test_the_agent_is_given_back_the_session_as_it_got_it(run_chain, tmp_path):
     assert editor.leave() == 0
 
 
-def test_every_session_comes_back(run_chain):
+def test_every_session_is_replayed(run_chain):
     editor = run_chain(agent("--back", "resume"))
     editor.open()
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_every_session_comes_back(run_chain):
     assert editor.leave() == 0
 
 
-def test_what_is_sent_while_it_is_restarted_arrives_in_order(run_chain):
+def test_messages_during_a_restart_of_the_agent_arrive_in_order(run_chain):
     editor = run_chain(agent("--back", "resume"), proxy("p"))
     editor.open()
     assert "error" in editor.answer(editor.prompt("die 3"))
@@ -206,7 +206,7 @@ def test_a_prompt_that_waits_for_the_restart_can_be_cancelled(run_chain):
     assert editor.leave() == 0
 
 
-def test_a_question_of_the_agent_that_died_is_withdrawn(run_chain):
+def test_a_request_of_the_dead_agent_is_cancelled_at_the_client(run_chain):
     editor = run_chain(agent("--back", "resume"), proxy("p"))
     editor.open()
     prompt = editor.prompt("perm")
@@ -236,7 +236,7 @@ def named(editor, *names):
 
 
 @pytest.mark.parametrize("fault", ["close-stdout", "close-stdin", "half-line"])
-def test_an_agent_that_can_not_be_talked_to_has_failed(run_chain, once, fault):
+def test_an_agent_that_closes_a_stream_has_failed(run_chain, once, fault):
     how = {
         "close-stdout": "closed its stdout",
         "close-stdin": "closed its stdin",
@@ -256,7 +256,7 @@ def test_an_agent_that_can_not_be_talked_to_has_failed(run_chain, once, fault):
     assert editor.leave() == 0
 
 
-def test_it_fails_again_while_it_is_restored(run_chain, tmp_path):
+def test_a_failure_during_the_replay_is_another_failure(run_chain, tmp_path):
     """The first try to take the session up again ends the second process."""
     flags = ["--fault", "exit1", "--at", "session/resume", "--once", str(tmp_path / "once")]
     editor = run_chain(agent("--back", "resume", *flags))
@@ -271,7 +271,7 @@ def test_it_fails_again_while_it_is_restored(run_chain, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["initialize", "session/resume"])
-def test_one_that_does_not_answer_when_it_is_restored_is_ended(run_chain, tmp_path, method):
+def test_an_agent_that_does_not_answer_the_replay_is_stopped(run_chain, tmp_path, method):
     """What waits for it must not wait for ever (start_timeout)."""
     once = tmp_path / "once"
     flags = ["--fault", "silent", "--at", method, "--once", str(once)]
@@ -290,7 +290,7 @@ def test_one_that_does_not_answer_when_it_is_restored_is_ended(run_chain, tmp_pa
     assert editor.leave() == 0
 
 
-def test_when_the_budget_is_spent_the_chain_ends_and_everyone_is_answered(run_chain):
+def test_an_exhausted_restart_budget_ends_the_chain_and_answers_every_request(run_chain):
     component = {"run": agent("--back", "resume"), "restarts": "1 in 1h"}
     editor = run_chain(component, proxy("p"))
     editor.open()
@@ -308,7 +308,7 @@ def test_when_the_budget_is_spent_the_chain_ends_and_everyone_is_answered(run_ch
 
 
 @pytest.mark.fast
-def test_an_agent_can_be_told_to_end_the_chain(run_chain):
+def test_on_failure_end_chain_ends_the_chain_with_the_agent(run_chain):
     editor = run_chain({"run": agent(), "on_failure": "end_chain"})
     editor.open()
 
@@ -408,7 +408,7 @@ def state_of(message):
     return message["params"]["update"].get("state")
 
 
-def test_what_the_agent_has_nothing_to_do_with_goes_on_while_it_is_down(run_chain, tmp_path):
+def test_requests_answered_by_a_proxy_are_answered_while_the_agent_is_down(run_chain, tmp_path):
     """A proxy answers something itself; the agent never comes back in this test."""
     plugin = tmp_path / "answering.py"
     plugin.write_text(
@@ -498,7 +498,7 @@ def test_stderr_of_an_earlier_success_is_in_no_error(run_chain):
     assert editor.leave() == 0
 
 
-def test_a_prompt_that_never_reached_the_agent_is_said_to(run_chain):
+def test_the_error_of_a_prompt_that_never_reached_the_agent_says_so(run_chain):
     """It waits for a restart that fails for good."""
     run = agent("--fault", "kill", "--at", "session/resume", "--back", "resume")
     keys = {"name": "agent", "restarts": "1 in 60s"}
@@ -514,7 +514,7 @@ def test_a_prompt_that_never_reached_the_agent_is_said_to(run_chain):
     assert editor.wait() == 1
 
 
-def test_a_session_whose_set_up_is_not_kept_is_told_to_be_lost(run_chain):
+def test_a_session_with_an_unrecorded_set_up_is_reported_lost(run_chain):
     editor = run_chain(agent("--back", "resume"), limits={"max_session_log_bytes": "600B"})
     editor.open()
     meta = {"x": "y" * 500}
@@ -530,7 +530,7 @@ def test_a_session_whose_set_up_is_not_kept_is_told_to_be_lost(run_chain):
 
 
 @pytest.mark.parametrize("version", [2, 99])
-def test_an_agent_of_another_protocol_version_has_not_been_restarted(run_chain, tmp_path, version):
+def test_a_restart_with_another_protocol_version_has_failed(run_chain, tmp_path, version):
     """Its second process answers with another version than its first and its third."""
     starts = tmp_path / "starts"
     code = (

@@ -29,7 +29,7 @@ def everything_said(editor, *messages):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("written", [SECRET, "${CONDUCTOR_KEY}"])
-def test_no_process_shows_it(start_with_secret, written):
+def test_no_process_argument_contains_the_secret(start_with_secret, written):
     editor = start_with_secret(written, probe(), {"run": proxy("p"), "env": {KEY: written}})
     editor.open()
     assert editor.ask(f"env {KEY}") == f"p>[p]{SECRET}"
@@ -54,7 +54,9 @@ def test_no_process_shows_it(start_with_secret, written):
         (agent("--hang-on", "initialize"), {"start_timeout": "200ms"}),
     ],
 )
-def test_a_component_that_cannot_start_does_not_show_it(start_with_secret, written, command, more):
+def test_the_error_of_a_failed_start_does_not_contain_the_secret(
+    start_with_secret, written, command, more
+):
     editor = start_with_secret(written, command, **more)
 
     answer = editor.initialize()
@@ -64,7 +66,7 @@ def test_a_component_that_cannot_start_does_not_show_it(start_with_secret, writt
     assert SECRET not in everything_said(editor, answer)
 
 
-def test_a_component_that_dies_does_not_show_it(start_with_secret):
+def test_the_error_of_a_dead_component_does_not_contain_the_secret(start_with_secret):
     editor = start_with_secret(SECRET, agent())
     editor.open()
 
@@ -86,7 +88,7 @@ def test_a_variable_in_an_argument_is_shown_as_it_was_written(start_with_secret)
     assert SECRET not in everything_said(editor, answer)
 
 
-def test_the_options_of_an_isolated_plugin_are_no_arguments(start, chain_file, monkeypatch):
+def test_the_options_of_an_isolated_plugin_are_not_in_its_arguments(start, chain_file, monkeypatch):
     monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
     tag = {
         "use": f"{COMPONENTS}/plugins.py:Tag",

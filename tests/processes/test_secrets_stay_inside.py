@@ -24,7 +24,7 @@ def forget(monkeypatch):
 
 
 @pytest.mark.fast
-def test_a_secret_is_masked_wherever_it_stands():
+def test_a_secret_is_masked_in_logs_and_errors():
     register_secrets([SECRET])
 
     assert redact(f"Bearer {SECRET}!{SECRET}") == "Bearer ***!***"
@@ -40,7 +40,7 @@ def test_short_values_are_no_secrets():
     assert redact("1 debug") == "1 debug"
 
 
-def test_the_longest_secret_is_masked_as_one():
+def test_of_overlapping_secrets_the_longest_is_masked():
     register_secrets(["abcdef", "abcdefghi"])
 
     assert redact("abcdefghi abcdef") == "*** ***"
@@ -62,7 +62,7 @@ def test_a_secret_is_masked_as_json_spells_it():
     assert redact(json.dumps('pass"wörd\\', ensure_ascii=False)) == '"***"'
 
 
-def test_an_error_is_masked_where_it_becomes_one_of_the_wire():
+def test_an_error_is_masked_when_it_is_written_to_the_wire():
     register_secrets([SECRET])
     error = ComponentExited("c", f"said {SECRET}", stderr_tail=[f"key={SECRET}"], location="f:1:1")
 
@@ -71,7 +71,7 @@ def test_an_error_is_masked_where_it_becomes_one_of_the_wire():
 
 
 @pytest.mark.parametrize("form", ["env", "variable"])
-def test_what_a_component_prints_of_its_environment_is_masked(run_chain, monkeypatch, form):
+def test_environment_values_printed_by_a_component_are_masked(run_chain, monkeypatch, form):
     monkeypatch.setenv("OF_THE_CALLER", SECRET)
     value = SECRET if form == "env" else "${OF_THE_CALLER}"
     editor = run_chain({"run": probe(), "name": "agent", "env": {"TOKEN": value}}, log="debug")
@@ -115,7 +115,7 @@ def test_the_options_of_a_plugin_are_in_no_process_argument(run_chain, tmp_path)
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_a_line_of_a_chain_file_is_shown_without_what_the_environment_keeps_secret(
+def test_a_quoted_line_of_a_chain_file_has_secrets_of_the_environment_masked(
     start, tmp_path, command
 ):
     """Somebody wrote the value there instead of `${API_KEY}`, and made a mistake beside it."""
@@ -139,9 +139,7 @@ def test_a_line_of_a_chain_file_is_shown_without_what_the_environment_keeps_secr
     assert SECRET not in "\n".join([*editor.log, told])
 
 
-def test_a_secret_of_our_environment_that_a_component_prints_is_masked_in_the_log(
-    run_chain, monkeypatch
-):
+def test_a_secret_of_the_conductors_environment_is_masked_in_logged_stderr(run_chain, monkeypatch):
     """The chain file does not name it: every process inherits it."""
     monkeypatch.setenv("SOME_TOKEN", SECRET)
     editor = run_chain(probe(), log="info")
@@ -164,7 +162,7 @@ def logged_by(run_chain, text, **keys):
     return line
 
 
-def test_values_that_are_no_secrets_garble_no_log(run_chain, monkeypatch, tmp_path):
+def test_values_that_are_no_secrets_are_not_masked(run_chain, monkeypatch, tmp_path):
     monkeypatch.setenv("SOME_DIRECTORY", str(tmp_path))
     env = {"NODE_ENV": "production", "DATA": "${SOME_DIRECTORY}", "API_KEY": SECRET}
     text = f"production in {tmp_path} with {SECRET}"
@@ -175,7 +173,7 @@ def test_values_that_are_no_secrets_garble_no_log(run_chain, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["env", "inherited"])
-def test_a_declared_secret_is_masked_whatever_it_looks_like(run_chain, monkeypatch, where):
+def test_a_declared_secret_is_masked_regardless_of_name_and_value(run_chain, monkeypatch, where):
     """Neither its name nor its value would tell."""
     monkeypatch.setenv("DATABASE", "correct horse")
     env = {"DATABASE": "correct horse"} if where == "env" else {}
@@ -207,7 +205,7 @@ def test_a_variable_is_a_secret_by_its_own_name_or_that_of_its_place(
     assert ("the text is ***" in line) == masks
 
 
-def test_options_and_headers_are_looked_at_too():
+def test_secrets_in_options_and_headers_are_masked():
     spec = ComponentSpec(
         "c",
         connect="https://host/acp?token=in-query&room=lobby-one",
@@ -221,7 +219,7 @@ def test_options_and_headers_are_looked_at_too():
     assert not {"lobby-one", "production", "100000"} & set(found)
 
 
-def test_a_variable_of_another_environment_than_ours_is_a_secret_by_its_name():
+def test_a_variable_of_a_given_environment_is_a_secret_by_its_name():
     """A program that embeds the conductor reads chain files with an environment of its own."""
     written = {("env", "PLAIN"): InterpolatedString("${SOME_KEY}", ("ordinary",), ("SOME_KEY",))}
     spec = ComponentSpec("c", env={"PLAIN": "ordinary"}, written=written)

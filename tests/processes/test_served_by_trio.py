@@ -8,8 +8,8 @@ import os
 
 import pytest
 from processes.test_client_leaves import (  # noqa: F401
+    test_a_client_that_closes_its_stdout_is_treated_as_disconnected,
     test_a_client_that_is_killed_in_the_middle_of_a_flood_leaves_nothing,
-    test_a_client_that_reads_no_more_has_gone,
     test_a_long_stream_is_delivered_to_its_end,
     test_everything_that_was_asked_before_the_end_is_answered,
 )
@@ -19,7 +19,7 @@ from processes.test_floods import (  # noqa: F401
     test_every_update_of_a_flood_arrives_in_order,
 )
 from processes.test_kinds_of_stdio import (  # noqa: F401
-    test_a_socket_whose_other_end_closes,
+    test_a_socket_that_the_client_closes,
     test_a_terminal,
     test_a_terminal_that_hangs_up,
     test_plain_files,
@@ -36,7 +36,7 @@ def served_by_trio(monkeypatch):
 
 
 @pytest.mark.parametrize(("setting", "epolls"), [("off", 1), ("on", 2)])
-def test_the_setting_says_who_serves(start_agent, monkeypatch, setting, epolls):
+def test_the_setting_selects_trio_or_the_epoll_fast_path(start_agent, monkeypatch, setting, epolls):
     monkeypatch.setenv("ACP_CONDUCTOR_PLANE", setting)
     editor = start_agent(agent())
     editor.initialize()

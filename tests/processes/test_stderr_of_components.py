@@ -18,7 +18,7 @@ def lines_of(editor, component):
     ]
 
 
-def test_a_gigabyte_costs_nothing(start):
+def test_a_gigabyte_of_stderr_uses_bounded_memory(start):
     editor = start("--log", "error", "agent", *words(proxy("p"), probe()))
     editor.open()
     before = peak(editor.pid)
@@ -62,7 +62,7 @@ def test_a_line_that_comes_in_pieces_is_one_line(start):
     assert lines_of(editor, "probe_agent") == ["begin"]
 
 
-def test_what_is_no_text_is_logged_as_far_as_it_goes(start):
+def test_invalid_utf_8_on_stderr_is_logged_with_replacement_characters(start):
     noise = ["/bin/sh", "-c", r'printf "a\377b\n\000c\n" >&2; exec "$@"', "sh", *agent()]
     editor = start("--log-json", "agent", *words(noise))
     editor.open()

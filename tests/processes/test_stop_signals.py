@@ -69,7 +69,7 @@ def test_a_second_signal_does_not_wait_for_a_client_that_does_not_read(start_fil
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGINT])
-def test_a_signal_before_initialize_is_obeyed(start, number):
+def test_a_signal_before_initialize_ends_the_conductor(start, number):
     editor = start("--log", "debug", "agent", *words(agent()))
     error = editor.answer(editor.request("session/new"))
     assert error["error"]["code"] == -32600
@@ -79,7 +79,7 @@ def test_a_signal_before_initialize_is_obeyed(start, number):
     assert editor.wait() == 128 + number
 
 
-def test_a_signal_while_components_start_is_obeyed(start_agent):
+def test_a_signal_during_the_start_ends_the_conductor(start_agent):
     editor = start_agent(proxy("p"), agent("--hang-on", "initialize", "--fork-child"))
     initialize = editor.request("initialize", protocolVersion=1)
     editor.wait_log("child ")

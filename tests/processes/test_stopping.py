@@ -22,7 +22,7 @@ def waiting(tmp_path):
     return {"use": f"{tmp_path}/waiting.py:Waiting", **LONG}
 
 
-def test_a_client_that_is_gone_is_given_no_time_for_its_answers(run_chain, waiting):
+def test_requests_to_a_disconnected_client_do_not_delay_the_stop(run_chain, waiting):
     editor = run_chain({"run": agent(), **LONG}, {"run": proxy("p"), **LONG}, waiting)
     editor.open()
     editor.prompt("wait")
@@ -34,7 +34,7 @@ def test_a_client_that_is_gone_is_given_no_time_for_its_answers(run_chain, waiti
     assert editor.wait() == 0
 
 
-def test_a_handler_that_waits_for_an_answer_does_not_hold_up_the_end(run_chain, waiting):
+def test_a_handler_that_waits_for_a_response_does_not_delay_the_stop(run_chain, waiting):
     editor = run_chain({"run": agent(), **LONG}, waiting)
     editor.open()
     prompt = editor.prompt("wait")
@@ -47,7 +47,7 @@ def test_a_handler_that_waits_for_an_answer_does_not_hold_up_the_end(run_chain, 
     assert editor.wait() == 143
 
 
-def test_each_component_has_its_own_time(run_chain):
+def test_each_component_has_its_own_stop_timeout(run_chain):
     """What ignores both its end of input and SIGTERM is killed; its neighbour had a minute."""
     stubborn = {"run": agent("--ignore-eof", "--ignore-term"), "stop_timeout": "200ms"}
     editor = run_chain(stubborn, {"run": proxy("p"), **LONG})

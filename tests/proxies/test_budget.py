@@ -105,7 +105,7 @@ async def test_tokens_of_the_session_are_not_added_up(chain):
         ]
 
 
-async def test_what_a_loaded_session_cost_earlier_does_not_count(chain):
+async def test_earlier_cost_of_a_loaded_session_does_not_count(chain):
     agent = FakeAgent(turns=[[cost(5)], [cost(5.5)]], handlers={"session/load": lambda p: {}})
     async with chain(Budget(Limits(cost=1)), agent) as client:
         await client.initialize()
@@ -114,7 +114,7 @@ async def test_what_a_loaded_session_cost_earlier_does_not_count(chain):
         assert [await client.prompt("s", "hi") for _ in range(2)] == [ENDED, ENDED]
 
 
-async def test_what_is_reported_between_turns_cancels_nothing(chain):
+async def test_usage_reported_between_turns_cancels_nothing(chain):
     agent = FakeAgent()
     async with chain(Budget(Limits(cost=1)), agent) as client:
         await client.initialize()
@@ -249,7 +249,7 @@ async def test_a_ledger_that_stays_locked_refuses_and_one_that_is_unlocked_does_
 
 
 @pytest.mark.parametrize("chain_ends", [False, True])
-async def test_a_ledger_that_is_locked_for_a_moment_gets_what_the_turn_used(
+async def test_usage_of_a_turn_reaches_a_ledger_that_was_locked_briefly(
     chain, tmp_path, virtual_clock, chain_ends
 ):
     """Also if the chain ends meanwhile."""
@@ -277,7 +277,7 @@ async def test_a_ledger_that_is_locked_for_a_moment_gets_what_the_turn_used(
     assert json.loads(file.read_text())["sums"] == {"turns": 1, "tokens": 90}
 
 
-async def test_what_cannot_be_written_at_the_end_of_a_turn_is_not_forgotten(chain, tmp_path):
+async def test_usage_that_cannot_be_written_at_the_end_of_a_turn_is_kept(chain, tmp_path):
     file = tmp_path / "day.json"
 
     async def lose(session):
@@ -297,7 +297,7 @@ async def test_what_cannot_be_written_at_the_end_of_a_turn_is_not_forgotten(chai
         assert "(110 of 100 tokens today)" in client.transcript.text()
 
 
-async def test_the_last_turn_is_not_cancelled_for_being_the_last(chain):
+async def test_the_turn_that_uses_the_last_of_the_turn_limit_is_not_cancelled(chain):
     agent = FakeAgent(turns=[[cost(0.1)], [cost(0.2)]])
     async with chain(Budget(Limits(turns=2, cost=1), warn_at=1), agent) as client:
         await client.initialize()
@@ -318,7 +318,7 @@ async def test_the_last_turn_is_not_cancelled_for_being_the_last(chain):
         ({}, 1, None),
     ],
 )
-def test_limits_are_reached_and_told_in_words(sums, part, told):
+def test_limits_are_reported_in_words(sums, part, told):
     assert Limits(tokens=2_000_000, cost=0.5).reached(sums, part) == told
 
 
@@ -331,7 +331,7 @@ def test_options_are_checked(options, message):
         Budget(**options)
 
 
-async def test_a_session_that_is_closed_and_loaded_goes_on_with_what_it_spent(chain):
+async def test_a_closed_and_loaded_session_keeps_its_spent_budget(chain):
     handlers = {"session/close": lambda params: {}, "session/load": lambda params: {}}
     async with chain(Budget(Limits(turns=1)), FakeAgent(handlers=handlers)) as client:
         await client.initialize()

@@ -70,12 +70,12 @@ def action(group, members, places):
 
 
 @pytest.mark.parametrize(("group", "members"), [*cases("about")])
-def test_what_a_rule_is_for(group, members, places):
+def test_a_rule_decides_the_calls_that_it_covers(group, members, places):
     assert action(group, members, places) == group["rule"]["action"]
 
 
 @pytest.mark.parametrize(("group", "members"), [*cases("not_about")])
-def test_what_a_rule_is_not_about(group, members, places):
+def test_a_rule_does_not_decide_other_calls(group, members, places):
     assert action(group, members, places) is None
 
 

@@ -29,7 +29,7 @@ PROMISED = {
 
 
 @pytest.mark.parametrize("name", PROMISED)
-async def test_an_example_does_what_it_says(name, tmp_path):
+async def test_an_example_does_what_its_first_lines_say(name, tmp_path):
     prompt, said = PROMISED[name]
     async with open_chain(CHAINS / f"{name}.yaml") as client:
         await client.initialize()

@@ -10,7 +10,7 @@ import trio
 from proxies._command import CommandResult, run
 
 
-async def test_input_goes_in_and_output_and_status_come_out():
+async def test_a_command_gets_its_input_and_returns_output_and_status():
     code = "import sys; d = sys.stdin.read(); print(d * 2); sys.stderr.write('oh'); sys.exit(3)"
     done = await run([sys.executable, "-c", code], seconds=60, stdin=b"ab")
 
@@ -23,7 +23,7 @@ async def test_a_command_that_takes_too_long_is_ended(virtual_clock):
     assert done == CommandResult(None, problem="sleep took over 2 s")
 
 
-async def test_what_a_command_leaves_running_is_ended(tmp_path):
+async def test_children_of_a_command_are_ended(tmp_path):
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -60,7 +60,7 @@ async def test_a_command_that_cannot_be_run_says_why_without_its_arguments(argv)
     assert "secret" not in done.problem
 
 
-async def test_cancelling_whoever_waits_ends_the_command():
+async def test_cancelling_the_caller_ends_the_command():
     with trio.move_on_after(0):
         await run(["sleep", "1000"], seconds=60)
 

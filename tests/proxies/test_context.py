@@ -38,7 +38,7 @@ async def test_text_comes_before_the_first_prompt_only(chain):
     ("every", "added"),
     [(0, [True, False, False, False]), (1, [True] * 4), (2, [True, False, True, False])],
 )
-async def test_every_says_which_prompts_get_it(chain, every, added):
+async def test_the_option_every_selects_the_prompts(chain, every, added):
     agent = FakeAgent()
     async with chain(Context(text="x", every=every), agent) as client:
         await client.initialize()
@@ -77,7 +77,7 @@ async def test_files_are_found_in_the_directory_of_the_session(chain, tmp_path):
     )
 
 
-async def test_what_is_too_large_is_cut_off_and_says_so(chain, tmp_path):
+async def test_context_over_the_limit_is_truncated_with_a_note(chain, tmp_path):
     (tmp_path / "a").write_text("a" * 10)
     (tmp_path / "b").write_text("ü" * 10)
     (tmp_path / "c").write_text("c")
@@ -228,7 +228,7 @@ async def test_a_loaded_session_gets_its_context_no_second_time_and_it_is_not_sh
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 1000])
-async def test_a_prompt_that_is_replayed_as_one_text_in_pieces_is_the_users_only(chain, cut):
+async def test_a_prompt_replayed_in_chunks_is_shown_without_its_context(chain, cut):
     text = f"{PART}\n\nhi {PART} all"
     pieces = [chunk(text[at : at + cut]) for at in range(0, len(text), cut)]
 
@@ -237,7 +237,7 @@ async def test_a_prompt_that_is_replayed_as_one_text_in_pieces_is_the_users_only
     assert "".join(update["content"]["text"] for update in heard) == f"hi {PART} all"
 
 
-async def test_what_only_begins_like_context_is_shown_before_what_follows(chain):
+async def test_text_that_only_begins_like_context_is_shown_in_order(chain):
     said, usage = chunk("hello", "agent_message_chunk"), {"sessionUpdate": "usage_update"}
     odd = '<context source="mine">'
     agent = replaying("session/load", chunk(odd), usage, said, chunk("<"))
@@ -286,7 +286,7 @@ async def test_version_2_replays_when_it_resumes(chain):
     assert added == [True, False]
 
 
-async def test_an_echo_of_the_prompt_is_the_users_only(chain):
+async def test_a_prompt_repeated_by_the_agent_is_shown_without_its_context(chain):
     agent = FakeAgent(turns=[[chunk(PART), chunk("hi"), chunk("hello", "agent_message_chunk")]])
     async with chain(Context(text="x"), agent) as client:
         await client.initialize()
@@ -295,7 +295,7 @@ async def test_an_echo_of_the_prompt_is_the_users_only(chain):
         assert client.transcript.updates() == [chunk("hi"), chunk("hello", "agent_message_chunk")]
 
 
-async def test_a_session_that_is_opened_again_here_goes_on_counting(chain):
+async def test_a_session_reopened_in_the_same_process_keeps_its_prompt_count(chain):
     agent = FakeAgent(handlers={"session/resume": lambda p: {}})
     async with chain(Context(text="x"), agent) as client:
         await client.initialize()
@@ -320,9 +320,7 @@ async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
     assert [len(texts) for texts in prompts_of(agent)] == [2 if known else 1]
 
 
-async def test_missing_files_are_told_of_by_the_command_and_once_in_the_log(
-    chain, tmp_path, capsys
-):
+async def test_missing_files_are_shown_by_the_command_and_logged_once(chain, tmp_path, capsys):
     log.configure("info", as_json=True)
     files = ["missing.md", "rules/*.md"]
     async with chain(Context(text="x", files=files, every=1), FakeAgent()) as client:

@@ -42,14 +42,14 @@ def test_content_cannot_end_its_own_part():
 
 
 @given(st.text(), st.text(min_size=1), st.text(max_size=20))
-def test_what_is_written_is_taken_out_again(content, source, text):
+def test_written_parts_are_removed_again(content, source, text):
     written = part(source, content.encode("utf-8", "replace"), 10_000)
 
     assert without_parts(f"{written}\nx{text}") == f"x{text}"
 
 
 @given(st.integers(1, 9), st.text())
-def test_pieces_may_be_cut_anywhere(size, text):
+def test_chunks_may_be_cut_anywhere(size, text):
     whole = f"{ONE}\n{part('b', text.encode('utf-8', 'replace'), 1000)}\nhi, {ONE}"
     user = UserText(10_000)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
@@ -59,7 +59,7 @@ def test_pieces_may_be_cut_anywhere(size, text):
     assert shown == f"hi, {ONE}"
 
 
-def test_what_does_not_end_as_a_part_is_shown():
+def test_text_without_the_end_of_a_part_is_shown():
     user = UserText(1000)
 
     assert [user.feed(text) for text in ["<context", ' source="a">\nA', "\n"]] == ["", "", ""]
@@ -67,7 +67,7 @@ def test_what_does_not_end_as_a_part_is_shown():
     assert user.feed("hi") == "hi"
 
 
-def test_no_more_is_held_back_than_allowed():
+def test_withheld_text_is_bounded():
     user = UserText(30)
 
     assert user.feed(ONE[:30]) == ""

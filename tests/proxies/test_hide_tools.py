@@ -75,7 +75,7 @@ async def test_tools_of_other_servers_stay(chain):
     assert found == [{"result": {"tools": TOOLS}}]
 
 
-async def test_what_is_hidden_from_the_client_is_not_hidden_from_the_agent(chain):
+async def test_tools_hidden_from_the_client_are_visible_to_the_agent(chain):
     def server(params):
         return {"result": {"tools": TOOLS}}
 

@@ -40,7 +40,7 @@ async def told(client, count):
     return [json.loads(line.removeprefix("A hook says: ")) for line in lines]
 
 
-async def test_a_turn_that_ends_is_told_of(chain, tmp_path):
+async def test_a_hook_is_called_at_the_end_of_a_turn(chain, tmp_path):
     file = tmp_path / "events"
     async with chain(Hooks([hook("turn_end", file=file)]), FakeAgent(turns=[["hi"]])) as client:
         await client.initialize()
@@ -57,7 +57,7 @@ async def test_a_turn_that_ends_is_told_of(chain, tmp_path):
     ]
 
 
-async def test_a_turn_that_must_not_end_goes_on_with_the_reason(chain, tmp_path):
+async def test_a_hook_that_blocks_the_end_continues_the_turn_with_its_reason(chain, tmp_path):
     once = (
         f"test -e {tmp_path}/tested && exit 0; touch {tmp_path}/tested; echo run tests >&2; exit 2"
     )
@@ -230,7 +230,7 @@ async def test_the_first_hook_that_blocks_decides(chain, tmp_path):
     assert not file.exists()
 
 
-async def test_tools_are_told_of_once_when_they_start_and_once_when_they_end(chain):
+async def test_a_hook_is_called_once_at_the_start_and_once_at_the_end_of_a_tool(chain):
     running, late = {**DONE, "status": "in_progress"}, {**DONE, "rawOutput": 1}
     del late["status"]
     other = {**TOOL, "toolCallId": "c2", "status": "completed"}
@@ -249,7 +249,7 @@ async def test_tools_are_told_of_once_when_they_start_and_once_when_they_end(cha
     ]
 
 
-async def test_updates_are_not_held_up_by_hooks(chain):
+async def test_hooks_do_not_delay_updates(chain):
     agent = FakeAgent(turns=[[TOOL, DONE]])
     async with chain(Hooks([hook("tool_start", script="sleep 1000")]), agent) as client:
         await client.initialize()
@@ -271,7 +271,7 @@ async def test_a_blocked_tool_cancels_the_turn_and_the_user_is_told(chain):
         assert client.transcript.text() == "A hook says: not that\n"
 
 
-async def test_an_error_is_told_of(chain):
+async def test_a_hook_is_called_for_an_error(chain):
     agent = FakeAgent(turns=[[RequestError(-32000, "no money")]])
     async with chain(Hooks([telling("error")]), agent) as client:
         await client.initialize()
@@ -282,7 +282,7 @@ async def test_an_error_is_told_of(chain):
         assert (await told(client, 1))[0]["error"] == {"code": -32000, "message": "no money"}
 
 
-async def test_in_version_2_a_turn_goes_on_with_another_prompt(chain):
+async def test_in_version_2_a_blocked_turn_continues_with_another_prompt(chain):
     async def end(session):
         idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
         agent.update(session, idle)
@@ -354,12 +354,12 @@ def test_options_are_checked(options, message):
         Hook(["turn_end"], **options)
 
 
-def test_nothing_tells_the_secrets():
+def test_secrets_are_not_shown():
     shown = repr(Hook(["error"], url="http://x/?key=s3cret", headers={"A": "s3cret"}))
     assert "s3cret" not in shown
 
 
-async def test_a_kind_that_a_request_leaves_open_is_the_one_that_was_announced(chain):
+async def test_a_permission_request_without_a_kind_has_that_of_its_tool_call(chain):
     answers, agent = [], FakeAgent()
 
     async def ask(session):
@@ -376,7 +376,7 @@ async def test_a_kind_that_a_request_leaves_open_is_the_one_that_was_announced(c
     assert answers == [{"outcome": {"outcome": "selected", "optionId": "no"}}]
 
 
-async def test_a_tool_that_starts_under_an_id_of_an_ended_one_is_told_of(chain):
+async def test_a_tool_that_reuses_the_id_of_an_ended_one_calls_the_hook(chain):
     agent = FakeAgent(turns=[[TOOL, DONE, TOOL]])
     async with chain(Hooks([telling("tool_start")]), agent) as client:
         await client.initialize()
@@ -393,7 +393,7 @@ async def test_a_tool_that_starts_under_an_id_of_an_ended_one_is_told_of(chain):
         (["edit"], {"kind": "other", "content": [{"type": "diff", "path": "/a", "newText": "x"}]}),
     ],
 )
-async def test_a_hook_for_a_kind_sees_what_a_call_does(chain, kinds, members):
+async def test_a_hook_for_a_kind_gets_the_details_of_the_call(chain, kinds, members):
     answers, agent = [], FakeAgent()
     agent.turns.append([{**TOOL, **members}, asking(agent, answers)])
     proxy = Hooks([hook("permission", script="exit 2", kinds=kinds)])

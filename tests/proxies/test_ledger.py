@@ -53,7 +53,7 @@ def test_nothing_is_reserved_beyond_a_limit(ledger, clock):
     assert ledger.sums() == {"turns": 2}
 
 
-def test_a_new_day_begins_at_nothing(ledger, clock):
+def test_sums_start_at_zero_each_day(ledger, clock):
     ledger.add({"turns": 1})
     yesterday, clock.day = clock.day, "2026-11-22"
 
@@ -100,7 +100,7 @@ def test_an_empty_file_is_an_empty_ledger(tmp_path, clock):
     assert Ledger(tmp_path / "day.json").sums() == {}
 
 
-def test_what_a_crash_left_of_older_content_is_ignored(tmp_path, clock):
+def test_remains_of_older_content_after_a_crash_are_ignored(tmp_path, clock):
     file = tmp_path / "day.json"
     file.write_text('{"day": "2026-11-21", "sums": {"turns": 3}}": 0.123456}}')
     ledger = Ledger(file)

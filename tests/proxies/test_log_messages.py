@@ -68,7 +68,7 @@ async def test_content_is_written_only_if_wanted_and_not_too_large(chain, tmp_pa
     ]
 
 
-async def test_without_a_file_the_log_tells(chain, capsys):
+async def test_without_a_file_messages_go_to_the_log(chain, capsys):
     log.configure("info", as_json=True)
     async with chain(LogMessages(methods=["session/new"]), FakeAgent()) as client:
         await client.initialize()

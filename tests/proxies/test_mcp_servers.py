@@ -128,7 +128,7 @@ def test_an_entry_is_checked(options, message):
         Server("x", **options)
 
 
-def test_nothing_tells_the_secrets():
+def test_secrets_are_not_shown():
     shown = repr(
         [Server("x", ["x"], env={"A": "s3cret"}), Server("x", url="", headers={"A": "s3cret"})]
     )

@@ -38,7 +38,7 @@ async def _names(mcp):
         ({"prefix": "x_", "rename": {"add": "sum"}}, ["sum", "x_count", "x_echo"]),
     ],
 )
-async def test_the_agent_sees_what_is_allowed(binding, options, names):
+async def test_the_agent_sees_only_allowed_tools(binding, options, names):
     assert await _filtered(binding, options, _names) == names
 
 

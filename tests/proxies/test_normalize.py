@@ -81,7 +81,7 @@ async def test_the_history_of_a_loaded_session_does_not_wait(chain):
         client.transcript.check_order("session/update usage_update", "answer to session/load")
 
 
-async def test_what_waited_is_sent_when_the_session_was_not_opened(chain):
+async def test_queued_updates_are_sent_when_the_session_fails_to_open(chain):
     def refuse(params):
         agent.update("other", usage(1))
         raise RequestError(-32603, "no")
@@ -112,7 +112,7 @@ async def test_a_clients_version_becomes_a_number(chain):
     assert agent.transcript.of("initialize", "request")[0].params["protocolVersion"] == 1
 
 
-async def test_an_agent_that_says_yes_to_every_version_speaks_version_1(chain):
+async def test_an_agent_that_accepts_every_version_speaks_version_1(chain):
     agent = FakeAgent(handlers=named("fast-agent-acp", protocolVersion=2))
     async with chain(Normalize(), agent) as client:
         assert (await client.initialize(version=2))["protocolVersion"] == 1
@@ -163,7 +163,7 @@ async def test_a_tool_call_that_was_not_announced_is_announced(chain):
         )
 
 
-async def test_what_is_well_formed_is_passed_on_byte_for_byte(chain):
+async def test_well_formed_messages_are_forwarded_byte_for_byte(chain):
     update = '{"sessionUpdate":"tool_call","toolCallId":"c","rawInput":1e400}'
     raw = f'{{"sessionId":"s", "update":{update}}}'
 
@@ -253,7 +253,7 @@ async def test_repairs_can_be_added_and_skipped(chain, virtual_clock):
 # -- the table -------------------------------------------------------------------------------------
 
 
-def test_every_entry_names_quirks_that_there_are():
+def test_every_entry_names_existing_quirks():
     table = load()
 
     assert set(table) == {"agents", "clients"}
@@ -280,5 +280,5 @@ def test_names_and_versions_are_looked_up(entry, version, applies):
     assert found == ({"q"} if applies else set())
 
 
-def test_who_does_not_introduce_himself_has_the_quirks_of_everybody():
+def test_an_agent_without_a_name_gets_the_default_quirks():
     assert quirks_of([QuirkEntry("*", ["a"]), QuirkEntry("*x*", ["b"])], None) == {"a"}

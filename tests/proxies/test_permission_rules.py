@@ -84,7 +84,7 @@ def test_a_tool_that_the_model_may_have_named_is_denied_and_not_allowed(members)
     assert not Rule("allow_once", mcp_tool=["github/*"]).matches(call(**members))
 
 
-def test_what_is_oddly_shaped_names_nothing():
+def test_input_of_unexpected_shape_yields_no_command_and_no_path():
     odd = call(rawInput={"path": 5, "file_path": "", "server": "x", "tool": 1}, locations=["x"])
 
     assert (dict(odd.paths.paths), odd.tool.sure) == ({}, False)
@@ -214,7 +214,7 @@ def test_two_answers_to_a_question_are_left_to_the_user():
     assert choose_option("deny", options, ["plan"]) == {"outcome": "selected", "optionId": "3"}
 
 
-def test_what_cannot_be_rejected_is_cancelled():
+def test_a_request_without_a_reject_option_is_cancelled():
     assert choose_option("deny", [ONCE]) == {"outcome": "cancelled"}
 
 
@@ -261,7 +261,7 @@ def test_a_rule_that_asks_and_is_not_certain_lets_a_later_rule_deny():
     assert first_match([ask, Rule("allow_once", kind=["other"])], unknown) == (1, ask)
 
 
-def test_a_default_that_allows_answers_what_a_rule_without_conditions_would():
+def test_a_default_of_allow_equals_a_rule_without_conditions():
     assert decide([], "allow_once", call(kind="read")).action == "allow_once"
     assert decide([], "allow_once", call(kind="switch_mode")).action == "ask"
     assert decide([], "deny", call(kind="switch_mode")).action == "deny"

@@ -66,7 +66,7 @@ async def test_a_bare_request_matches_by_the_tool_call_that_was_announced(chain)
     assert (answer, asked) == (selected("once"), 0)
 
 
-async def test_updates_and_the_request_itself_add_to_what_is_known(chain):
+async def test_a_tool_call_is_merged_from_updates_and_the_permission_request(chain):
     update = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "kind": "edit"}
     proxy = Permissions([Rule("deny", kind=["edit"], title="other")])
 
@@ -86,14 +86,14 @@ async def test_tool_calls_of_other_sessions_and_finished_ones_are_not_known(chai
     assert (answer, asked) == (selected("always"), 1)
 
 
-async def test_what_no_rule_decides_is_asked_and_may_be_told_otherwise(chain):
+async def test_requests_that_no_rule_decides_follow_the_default(chain):
     rules = [Rule("deny", kind=["delete"])]
 
     assert (await decide(chain, Permissions(rules), READ))[:2] == (selected("always"), 1)
     assert (await decide(chain, Permissions(rules, default="deny"), READ))[0] == selected("no")
 
 
-async def test_a_dry_run_asks_and_tells_what_it_would_have_done(chain):
+async def test_a_dry_run_asks_the_user_and_reports_the_decision(chain):
     proxy = Permissions([Rule("deny", name="no reading")], dry_run=True)
 
     answer, asked, told = await decide(chain, proxy, READ)
@@ -108,7 +108,7 @@ async def test_the_user_is_told_which_rule_decided(chain):
     assert told == "- Read notes: rule 2 → deny, no"
 
 
-async def test_what_nobody_answers_in_time_is_denied_and_withdrawn(chain, virtual_clock):
+async def test_a_request_not_answered_in_time_is_denied_and_cancelled(chain, virtual_clock):
     async def never(params):
         withdrawn.append(params["toolCall"])
         try:
@@ -127,7 +127,7 @@ async def test_what_nobody_answers_in_time_is_denied_and_withdrawn(chain, virtua
     assert trio.current_time() - before == pytest.approx(120)
 
 
-async def test_a_person_who_answers_in_time_is_heard(chain, virtual_clock):
+async def test_an_answer_in_time_is_the_decision(chain, virtual_clock):
     async def later(params):
         await trio.sleep(60)
         return selected("once")
@@ -147,7 +147,7 @@ async def test_an_audit_file_that_cannot_be_written_is_found_at_the_start(chain,
             await client.initialize()
 
 
-async def test_a_decision_that_cannot_be_written_down_is_refused_with_the_reason(chain, tmp_path):
+async def test_a_decision_that_cannot_be_recorded_is_denied_with_the_reason(chain, tmp_path):
     file = tmp_path / "there" / "audit.jsonl"
     file.parent.mkdir()
     refused = []
@@ -240,7 +240,7 @@ async def test_version_1_advertises_in_an_update_only(chain):
         assert [each["name"] for each in update["availableCommands"]] == ["permissions"]
 
 
-async def test_the_log_tells_of_every_decision_without_its_title(chain, capsys):
+async def test_every_decision_is_logged_without_its_title(chain, capsys):
     log.configure("info", as_json=True)
     await decide(chain, Permissions([Rule("deny")]), READ)
 
@@ -330,7 +330,7 @@ async def test_a_failed_load_of_an_unknown_session_leaves_nothing(chain):
         assert dict(proxy.sessions) == {}
 
 
-async def test_what_is_loaded_may_ask_for_permission_before_the_answer(chain):
+async def test_a_session_may_ask_for_permission_before_its_load_is_answered(chain):
     answers = []
     agent = FakeAgent()
     call = {"toolCallId": "c1", "kind": "read", "rawInput": {"path": "a.txt"}}

@@ -111,7 +111,7 @@ def test_lines_may_be_indented_numbered_and_marked(secrets, before):
 @pytest.mark.parametrize("size", [1, 7, 64, 65, 300])
 @pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(5, 9), slice(0, -1)])
 @pytest.mark.parametrize("name", ["rsa", "openssh", "ed25519"])
-def test_pieces_give_what_the_whole_gives(name, part, size):
+def test_chunks_are_redacted_as_the_whole_text(name, part, size):
     text = "Here it is:\n" + "\n".join(KEYS[name][part]) + "\nis the key, no?"
     whole, tail = SecretFinder(PATTERNS, {}), HeldTail(SecretFinder(PATTERNS, {}), 16384)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
@@ -157,5 +157,5 @@ def test_lines_that_are_too_long_to_hold_are_not_shown_either(secrets):
         "the PRIVATE KEY is in -----BEGIN something else-----",
     ],
 )
-def test_what_is_no_key_stays(secrets, text):
+def test_text_that_is_no_key_stays(secrets, text):
     assert secrets.redact(f"{text}\n{text}\n") == f"{text}\n{text}\n"

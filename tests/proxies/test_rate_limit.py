@@ -71,7 +71,7 @@ async def test_prompts_over_the_rate_may_be_refused(chain, virtual_clock):
     assert len(agent.transcript.of("session/prompt", "request")) == 2
 
 
-async def test_who_would_wait_too_long_is_refused(chain, virtual_clock):
+async def test_a_prompt_that_would_wait_too_long_is_refused(chain, virtual_clock):
     proxy = RateLimit(prompts=1, longest=timedelta(seconds=90))
     async with chain(proxy, FakeAgent()) as client:
         await client.initialize()
@@ -90,7 +90,7 @@ async def think(session):
 
 
 @pytest.mark.parametrize(("at_once", "ends"), [(1, [10, 20, 30]), (2, [10, 10, 20])])
-async def test_no_more_turns_run_at_once(chain, virtual_clock, at_once, ends):
+async def test_the_limit_of_concurrent_turns_holds(chain, virtual_clock, at_once, ends):
     agent = FakeAgent(turns=[[think] for _ in range(3)])
     async with chain(RateLimit(at_once=at_once), agent) as client:
         await client.initialize()
@@ -133,7 +133,7 @@ async def test_a_prompt_that_waits_can_be_cancelled(chain, virtual_clock):
     assert len(agent.transcript.of("session/cancel")) == 1
 
 
-async def test_a_turn_that_fails_is_given_back(chain, virtual_clock):
+async def test_a_failed_turn_does_not_count(chain, virtual_clock):
     def fail(params):
         raise RequestError(-32603, "no")
 
@@ -160,7 +160,7 @@ async def test_in_version_2_a_turn_ends_with_the_idle_state(chain, virtual_clock
         assert client.transcript.updates() == [{"sessionUpdate": "state_update", "state": "idle"}]
 
 
-async def test_a_session_that_is_closed_gives_its_turn_back(chain, virtual_clock):
+async def test_a_closed_session_releases_its_turn(chain, virtual_clock):
     agent = FakeAgent(handlers={"session/close": lambda params: {}})
     async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
         await client.initialize(version=2)

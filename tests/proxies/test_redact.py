@@ -64,7 +64,7 @@ async def test_a_secret_in_the_middle_of_chunks_does_not_reach_the_client(chain)
     assert answer == {"stopReason": "end_turn"}
 
 
-async def test_what_is_held_back_is_shown_before_the_turn_ends(chain):
+async def test_withheld_text_is_shown_before_the_turn_ends(chain):
     client, _, _ = await converse(chain, f"It is {TOKEN}")
     assert said(client) == ["It is ", SHOWN]
 
@@ -72,7 +72,7 @@ async def test_what_is_held_back_is_shown_before_the_turn_ends(chain):
     assert said(client) == ["It is ", "g"]
 
 
-async def test_what_is_held_back_is_shown_before_whatever_comes_next(chain):
+async def test_withheld_text_is_shown_before_the_next_message(chain):
     thought = chunk("Hm", "agent_thought_chunk")
     client, _, _ = await converse(chain, "a g", TOOL, "b g", thought, "c")
 
@@ -162,7 +162,7 @@ async def test_terminal_output_is_redacted_but_commands_get_no_secrets(chain):
     assert commands == [{"sessionId": session, "command": f"echo {SHOWN}"}]
 
 
-async def test_permission_requests_are_redacted_after_what_was_said(chain):
+async def test_permission_requests_are_redacted_and_follow_withheld_text(chain):
     async def ask(session):
         call = {"toolCallId": "c1", "rawInput": {"command": TOKEN}}
         params = {"sessionId": session, "toolCall": call, "options": [{"optionId": "a"}]}
@@ -180,7 +180,7 @@ async def test_permission_requests_are_redacted_after_what_was_said(chain):
         assert asked.params["toolCall"]["rawInput"] == {"command": SHOWN}
 
 
-async def test_an_error_tells_no_secret_and_comes_after_what_was_said(chain):
+async def test_errors_are_redacted_and_follow_withheld_text(chain):
     agent = FakeAgent(turns=[["oh g", RequestError(-32603, f"bad {TOKEN}", {"key": TOKEN})]])
     async with chain(Redact(), agent) as client:
         await client.initialize()
@@ -299,7 +299,7 @@ async def test_pieces_with_odd_ids_or_without_base64_pass_without_secrets(chain)
     ]
 
 
-async def test_texts_that_are_held_back_at_once_are_bounded(chain, monkeypatch):
+async def test_withheld_text_is_bounded_over_all_streams(chain, monkeypatch):
     monkeypatch.setattr("proxies.redact._MOST_STREAMS", 2)
     seen = []
 
@@ -365,7 +365,7 @@ def test_all_requests_of_clients_are_tried():
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("method", REQUESTS)
-async def test_no_answer_tells_a_secret(chain, method, version):
+async def test_results_are_redacted(chain, method, version):
     answers = [
         {"title": f"a {TOKEN}", "_meta": {"data": TOKEN, TOKEN: 1}, "sessionId": "s"},
         RequestError(-32000, f"no {TOKEN}", {"sessionId": TOKEN, "at": [TOKEN]}),
@@ -393,7 +393,7 @@ async def test_no_answer_tells_a_secret(chain, method, version):
     )
 
 
-async def test_initialize_tells_no_secret(chain):
+async def test_initialize_is_redacted(chain):
     def initialize(params):
         return {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {"a": TOKEN}}
 
@@ -402,7 +402,7 @@ async def test_initialize_tells_no_secret(chain):
 
 
 @pytest.mark.parametrize("method", ["fs/read_text_file", "terminal/output", "terminal/create"])
-async def test_an_error_of_the_client_tells_no_secret(chain, method):
+async def test_errors_of_the_client_are_redacted(chain, method):
     async def ask(session):
         with pytest.raises(RequestError) as caught:
             await agent.endpoint.request(method, {"sessionId": session, "path": "/x"})
@@ -433,7 +433,7 @@ async def test_an_error_of_the_client_tells_no_secret(chain, method):
         {"content": {"type": "resource_link", "uri": f"x:{TOKEN}", "name": TOKEN}},
     ],
 )
-async def test_what_comes_with_a_chunk_tells_no_secret(chain, odd):
+async def test_other_members_of_a_chunk_are_redacted(chain, odd):
     client, _, _ = await converse(chain, {**chunk("hi"), **odd})
 
     (update,) = client.transcript.updates()
@@ -442,7 +442,7 @@ async def test_what_comes_with_a_chunk_tells_no_secret(chain, odd):
     assert "redacted" in json.dumps(update)
 
 
-async def test_what_comes_with_a_chunk_and_its_params_stays(chain):
+async def test_other_members_of_a_chunk_and_its_params_are_kept(chain):
     async def say(session):
         update = {**chunk("a g"), "_meta": {"n": 1}}
         params = {"sessionId": session, "update": update, "_meta": {"of": [TOKEN]}}
@@ -460,7 +460,7 @@ async def test_what_comes_with_a_chunk_and_its_params_stays(chain):
     ]
 
 
-async def test_what_opens_a_session_gives_the_model_no_secret_and_its_servers_theirs(chain):
+async def test_session_set_up_is_redacted_except_for_the_settings_of_servers(chain):
     servers = [{"name": "s", "command": "/x", "args": [], "env": [{"name": "T", "value": TOKEN}]}]
     prompt = {"mode": "append", "content": [{"type": "text", "text": TOKEN}]}
     agent = FakeAgent()

@@ -63,7 +63,7 @@ def test_a_secret_may_stand_behind_anything_but_a_word(secrets, name, before):
     "text",
     ["ask-me-anything-you-like-please", "https://example.com:8080/a@b", "AKIA is a prefix", "sk-1"],
 )
-def test_what_is_no_secret_stays(secrets, text):
+def test_text_that_is_no_secret_stays(secrets, text):
     assert secrets.redact(text) == text
 
 
@@ -105,7 +105,7 @@ def test_a_secret_in_pieces_is_found_and_nothing_of_it_is_shown_before(secrets):
     assert tail.flush() == ""
 
 
-def test_what_cannot_be_a_secret_any_more_is_shown_at_once(secrets):
+def test_text_that_can_no_longer_become_a_secret_is_shown_at_once(secrets):
     tail = HeldTail(secrets, 1000)
 
     assert [tail.feed(piece) for piece in ["Hello g", "reat", " world"]] == [
@@ -115,7 +115,7 @@ def test_what_cannot_be_a_secret_any_more_is_shown_at_once(secrets):
     ]
 
 
-def test_the_end_shows_what_was_held_back(secrets):
+def test_withheld_text_is_shown_at_the_end(secrets):
     tail = HeldTail(secrets, 1000)
     assert tail.feed("correct horse") == ""
     assert tail.flush() == "correct horse"
@@ -140,7 +140,7 @@ def test_a_secret_that_is_too_long_to_hold_is_not_shown_either(secrets):
     assert shown == "the [redacted:too-long] and more"
 
 
-def test_no_more_is_held_back_than_allowed(secrets):
+def test_withheld_text_is_bounded(secrets):
     tail = HeldTail(secrets, 100)
     for _ in range(1000):
         tail.feed("-----BEGIN PRIVATE KEY-----\nabc")
@@ -162,7 +162,7 @@ def test_no_more_is_held_back_than_allowed(secrets):
     ).map("".join),
     st.randoms(use_true_random=False),
 )
-def test_pieces_give_what_the_whole_gives(text, random):
+def test_chunks_are_redacted_as_the_whole_text(text, random):
     whole, pieces = SecretFinder(PATTERNS, {"V": VALUE}), SecretFinder(PATTERNS, {"V": VALUE})
     cuts = sorted(random.randrange(len(text) + 1) for _ in range(random.randrange(6)))
     tail = HeldTail(pieces, 100_000)
@@ -204,7 +204,7 @@ def test_of_secrets_that_overlap_nothing_is_shown(size):
     assert SecretFinder(patterns, {}).redact(text) == shown
 
 
-def test_a_lazy_pattern_is_shown_when_it_is_held_for_too_long():
+def test_a_lazy_match_is_shown_when_it_exceeds_the_limit():
     secrets = SecretFinder({"quoted": r"<<(?s:.)*?>>"}, {})
     tail = HeldTail(secrets, 20)
 
@@ -272,7 +272,7 @@ def test_values_are_taken_from_variables_by_name():
     assert environment_values(["*TOKEN*"], environ, 8) == {"MY_TOKEN": "x" * 8}
 
 
-def test_nothing_tells_the_secrets(secrets):
+def test_secrets_are_not_shown(secrets):
     secrets.redact(VALUE)
     assert VALUE not in repr(secrets)
     tail = HeldTail(secrets, 100)

@@ -51,7 +51,7 @@ async def test_version_2_has_the_capability_elsewhere(chain):
     assert found == {"mode": "append", "content": [OURS]}
 
 
-async def test_what_the_client_says_stays_unless_it_is_overridden(chain):
+async def test_the_clients_system_prompt_is_kept_unless_overridden(chain):
     theirs = {"mode": "append", "content": [THEIRS]}
 
     appended = await opened_with(chain, SystemPrompt("Be kind."), APPEND, systemPrompt=theirs)
@@ -62,7 +62,7 @@ async def test_what_the_client_says_stays_unless_it_is_overridden(chain):
     assert overridden == {"mode": "override", "content": [OURS]}
 
 
-async def test_who_cannot_be_overridden_is_appended_to(chain):
+async def test_instructions_are_appended_where_the_agent_cannot_override(chain):
     found = await opened_with(chain, SystemPrompt("Be kind.", mode="override"), APPEND)
 
     assert found == {"mode": "append", "content": [OURS]}
@@ -133,7 +133,7 @@ def chunk(text):
     ],
 )
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
-async def test_replayed_instructions_are_not_the_users_words(chain, method, replayed, heard):
+async def test_replayed_instructions_are_not_shown(chain, method, replayed, heard):
     def reopen(params):
         for update in replayed:
             agent.update("s", update)
@@ -146,7 +146,7 @@ async def test_replayed_instructions_are_not_the_users_words(chain, method, repl
         assert client.transcript.updates() == heard
 
 
-async def test_echoed_instructions_of_version_2_are_not_the_users_words(chain):
+async def test_instructions_repeated_by_a_version_2_agent_are_not_shown(chain):
     async def echo(session):
         (prompt,) = agent.transcript.of("session/prompt", "request")
         message = {"sessionUpdate": "user_message", "messageId": "m"}

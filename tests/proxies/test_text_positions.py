@@ -222,7 +222,7 @@ def test_free_json_has_no_positions(name, where):
         {"rawInput": {f"a {SECRET}": {SECRET: [SECRET]}}},
     ],
 )
-def test_what_is_not_as_the_schema_has_it_is_text(odd):
+def test_values_that_do_not_match_the_schema_are_treated_as_text(odd):
     update = {"sessionUpdate": "tool_call", **odd}
     assert SECRET not in json.dumps(CLEANER.clean({"update": update}, REQUEST))
 

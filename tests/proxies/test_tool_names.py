@@ -76,7 +76,7 @@ async def test_a_rule_for_another_tool_is_not_about_it(chain, entry):
 
 
 @pytest.mark.parametrize("entry", QUESTIONS, ids=name)
-async def test_only_a_rule_that_names_it_answers_what_is_no_tool_call(chain, entry):
+async def test_a_request_without_a_tool_call_is_decided_only_by_a_rule_that_names_it(chain, entry):
     kind = entry["request"]["toolCall"].get("kind")
     rules = [
         Rule("allow_once"),

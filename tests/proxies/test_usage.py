@@ -23,7 +23,7 @@ TOLD = (
 )
 
 
-async def test_usage_is_told_and_the_agent_is_not_asked(chain):
+async def test_the_command_reports_usage_without_asking_the_agent(chain):
     answer = {"stopReason": "end_turn", "usage": USAGE}
     agent = FakeAgent(turns=[[UPDATE, answer], [answer]])
     async with chain(Usage(), agent) as client:
@@ -98,7 +98,7 @@ async def test_in_version_2_usage_comes_with_the_idle_state(chain):
         assert told == TOLD.format("1,500 in 1 turn", "1,000", "400", "100")
 
 
-def test_a_report_leaves_out_what_is_not_known():
+def test_a_report_omits_unknown_values():
     assert report(UsageMeter(used=5, size=0)) == "The agent has not reported any usage yet."
     assert (
         report(UsageMeter(cost={"EUR": 1, "credits": 2.5}))

@@ -41,7 +41,7 @@ def test_a_turn_that_reports_nothing_is_a_turn():
     assert UsageMeter().turn({}) == UsageDelta(turns=1)
 
 
-def test_cost_is_what_the_session_has_cost_so_far():
+def test_cost_is_cumulative_per_session():
     meter = UsageMeter()
 
     assert meter.update(cost(1.5)) == UsageDelta(cost={"USD": 1.5})
@@ -51,7 +51,7 @@ def test_cost_is_what_the_session_has_cost_so_far():
     assert (meter.cost, meter.used, meter.size) == ({"USD": 2.0, "EUR": 1.0}, 10, 100)
 
 
-def test_what_a_loaded_session_cost_earlier_is_not_spent_now():
+def test_earlier_cost_of_a_loaded_session_is_not_counted():
     meter = UsageMeter(restored=True)
 
     assert meter.update(cost(3.0)) == UsageDelta(cost={"USD": 0.0})

@@ -133,7 +133,7 @@ async def test_other_sessions_are_not_muted(chain):
     assert client.transcript.text() == "elsewhere [secret end_turn]"
 
 
-async def test_a_tap_is_gone_with_its_block(chain):
+async def test_a_tap_ends_with_its_block(chain):
     proxy = Hidden()
     async with chain(proxy, FakeAgent(turns=[["x"], ["y"]])) as client:
         await client.initialize()
@@ -210,7 +210,7 @@ async def test_an_object_that_is_no_message_names_no_method(chain):
     assert "TextContent is not the params of any method" in caught.value.data["reason"]
 
 
-async def test_what_is_asked_of_the_agent(chain):
+async def test_requests_to_the_agent(chain):
     class Asks(Proxy):
         @on("session/prompt")
         async def ask(self, params, forward):
@@ -433,14 +433,14 @@ async def test_params_that_do_not_fit_are_refused(chain, method, params):
     assert caught.value.message.startswith(f"Invalid params for {method}: ")
 
 
-async def test_an_observer_passes_on_what_does_not_fit(chain):
+async def test_an_observer_forwards_params_that_do_not_fit(chain):
     async with chain(Lenient(), FakeAgent(handlers={"_plain": lambda params: params})) as client:
         await client.initialize()
 
         assert await client.request("_plain", [1, 2]) == [1, 2]
 
 
-async def test_outside_of_a_chain_there_is_nobody_to_talk_to():
+async def test_requests_outside_of_a_chain_raise():
     with pytest.raises(LocalProtocolError) as caught:
         await AddContext("x").client.say("s", "hello")
     assert str(caught.value) == "AddContext.client works only while the plugin runs in a chain"

@@ -49,7 +49,7 @@ class Edits(Proxy):
         ("_unhandled", ODD),
     ],
 )
-async def test_an_edit_changes_what_it_names_and_nothing_else(method, expected):
+async def test_an_edit_changes_only_the_edited_member(method, expected):
     async with hop(Edits(), Raw) as on_hop:
         on_hop.component.client_port.notify(method, ODD)
         await on_hop.settle()
@@ -60,7 +60,7 @@ async def test_an_edit_changes_what_it_names_and_nothing_else(method, expected):
 @pytest.mark.parametrize(
     "value", [b"1e400", b"1.10", b"1E5", b"-0", b"-0.0", b'"\\ud83d"', b"1" * 5000]
 )
-def test_every_oddity_survives_on_its_own(value):
+def test_every_odd_value_survives(value):
     raw = b'{"v":%b}' % value
 
     assert encode(message_reader(dict)(raw)) == raw
@@ -77,7 +77,7 @@ async def test_the_original_is_forwarded_byte_for_byte():
 
 
 @pytest.mark.parametrize("value", [None, b"raw", {"a": [1]}, [text("x"), (1, "y")], "s", 5])
-def test_what_can_be_encoded(value):
+def test_values_that_can_be_encoded(value):
     raw = encode(value)
     if value is None or isinstance(value, bytes):
         assert raw == value
@@ -93,12 +93,12 @@ def test_schema_objects_may_stand_anywhere():
     )
 
 
-def test_what_is_no_json():
+def test_values_that_are_no_json():
     with pytest.raises(TypeError):
         encode({"a": object()})
 
 
-def test_nesting_beyond_all_measure_is_refused_and_not_a_crash():
+def test_extreme_nesting_is_refused_without_a_crash():
     with pytest.raises(ValueError, match="nested too deeply"):
         message_reader(dict)(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
 

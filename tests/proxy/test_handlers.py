@@ -192,7 +192,7 @@ def test_a_mutable_default_inside_of_a_field():
     assert mistake_in(define).endswith("write `= attrs.field(factory=list)`")
 
 
-def test_a_mutable_class_variable_is_nobodys_business():
+def test_a_mutable_class_variable_is_allowed():
     @attrs.define
     class P(Proxy):
         table: ClassVar[dict[str, int]] = {}
@@ -275,7 +275,7 @@ def test_on_error_has_two_values():
 
 
 @pytest.mark.parametrize("name", ["client", "agent", "start_soon", "release_lane", "answering"])
-def test_a_field_may_not_hide_what_plugins_use(name):
+def test_a_field_may_not_shadow_a_name_of_the_plugin_api(name):
     with pytest.raises(DeclarationError) as caught:
         attrs.define(type("Hiding", (Proxy,), {"__annotations__": {name: str}}))
 
@@ -283,7 +283,7 @@ def test_a_field_may_not_hide_what_plugins_use(name):
     assert f'`{name}_: … = attrs.field(alias="{name}")`' in str(caught.value)
 
 
-def test_neither_may_a_method_or_a_base_class():
+def test_a_method_or_base_class_may_not_shadow_a_name_of_the_plugin_api():
     with pytest.raises(DeclarationError):
 
         class Method(Proxy):
@@ -309,7 +309,7 @@ def test_an_option_may_have_such_a_name_in_the_chain_file():
     assert structure_options(spec, Named).agent_ == "claude"
 
 
-def test_an_agent_may_have_an_agent():
+def test_an_agent_class_may_have_a_field_called_agent():
     @attrs.define
     class Wrapper(Agent):
         agent: str

@@ -159,7 +159,7 @@ def test_wrong_options_of_a_program(start, arguments, problem):
     assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
 
 
-def test_a_program_tells_what_it_is(start):
+def test_a_program_describes_itself(start):
     result = start("mark.py", "--help")
 
     assert result.stdout.splitlines()[1:] == [
@@ -232,7 +232,7 @@ def test_a_class_without_options(start):
 
 
 @pytest.mark.slow
-def test_check_shows_what_is_wrong_with_the_class_itself(start):
+def test_check_shows_errors_of_the_class(start):
     files = {
         "typo.py": (
             "from conductor.proxy import Proxy, on\n"

@@ -55,7 +55,7 @@ class Notes(Proxy):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_tools_are_what_their_methods_say(mode):
+async def test_the_schema_of_a_tool_comes_from_its_method(mode):
     agent = FakeAgent()
     async with open_chain(Notes(), McpBridge(), agent, bridged=False) as client:
         await client.initialize()

@@ -47,7 +47,7 @@ async def why_it_does_not_start(**agent: object) -> RequestError:
 
 
 @SCHEMES
-async def test_nobody_listens(scheme):
+async def test_connection_refused_is_explained(scheme):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -67,7 +67,7 @@ async def test_the_name_of_the_host_is_not_known(scheme):
 
 
 @SCHEMES
-async def test_the_server_wants_to_know_who_asks(scheme):
+async def test_status_401_is_explained(scheme):
     answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 15\r\n\r\nwho is hidden2?"
     async with listener(answering(answer)) as where:
         error = await why_it_does_not_start(
@@ -82,7 +82,7 @@ async def test_the_server_wants_to_know_who_asks(scheme):
 
 
 @SCHEMES
-async def test_the_server_wants_a_token_where_there_is_none(scheme):
+async def test_a_missing_token_is_explained(scheme):
     answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
     async with listener(answering(answer)) as where:
         error = await why_it_does_not_start(connect=f"{scheme}://{where}")
@@ -94,7 +94,7 @@ async def test_the_server_wants_a_token_where_there_is_none(scheme):
 
 @SCHEMES
 @pytest.mark.parametrize("answer", [b"", b"220 mail.example.org ESMTP\r\n"])
-async def test_what_listens_is_something_else(scheme, answer):
+async def test_another_protocol_at_the_address_is_explained(scheme, answer):
     async with listener(answering(answer)) as where:
         error = await why_it_does_not_start(connect=f"{scheme}://{where}")
 

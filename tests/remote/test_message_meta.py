@@ -45,7 +45,7 @@ def test_the_session_of_an_enveloped_message_is_not_that_of_the_envelope():
     assert read_meta(b'{"id":1,"method":"proxy/successor","params":%s}' % inner).session is None
 
 
-def test_an_answer_goes_to_the_session_whose_request_it_answers_and_only_once():
+def test_a_response_goes_once_to_the_session_of_its_request():
     sessions = SessionTracker()
     sessions.record_received(read_meta(ASK))
     answer = read_meta(b'{"jsonrpc":"2.0","id":"a","result":{}}')

@@ -97,9 +97,7 @@ async def test_after_the_server_was_killed_its_sessions_are_loaded_again(scheme,
 
 
 @SCHEMES
-async def test_where_nobody_listens_any_more_a_prompt_is_answered_soon(
-    scheme, tmp_path, monkeypatch
-):
+async def test_a_prompt_is_answered_soon_after_connection_refused(scheme, tmp_path, monkeypatch):
     """Long before the time is over for which the server would have kept its chain."""
     monkeypatch.setattr("conductor.network.backoff.REFUSED_TIMEOUT", 0.3)
     monkeypatch.setattr("conductor.remote.resume_client.REFUSED_TIMEOUT", 0.3)
@@ -119,7 +117,7 @@ async def _kill(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.fast
 @SCHEMES
-async def test_a_server_lets_in_who_has_its_token(scheme, tmp_path):
+async def test_a_client_with_the_token_is_accepted(scheme, tmp_path):
     tokens = {**os.environ, "ACP_CONDUCTOR_TOKENS": "me:the-one-right-token"}
     with serve(tmp_path, "agent: {use: test-agent}\n", env=tokens) as (_, line):
         url = where(line, scheme)
@@ -157,7 +155,7 @@ def test_connect_is_the_local_end_of_a_remote_agent(scheme, tmp_path):
     assert status == 0
 
 
-def test_connect_says_what_is_wrong_when_nobody_is_there():
+def test_connect_explains_an_unreachable_server():
     url = f"ws://127.0.0.1:{free_port()}"
     request = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}\n'
 
@@ -200,7 +198,7 @@ def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
         (["ws://example.org", "--header-file", __file__], "is not of the form `Name: value`"),
     ],
 )
-def test_connect_refuses_what_does_not_fit(words, complaint):
+def test_connect_refuses_options_that_do_not_fit(words, complaint):
     result = subprocess.run([*CLI, "connect", *words], capture_output=True, text=True, check=False)
 
     assert result.returncode == 2
@@ -208,7 +206,7 @@ def test_connect_refuses_what_does_not_fit(words, complaint):
 
 
 @SCHEMES
-async def test_a_session_goes_on_although_the_connection_was_cut_without_a_word(scheme, tmp_path):
+async def test_a_session_survives_a_connection_that_was_cut_silently(scheme, tmp_path):
     """The server is alive, and only stopped for a while that is shorter than our patience."""
     with serve(tmp_path, echo_agent()) as (process, line):
         async with reach(connect=where(line, scheme), ping_timeout=5.0) as client:

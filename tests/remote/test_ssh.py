@@ -15,7 +15,7 @@ def remote_command(*command: str, **more: object) -> str:
     return ssh_argv("me@host", command, ping_timeout=30.0, **more)[-1]  # type: ignore[arg-type]
 
 
-def test_nobody_is_asked_for_a_password_and_a_silent_server_is_found():
+def test_ssh_runs_in_batch_mode_with_keep_alive():
     assert ssh_argv("me@host", ["agent", "--acp"], ping_timeout=30.0) == [
         *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10"),
         *("-o", "ServerAliveCountMax=2", "-o", "ConnectTimeout=30"),

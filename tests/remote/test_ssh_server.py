@@ -122,7 +122,7 @@ async def test_a_variable_that_sshd_does_not_take_is_a_failure_to_start_and_its_
     assert "hidden-value" not in str(error.data)
 
 
-async def test_what_ssh_says_is_shown_when_there_is_no_way_in():
+async def test_a_login_failure_shows_the_stderr_of_ssh():
     error = await why_it_does_not_start(run=AGENT, ssh="no-such-host.invalid")
 
     assert "exited with status 255" in error.message

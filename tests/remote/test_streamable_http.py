@@ -209,7 +209,7 @@ async def test_the_id_may_be_in_the_answer_alone():
         assert await client.new_session("/tmp") == "s1"
 
 
-async def test_an_answer_does_not_overtake_what_was_said_before_it():
+async def test_a_response_does_not_overtake_earlier_messages():
     class Asks(Script):
         async def post(self, request: Request) -> None:
             await super().post(request)
@@ -268,7 +268,7 @@ async def test_an_answer_passes_a_post_that_waits_for_it():
         assert await client.request("_x/slow", {}) == "at last"
 
 
-async def test_a_message_that_the_server_does_not_take_is_answered_and_the_connection_goes_on():
+async def test_a_message_refused_by_the_server_is_answered_and_the_connection_stays_open():
     class Picky(Script):
         async def post(self, request: Request) -> None:
             if request.message.get("method") == "_x/large":
@@ -287,7 +287,7 @@ async def test_a_message_that_the_server_does_not_take_is_answered_and_the_conne
 
 
 @pytest.mark.parametrize("session", ["é", "a\r\nX-Evil: 1", "", " blank"])
-async def test_a_session_that_no_header_can_name_is_refused_and_the_connection_goes_on(session):
+async def test_a_session_id_invalid_in_a_header_is_refused_and_the_connection_stays_open(session):
     script = Script()
     script.results["session/new"] = {"sessionId": session}
     async with served(script) as url, reach(connect=url) as client:
@@ -326,7 +326,7 @@ async def test_a_session_may_be_loaded_from_a_server_that_does_not_know_it_befor
     assert answer == {"stopReason": "end_turn"}
 
 
-async def test_a_stream_that_somebody_ended_is_opened_again(monkeypatch):
+async def test_an_ended_stream_is_opened_again(monkeypatch):
     monkeypatch.setattr("conductor.remote.http_streams._MIN_STREAM_SECONDS", 0)
     script = Script()
     async with served(script) as url, reach(connect=url) as client:

@@ -65,7 +65,7 @@ async def test_a_socket_that_is_closed_in_a_turn_answers_the_prompt(tmp_path, nu
 
 
 @pytest.mark.parametrize(("made", "why"), [(False, "no such file"), (True, "connection refused")])
-async def test_a_socket_that_nobody_listens_to_is_named(tmp_path, made, why):
+async def test_a_socket_without_a_listener_is_named(tmp_path, made, why):
     path = tmp_path / "s"
     if made:
         with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as left:

@@ -86,7 +86,7 @@ async def test_a_server_may_leave_without_giving_a_reason():
     assert await lost(turn) == "component 'far' closed its connection at URL"
 
 
-async def test_a_connection_that_breaks_is_lost():
+async def test_a_connection_reset_is_reported():
     async def turn(socket, stream):
         await socket.get_message()
         await trio.aclose_forcefully(stream)
@@ -94,7 +94,7 @@ async def test_a_connection_that_breaks_is_lost():
     assert await lost(turn) == "component 'far' lost its connection to URL: it was cut"
 
 
-async def test_what_is_no_websocket_frame_ends_the_connection():
+async def test_an_invalid_frame_ends_the_connection():
     async def turn(socket, stream):
         await socket.get_message()
         await stream.send_all(b"\xff\xff\xff\xff HTTP/1.1 200 OK\r\n\r\n")
@@ -135,7 +135,7 @@ async def test_a_cookie_comes_back_when_the_component_is_reached_again():
         assert (first.get(b"cookie"), second.get(b"cookie")) == (None, b"stick=here")
 
 
-async def test_a_peer_that_is_left_unread_is_not_taken_for_gone():
+async def test_back_pressure_does_not_trigger_the_ping_timeout():
     """Its pongs wait behind what we leave unread; `ping_timeout` passes three times meanwhile."""
 
     async def turn(socket, stream):

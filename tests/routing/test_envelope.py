@@ -56,7 +56,7 @@ def test_the_inner_message_keeps_its_bytes(params, expected):
         rb'["\ud800"]',
     ],
 )
-def test_what_is_no_envelope_is_refused_and_says_why(params):
+def test_an_invalid_envelope_is_refused_with_the_reason(params):
     with pytest.raises(RequestError) as caught:
         unwrap(params)
 
@@ -99,7 +99,7 @@ def test_any_params_survive_the_envelope(params):
 
 @pytest.mark.parametrize("dialect", [None, *DIALECTS])
 @pytest.mark.parametrize("method", ["session/update", "nul\0", 'quo"te', "é"])
-def test_the_frame_of_a_notification_is_what_stands_around_its_params(dialect, method):
+def test_the_prefix_and_suffix_of_a_notification_surround_its_params(dialect, method):
     head, tail = notification_affixes(dialect, method)
 
     message = json.loads(head + b'{"a":1}' + tail)

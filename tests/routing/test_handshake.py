@@ -56,7 +56,7 @@ def test_a_proxy_is_asked_again_in_the_other_dialect(event, reaction):
     ],
 )
 @pytest.mark.parametrize("given", [True, False])
-def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, given):
+def test_a_proxy_is_asked_at_most_once_per_dialect(event, reaction, given):
     handshake = Handshake("proxy", "_proxy" if given else None)
     if not given:
         handshake.after(UNKNOWN)
@@ -75,7 +75,7 @@ def test_it_is_not_asked_more_often_than_there_are_dialects(event, reaction, giv
         (ClosedEarly(), FailStart),
     ],
 )
-def test_an_agent_has_one_name_for_it(event, reaction):
+def test_an_agent_has_one_dialect(event, reaction):
     handshake = Handshake("agent")
 
     assert (handshake.method, handshake.dialect) == ("initialize", None)
@@ -90,7 +90,7 @@ def test_a_proxy_that_answers_alone_is_not_asked_again():
 
 
 @pytest.mark.parametrize("role", ["proxy", "agent"])
-def test_a_program_that_echoes_its_initialization_is_not_asked_again(role):
+def test_a_program_that_returns_its_initialize_is_not_asked_again(role):
     handshake = Handshake(role)
 
     reaction = handshake.after(EchoedToPredecessor(handshake.method))
@@ -100,7 +100,7 @@ def test_a_program_that_echoes_its_initialization_is_not_asked_again(role):
 
 
 @pytest.mark.parametrize("event", [UNKNOWN, SPENT])
-def test_what_a_component_says_against_its_init_is_in_the_failure(event):
+def test_the_error_of_a_components_initialize_is_in_the_failure(event):
     reaction = Handshake("agent").after(event)
 
     assert isinstance(reaction, FailStart)

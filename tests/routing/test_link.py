@@ -117,7 +117,7 @@ def test_only_the_conductor_initializes_proxies(role, method):
     ],
 )
 @pytest.mark.parametrize("outer", ["proxy", "_proxy"])
-def test_a_proxy_cannot_wrap_what_is_the_conductors_own(outer, inner):
+def test_an_envelope_with_a_method_of_the_conductor_is_refused(outer, inner):
     bench = Bench("proxy")
 
     bench.feed(envelope(outer, inner, {"method": "x", "params": {}}, id="p1"))

@@ -30,7 +30,7 @@ def test_messages_are_released_in_order_and_the_size_returns_to_zero():
     assert (queue.size, len(queue)) == (0, 0)
 
 
-def test_what_is_appended_during_a_release_waits_for_the_next_one():
+def test_messages_appended_during_a_release_wait_for_the_next():
     queue = MessageQueue()
     queue.append(notification("a"))
     queue.append(notification("b"))

@@ -108,7 +108,7 @@ def test_a_session_that_ended_is_forgotten(method):
     assert kept.sessions == {}
 
 
-def test_what_was_refused_is_not_kept():
+def test_refused_session_set_ups_are_not_recorded():
     kept = SessionLog()
     kept.log_response(ask(kept, "session/new"), b'{"sessionId":"s"}')
 
@@ -138,7 +138,7 @@ def test_responses_without_a_request_are_not_recorded():
     assert (kept.sessions, kept._successor_results) == ({}, [])
 
 
-def test_initialize_stays_open_when_the_process_is_gone():
+def test_initialize_stays_in_flight_when_the_process_ends():
     """It may be asked again in the other dialect, in a fresh process."""
     kept = SessionLog()
     initialize, session = ask(kept, "initialize"), ask(kept, "session/new")

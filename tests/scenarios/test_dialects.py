@@ -28,7 +28,7 @@ async def finish(table, *, request, dialect="_proxy"):
     }
 
 
-async def test_a_proxy_that_does_not_know_the_name_is_asked_again(autojump_clock):
+async def test_a_proxy_that_refuses_the_method_is_asked_in_the_other_dialect(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         table.peer(0).refuse(await table.peer(0).receive(), *UNKNOWN)
@@ -37,7 +37,9 @@ async def test_a_proxy_that_does_not_know_the_name_is_asked_again(autojump_clock
         assert table.components[0].starts == 1
 
 
-async def test_a_proxy_that_echoes_the_init_is_recognised(autojump_clock):
+async def test_a_proxy_that_forwards_initialize_unchanged_is_asked_in_the_other_dialect(
+    autojump_clock,
+):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         request = await table.peer(0).receive()
@@ -51,7 +53,7 @@ async def test_a_proxy_that_echoes_the_init_is_recognised(autojump_clock):
         await finish(table, request=again)
 
 
-async def test_a_proxy_that_is_spent_is_started_again(autojump_clock):
+async def test_a_proxy_that_cannot_be_asked_twice_is_restarted(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         first = table.peer(0)
@@ -65,7 +67,7 @@ async def test_a_proxy_that_is_spent_is_started_again(autojump_clock):
         assert table.components[0].starts == 2
 
 
-async def test_a_proxy_that_closes_is_started_again(autojump_clock):
+async def test_a_proxy_that_closes_the_connection_is_restarted_in_the_other_dialect(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         first = table.peer(0)
@@ -76,7 +78,7 @@ async def test_a_proxy_that_closes_is_started_again(autojump_clock):
         await finish(table, request=await table.peer(0).receive())
 
 
-async def test_a_component_that_answers_without_its_successor_is_no_proxy(autojump_clock):
+async def test_a_proxy_that_does_not_initialize_its_successor_is_an_error(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         table.peer(0).answer(await table.peer(0).receive(), ANSWER)
@@ -94,7 +96,7 @@ async def test_a_component_that_answers_without_its_successor_is_no_proxy(autoju
         (-32000, "Authentication required", None),
     ],
 )
-async def test_a_real_refusal_reaches_the_client(error, autojump_clock):
+async def test_an_error_other_than_method_not_found_reaches_the_client(error, autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         table.peer(0).refuse(await table.peer(0).receive(), *error)
@@ -103,7 +105,7 @@ async def test_a_real_refusal_reaches_the_client(error, autojump_clock):
         assert (reply["error"]["code"], reply["error"]["message"]) == error[:2]
 
 
-async def test_an_agent_in_the_place_of_a_proxy_is_named(autojump_clock):
+async def test_an_agent_listed_as_a_proxy_is_an_error_that_names_it(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         for method in ("proxy/initialize", "_proxy/initialize"):
@@ -117,7 +119,7 @@ async def test_an_agent_in_the_place_of_a_proxy_is_named(autojump_clock):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-async def test_a_program_that_sends_everything_back_is_named(count, autojump_clock):
+async def test_a_program_that_returns_its_input_is_an_error_that_names_it(count, autojump_clock):
     async with seated(chain_of(count)) as table:
         await table.send(INITIALIZE)
         table.peer(0).send(await table.peer(0).receive())
@@ -127,7 +129,7 @@ async def test_a_program_that_sends_everything_back_is_named(count, autojump_clo
         assert "is it a program that speaks ACP?" in error["message"]
 
 
-async def test_a_proxy_that_initializes_its_predecessor_is_named(autojump_clock):
+async def test_a_proxy_that_initializes_its_predecessor_is_an_error_that_names_it(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         await table.peer(0).receive()
@@ -149,7 +151,7 @@ async def test_a_refusal_with_a_lone_surrogate_reaches_the_client(autojump_clock
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-async def test_a_dialect_that_is_given_is_the_only_one_tried(dialect, autojump_clock):
+async def test_a_configured_dialect_is_the_only_one_tried(dialect, autojump_clock):
     async with seated(chain_of(1, dialect=dialect)) as table:
         await table.send(INITIALIZE)
         request = await table.peer(0).receive()
@@ -161,7 +163,7 @@ async def test_a_dialect_that_is_given_is_the_only_one_tried(dialect, autojump_c
         assert f"it does not take `{dialect}/initialize`" in error["message"]
 
 
-async def test_all_dialects_meet_in_one_chain(autojump_clock):
+async def test_proxies_of_all_dialects_work_in_one_chain(autojump_clock):
     def make():
         first, second = MemoryComponent("p0", dialect="_proxy"), MemoryComponent("p1")
         return [first, second, MemoryComponent("p2"), MemoryComponent("agent", "agent")]

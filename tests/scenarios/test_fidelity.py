@@ -171,7 +171,7 @@ def test_errors_come_back_unchanged(kinds, error):
     assert trio.run(main, clock=MockClock(autojump_threshold=0))["error"] == error
 
 
-def test_an_error_that_a_handler_passes_on_keeps_its_meaning():
+def test_an_error_re_raised_by_a_handler_keeps_its_code_message_and_data():
     """A handler re-raises the exception; what it holds comes back, if not in the same bytes."""
     error = rb'{"code":-32002,"message":"half \ud83d","data":["\udead",18446744073709551616]}'
 
@@ -202,7 +202,7 @@ DEEP = [
 
 @pytest.mark.parametrize("kinds", [[], ["proxy"], ["handlers"]])
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_is_nested_as_deeply_as_can_be_read_ends_nothing(kinds, refused):
+def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused):
     """Whoever looks into it again, from more calls down, may not be able to any more."""
     limit = min(raw_json.deepest(), 20_000)  # or our own peers cannot read it (Python 3.14)
     # With what the calls need that one is down, where they count.

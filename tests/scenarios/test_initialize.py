@@ -16,7 +16,7 @@ def refused(id, problem):
     return {"id": id, "error": {"code": -32600, "message": "Invalid request", "data": problem}}
 
 
-async def test_the_handshake_travels_forward_and_back(autojump_clock):
+async def test_initialize_passes_the_chain_forward_and_its_result_backward(autojump_clock):
     async with seated(chain_of(2)) as table:
         await table.send(INITIALIZE)
 
@@ -40,7 +40,7 @@ async def test_the_handshake_travels_forward_and_back(autojump_clock):
         assert await table.client.receive() == {"id": 0, "result": expected}
 
 
-async def test_nothing_starts_before_the_client_asks_and_then_everything_at_once(autojump_clock):
+async def test_all_components_start_together_on_the_clients_initialize(autojump_clock):
     components = [*proxies(3), MemoryComponent("agent", "agent")]
     async with seated(lambda: components) as table:
         await table.client.receive_nothing()
@@ -52,7 +52,7 @@ async def test_nothing_starts_before_the_client_asks_and_then_everything_at_once
         assert [component.starts for component in components] == [1, 1, 1, 1]
 
 
-async def test_requests_before_initialize_are_refused_and_the_connection_lives(autojump_clock):
+async def test_requests_before_initialize_are_refused_and_the_connection_stays_open(autojump_clock):
     async with seated(chain_of(1)) as table:
         table.client.send_line(b"{oops")
         table.client.send(
@@ -80,14 +80,16 @@ async def test_a_second_initialize_is_refused(count, autojump_clock):
         assert await table.agent.receive_all() == []
 
 
-async def test_a_second_initialize_is_refused_while_the_first_is_under_way(autojump_clock):
+async def test_a_second_initialize_is_refused_while_the_first_is_in_flight(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE, {**INITIALIZE, "id": 1})
 
         assert await table.client.receive() == refused(1, "`initialize` is already under way")
 
 
-async def test_what_is_sent_before_the_answer_is_held_and_delivered_in_order(autojump_clock):
+async def test_messages_before_the_initialize_result_are_queued_and_delivered_in_order(
+    autojump_clock,
+):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         request = await table.agent.receive()
@@ -110,7 +112,7 @@ async def test_what_is_sent_before_the_answer_is_held_and_delivered_in_order(aut
         assert await table.client.receive_all() == [{"id": 0, "result": AMENDED}]
 
 
-async def test_more_than_the_high_water_mark_may_wait_behind_the_door(autojump_clock):
+async def test_the_startup_gate_queues_more_than_the_high_watermark(autojump_clock):
     """The client is left unread meanwhile, and read again afterwards."""
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
@@ -126,7 +128,7 @@ async def test_more_than_the_high_water_mark_may_wait_behind_the_door(autojump_c
         assert [(await table.agent.receive())["method"] for _ in range(7)] == ["n"] * 6 + ["last"]
 
 
-async def test_a_full_door_does_not_outlive_a_failed_start(autojump_clock):
+async def test_a_full_startup_gate_is_emptied_by_a_failed_start(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         request = await table.agent.receive()
@@ -140,7 +142,7 @@ async def test_a_full_door_does_not_outlive_a_failed_start(autojump_clock):
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-async def test_proxy_mode_speaks_the_dialect_in_which_it_was_initialised(dialect, autojump_clock):
+async def test_proxy_mode_uses_the_dialect_of_its_initialize(dialect, autojump_clock):
     async with seated(lambda: proxies(1), mode="proxy") as table:
         await table.send({"id": 0, "method": f"{dialect}/initialize", "params": PARAMS})
         request = await table.peer(0).receive()
@@ -157,7 +159,7 @@ async def test_proxy_mode_speaks_the_dialect_in_which_it_was_initialised(dialect
         assert await table.client.receive() == {"id": 0, "result": AMENDED}
 
 
-async def test_a_proxy_chain_of_nothing_passes_everything(autojump_clock):
+async def test_an_empty_proxy_chain_forwards_everything(autojump_clock):
     async with seated(list, mode="proxy", bridged=False) as table:
         await table.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})
         inner = {"method": "initialize", "params": PARAMS}
@@ -180,7 +182,7 @@ async def test_a_proxy_chain_of_nothing_passes_everything(autojump_clock):
         assert await table.client.receive() == message
 
 
-async def test_proxy_mode_refuses_a_plain_initialize_and_stays(autojump_clock):
+async def test_proxy_mode_refuses_a_plain_initialize_and_keeps_running(autojump_clock):
     async with seated(list, mode="proxy") as table:
         await table.send(INITIALIZE)
 
@@ -189,7 +191,7 @@ async def test_proxy_mode_refuses_a_plain_initialize_and_stays(autojump_clock):
         assert "proxy/initialize" in reply["error"]["data"]
 
 
-async def test_a_chain_without_an_agent_says_so(autojump_clock):
+async def test_initialize_of_a_chain_without_an_agent_is_an_error_that_says_so(autojump_clock):
     async with seated(list) as table:
         await table.send(INITIALIZE)
 
@@ -198,7 +200,7 @@ async def test_a_chain_without_an_agent_says_so(autojump_clock):
         assert "no agent" in reply["error"]["message"]
 
 
-async def test_a_cancelled_initialize_is_cancelled_where_it_is(autojump_clock):
+async def test_a_cancelled_initialize_is_cancelled_at_the_component_that_has_it(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         request = await table.peer(0).receive()
@@ -212,7 +214,7 @@ async def test_a_cancelled_initialize_is_cancelled_where_it_is(autojump_clock):
         assert await table.client.receive() == {"id": 0, "error": error}
 
 
-async def test_a_failed_initialize_may_be_tried_again(autojump_clock):
+async def test_initialize_may_be_retried_after_a_failure(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
         request = await table.peer(0).receive()
@@ -224,7 +226,7 @@ async def test_a_failed_initialize_may_be_tried_again(autojump_clock):
         await shake_hands(table)
 
 
-async def test_what_a_failed_attempt_has_started_is_ended(autojump_clock):
+async def test_components_of_a_failed_start_are_stopped(autojump_clock):
     async with seated(chain_of(1)) as table:
         await table.send(INITIALIZE)
         first, agent = table.peer(0), table.agent
@@ -247,7 +249,7 @@ async def test_a_component_that_ends_during_initialization_is_named(autojump_clo
         await shake_hands(table)
 
 
-async def test_a_component_that_does_not_answer_is_named_after_its_time(autojump_clock):
+async def test_a_component_that_exceeds_its_start_timeout_is_named(autojump_clock):
     async with seated(lambda: [MemoryComponent("agent", "agent", start_timeout=2.0)]) as table:
         await table.send(INITIALIZE)
 
@@ -257,7 +259,7 @@ async def test_a_component_that_does_not_answer_is_named_after_its_time(autojump
         await shake_hands(table)
 
 
-async def test_the_clock_runs_only_for_who_has_the_ball(autojump_clock):
+async def test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_successor(autojump_clock):
     def make():
         agent = MemoryComponent("agent", "agent", start_timeout=20.0)
         return [*proxies(1, start_timeout=1.0), agent]
@@ -277,7 +279,7 @@ async def test_the_clock_runs_only_for_who_has_the_ball(autojump_clock):
         assert (await table.client.receive())["result"] == AMENDED
 
 
-async def test_components_that_cannot_be_made_are_an_error_of_initialize(autojump_clock):
+async def test_a_component_that_cannot_be_built_is_the_error_of_initialize(autojump_clock):
     def make():
         raise StartError("notes", "no such file", location="chain.yaml:3:7")
 
@@ -295,7 +297,7 @@ async def test_components_that_cannot_be_made_are_an_error_of_initialize(autojum
         }
 
 
-async def test_the_end_of_the_client_waits_for_an_initialization_under_way(autojump_clock):
+async def test_eof_from_the_client_waits_for_initialize_in_flight(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
         request = await table.agent.receive()
@@ -309,7 +311,7 @@ async def test_the_end_of_the_client_waits_for_an_initialization_under_way(autoj
         assert await table.client.receive() == {"id": 1, "result": {"sessionId": "s"}}
 
 
-async def test_a_chain_that_is_stopped_while_it_starts_answers_everyone(autojump_clock):
+async def test_a_chain_stopped_during_its_start_answers_every_request(autojump_clock):
     async with seated(chain_of(1), stop_timeout=1.0) as table:
         await table.send(INITIALIZE, {"id": 1, "method": "a"}, {"id": 1, "method": "b"})
         table.peer(0).stays = True
@@ -321,7 +323,9 @@ async def test_a_chain_that_is_stopped_while_it_starts_answers_everyone(autojump
         assert all("error" in answer for answer in answers)
 
 
-async def test_a_client_that_goes_is_not_waited_for_when_initialize_is_refused(autojump_clock):
+async def test_eof_from_the_client_ends_the_chain_at_once_after_a_refused_initialize(
+    autojump_clock,
+):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         request = await table.agent.receive()
@@ -333,7 +337,7 @@ async def test_a_client_that_goes_is_not_waited_for_when_initialize_is_refused(a
         assert (await table.wait_ended()).reason == "never started"
 
 
-async def test_the_end_of_the_client_waits_for_an_attempt_after_a_failed_start(autojump_clock):
+async def test_eof_from_the_client_waits_for_a_retry_after_a_failed_start(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         table.agent.close()
@@ -348,7 +352,7 @@ async def test_the_end_of_the_client_waits_for_an_attempt_after_a_failed_start(a
         assert await table.client.receive() == {"id": 1, "result": AMENDED}
 
 
-async def test_the_end_of_the_client_waits_for_a_second_attempt_too(autojump_clock):
+async def test_eof_from_the_client_waits_for_a_second_retry(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         table.agent.refuse(await table.agent.receive(), -32000, "Authentication required")
@@ -375,7 +379,7 @@ V2 = {
 
 
 @pytest.mark.parametrize("params", [V2, {"protocolVersion": 1, "clientInfo": None, "x": [{}]}])
-async def test_a_handshake_of_either_version_loses_nothing(params, autojump_clock):
+async def test_the_handshake_keeps_all_members_in_both_protocol_versions(params, autojump_clock):
     result = {**params, "agentInfo": {"y": None}}
     async with seated(chain_of(1), bridged=False) as table:
         await table.send({"id": "i", "method": "initialize", "params": params})
@@ -413,7 +417,7 @@ async def test_mcp_over_acp_is_advertised_to_the_client(result, expected, autoju
         assert await table.client.receive() == {"id": 0, "result": expected}
 
 
-async def test_components_may_talk_to_the_client_before_it_has_its_answer(autojump_clock):
+async def test_messages_to_the_client_pass_before_the_initialize_result(autojump_clock):
     async with seated(chain_of(0)) as table:
         await table.send(INITIALIZE)
         request = await table.agent.receive()
@@ -427,7 +431,7 @@ async def test_components_may_talk_to_the_client_before_it_has_its_answer(autoju
         assert await table.agent.receive() == {"id": 0, "result": "yes"}
 
 
-async def test_a_parent_that_goes_while_the_chain_starts_is_not_waited_for(autojump_clock):
+async def test_eof_from_the_parent_during_the_start_ends_the_chain_at_once(autojump_clock):
     async with seated(lambda: proxies(1), mode="proxy") as table:
         await table.send({"id": 0, "method": "proxy/initialize", "params": PARAMS})
         request = await table.peer(0).receive()

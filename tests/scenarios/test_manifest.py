@@ -36,5 +36,5 @@ def test_every_scenario_checks_a_requirement():
     assert sorted(scenarios()) == sorted(listed)
 
 
-def test_requirements_have_names_of_their_own():
+def test_requirement_ids_are_unique():
     assert max(Counter(each.id for each in REQUIREMENTS).values()) == 1

@@ -35,7 +35,7 @@ class SmallAgent(Agent):
         return params
 
 
-async def test_a_chain_of_plugins_alone_is_a_chain(autojump_clock):
+async def test_a_chain_may_consist_of_plugins_alone(autojump_clock):
     agent = SmallAgent()
     make = [plugin("p0", Idle()), plugin("p1", PassAll()), PluginComponent("a", agent, "agent")]
     async with seated(make) as table:
@@ -50,7 +50,7 @@ async def test_a_chain_of_plugins_alone_is_a_chain(autojump_clock):
         assert await table.client.receive() == {"id": 2, "error": error}
 
 
-async def test_a_second_initialize_is_refused_whatever_the_components_are(autojump_clock):
+async def test_a_second_initialize_is_refused_for_every_kind_of_component(autojump_clock):
     agent = SmallAgent()
     async with seated([plugin("p", Idle()), PluginComponent("a", agent, "agent")]) as table:
         await table.send(INITIALIZE)
@@ -64,7 +64,7 @@ async def test_a_second_initialize_is_refused_whatever_the_components_are(autoju
 
 
 @pytest.mark.parametrize("checkpoints", range(6))
-async def test_messages_may_come_while_a_plugin_ends(checkpoints, autojump_clock):
+async def test_messages_may_arrive_while_a_plugin_stops(checkpoints, autojump_clock):
     """Neighbours may still write at any moment of its end, between two steps of the scheduler."""
     for seed in range(10):
         trio._core._run._r.seed(seed)
@@ -112,7 +112,7 @@ class BadCloser(Proxy):
             raise ValueError("closing failed")
 
 
-async def test_a_late_failure_of_a_failed_attempt_is_nothing_to_the_next_one(autojump_clock):
+async def test_a_late_failure_of_a_failed_start_does_not_affect_the_retry(autojump_clock):
     def make():
         return [plugin("p", BadCloser()), MemoryComponent("agent", "agent")]
 
@@ -161,7 +161,7 @@ class Odd(Proxy):
         raise RequestError(-1, "half \ud83d", {"no json": object, "big": 10**30})
 
 
-async def test_an_error_that_is_no_json_is_answered_all_the_same(autojump_clock):
+async def test_an_error_that_cannot_be_encoded_is_still_answered(autojump_clock):
     async with seated([plugin("p", Odd()), MemoryComponent("agent", "agent")]) as table:
         await table.send(INITIALIZE)
         table.agent.answer(await table.agent.receive(), ANSWER)

@@ -87,7 +87,7 @@ async def test_the_transcript_of_appendix_a(autojump_clock):
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
 @pytest.mark.parametrize("count", [0, 1, 3])
-async def test_a_cancellation_arrives_once_per_hop_and_the_real_answer_too(
+async def test_a_cancellation_arrives_once_per_hop_and_so_does_the_response(
     count, dialect, autojump_clock
 ):
     async with seated(passing(count, dialect=dialect)) as table:
@@ -107,7 +107,7 @@ async def test_a_cancellation_arrives_once_per_hop_and_the_real_answer_too(
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-async def test_an_agent_withdraws_its_question(count, autojump_clock):
+async def test_an_agent_cancels_its_request_to_the_client(count, autojump_clock):
     async with seated(passing(count)) as table:
         await start(table)
         table.agent.send({"id": 0, **QUESTION}, cancel(0), cancel(0))
@@ -120,7 +120,7 @@ async def test_an_agent_withdraws_its_question(count, autojump_clock):
         assert await table.agent.receive() == {"id": 0, "error": error}
 
 
-async def test_a_late_answer_is_dropped_and_the_connection_lives(autojump_clock):
+async def test_a_late_response_is_dropped_and_the_connection_stays_open(autojump_clock):
     async with seated(passing(1)) as table:
         await start(table)
         table.client.send({"id": 1, **PROMPT})
@@ -135,7 +135,7 @@ async def test_a_late_answer_is_dropped_and_the_connection_lives(autojump_clock)
 
 @pytest.mark.parametrize("count", [0, 2])
 @pytest.mark.parametrize("method", ["_vendor/x", "no/such/method", "$/something", "", "x\0y"])
-async def test_what_nobody_knows_is_forwarded_both_ways(method, count, autojump_clock):
+async def test_unknown_methods_are_forwarded_in_both_directions(method, count, autojump_clock):
     async with seated(passing(count)) as table:
         await start(table)
         table.client.send({"id": 1, "method": method, "params": [1]}, {"method": method})
@@ -152,7 +152,7 @@ async def test_what_nobody_knows_is_forwarded_both_ways(method, count, autojump_
         assert (question["method"], question["params"]) == (method, {"a": 1})
 
 
-async def test_equal_ids_of_different_peers_do_not_meet(autojump_clock):
+async def test_equal_ids_of_different_peers_do_not_collide(autojump_clock):
     async with seated(passing(2)) as table:
         await start(table)
         for id in (0, 1, 2, 3):
@@ -170,7 +170,7 @@ async def test_equal_ids_of_different_peers_do_not_meet(autojump_clock):
         assert await table.agent.receive_all() == expected
 
 
-async def test_equal_ids_of_one_peer_are_answered_each(autojump_clock):
+async def test_requests_of_one_peer_with_equal_ids_are_each_answered(autojump_clock):
     async with seated(passing(1)) as table:
         await start(table)
         table.client.send(*[{"id": 1, "method": "m", "params": {"n": n}} for n in range(3)])
@@ -182,7 +182,7 @@ async def test_equal_ids_of_one_peer_are_answered_each(autojump_clock):
         assert answers == [{"id": 1, "result": n} for n in (2, 1, 0)]
 
 
-async def test_an_answer_is_neither_overtaken_nor_overtakes(autojump_clock):
+async def test_responses_keep_their_order_among_notifications(autojump_clock):
     async with seated(passing(3)) as table:
         await start(table)
         table.client.send({"id": 1, **PROMPT}, {"id": 2, **PROMPT})
@@ -209,7 +209,7 @@ async def test_an_answer_is_neither_overtaken_nor_overtakes(autojump_clock):
 # -- batches -----------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_taken_apart_and_answered_as_one_array(autojump_clock):
+async def test_a_batch_is_forwarded_as_single_messages_and_answered_as_one_array(autojump_clock):
     async with seated(passing(1)) as table:
         await start(table)
         table.client.send_line(
@@ -230,7 +230,7 @@ async def test_a_batch_is_taken_apart_and_answered_as_one_array(autojump_clock):
         ]
 
 
-async def test_a_batch_may_hold_initialize_itself(autojump_clock):
+async def test_a_batch_may_contain_initialize(autojump_clock):
     async with seated(passing(1)) as table:
         await table.send()
         table.client.send_line(
@@ -245,7 +245,7 @@ async def test_a_batch_may_hold_initialize_itself(autojump_clock):
         assert (initialized["id"], answer) == (0, {"id": 1, "result": 1})
 
 
-async def test_batches_of_components_are_answered_as_arrays_too(autojump_clock):
+async def test_batches_from_components_are_answered_as_arrays(autojump_clock):
     async with seated(chain_of(0)) as table:
         await shake_hands(table)
         table.client.send({"id": 1, **PROMPT})
@@ -277,7 +277,7 @@ async def test_only_proxies_may_send_envelopes(who, dialect, autojump_clock):
 
 
 @pytest.mark.parametrize("method", ["proxy/initialize", "_proxy/initialize"])
-async def test_nobody_but_the_conductor_initializes_proxies(method, autojump_clock):
+async def test_only_the_conductor_may_send_proxy_initialize(method, autojump_clock):
     async with seated(chain_of(1)) as table:
         await shake_hands(table)
         init = {"method": method, "params": {"protocolVersion": 1}}
@@ -315,7 +315,7 @@ async def test_an_envelope_without_params_passes_as_absent(autojump_clock):
         assert await table.peer(0).receive() == enveloped({"method": "b", "params": None})
 
 
-async def test_the_meta_of_an_envelope_ends_at_its_hop(autojump_clock):
+async def test_the_meta_of_an_envelope_is_not_forwarded(autojump_clock):
     async with seated(chain_of(2)) as table:
         await shake_hands(table)
         inner = {"method": "a", "params": {"_meta": {"kept": 1}}, "_meta": {"hop": 1}}
@@ -327,7 +327,9 @@ async def test_the_meta_of_an_envelope_ends_at_its_hop(autojump_clock):
 # -- noise -------------------------------------------------------------------------------------
 
 
-async def test_noise_of_a_component_is_reported_under_its_name_and_never_answered(autojump_clock):
+async def test_invalid_lines_of_a_component_are_logged_with_its_name_and_not_answered(
+    autojump_clock,
+):
     async with seated(chain_of(0)) as table:
         await shake_hands(table)
         for line in [b"Loading model...", b"", b"{}", b"[]", b"\x1b[0m\x1b[?25h", b"\xff\xfe"]:
@@ -342,7 +344,7 @@ async def test_noise_of_a_component_is_reported_under_its_name_and_never_answere
         assert table.components[0].link.connection.skipped_lines == 6
 
 
-async def test_a_malformed_answer_settles_its_request_and_names_the_component(autojump_clock):
+async def test_a_malformed_response_is_an_error_that_names_the_component(autojump_clock):
     async with seated(passing(1)) as table:
         await start(table)
         table.client.send({"id": 1, **PROMPT})
@@ -354,7 +356,7 @@ async def test_a_malformed_answer_settles_its_request_and_names_the_component(au
         assert reply["error"]["data"]["component"] == "agent"
 
 
-async def test_a_message_over_the_limit_is_refused_at_either_end(autojump_clock):
+async def test_a_message_over_the_limit_is_refused_from_client_and_agent(autojump_clock):
     async with seated(chain_of(0), limits=Limits(max_message_bytes=1000)) as table:
         await shake_hands(table)
         table.client.send({"id": 1, "method": "big", "params": ["x" * 2000]}, {"id": 2, **PROMPT})
@@ -369,7 +371,7 @@ async def test_a_message_over_the_limit_is_refused_at_either_end(autojump_clock)
         assert "over the limit of 1000 bytes" in reply["error"]["data"]["reason"]
 
 
-async def test_half_an_emoji_passes_every_hop(autojump_clock):
+async def test_a_lone_surrogate_passes_every_hop(autojump_clock):
     async with seated(passing(2)) as table:
         await start(table)
         params = rb'{"sessionId":"s1","update":{"text":"half \ud83d"}}'
@@ -431,7 +433,7 @@ async def test_equal_ids_are_all_answered_when_the_chain_ends(autojump_clock):
         assert [answer["id"] for answer in answers] == [1, 1, 1]
 
 
-async def test_questions_of_a_lost_component_are_withdrawn_at_the_client(autojump_clock):
+async def test_requests_of_a_lost_component_are_cancelled_at_the_client(autojump_clock):
     async with seated(chain_of(0)) as table:
         await shake_hands(table)
         table.agent.send({"id": 0, **QUESTION})
@@ -443,7 +445,9 @@ async def test_questions_of_a_lost_component_are_withdrawn_at_the_client(autojum
         await table.wait_ended()
 
 
-async def test_what_a_component_sent_before_it_ended_is_delivered_first(autojump_clock):
+async def test_messages_sent_before_a_component_ended_are_delivered_before_its_error(
+    autojump_clock,
+):
     async with seated(passing(1)) as table:
         await start(table)
         table.client.send({"id": 1, **PROMPT}, {"id": 2, **PROMPT})
@@ -464,7 +468,7 @@ async def test_what_a_component_sent_before_it_ended_is_delivered_first(autojump
 # -- the client goes ---------------------------------------------------------------------------
 
 
-async def test_what_is_in_flight_is_delivered_when_the_client_goes(autojump_clock):
+async def test_messages_in_flight_at_eof_of_the_client_are_delivered(autojump_clock):
     async with seated(passing(2)) as table:
         await start(table)
         await table.send({"id": 1, **PROMPT}, {"method": "last"})
@@ -479,7 +483,9 @@ async def test_what_is_in_flight_is_delivered_when_the_client_goes(autojump_cloc
         assert (await table.wait_ended()).reason == "client"
 
 
-async def test_a_request_without_an_answer_is_answered_at_the_end(autojump_clock):
+async def test_an_unanswered_request_is_answered_with_an_error_at_the_end_of_the_chain(
+    autojump_clock,
+):
     async with seated(chain_of(0), stop_timeout=1.0) as table:
         await shake_hands(table)
         table.agent.stays = True
@@ -509,7 +515,7 @@ def sizes(table):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-async def test_a_client_that_does_not_read_fills_no_memory(count, autojump_clock):
+async def test_memory_is_bounded_while_the_client_does_not_read(count, autojump_clock):
     """The agent streams 20 MB; it is slowed down, nothing is lost, cancelling still works."""
     async with seated(passing(count), client=partial(Peer, reads=False)) as table:
         await table.send({"id": 0, "method": "initialize", "params": {"protocolVersion": 1}})
@@ -533,7 +539,7 @@ async def test_a_client_that_does_not_read_fills_no_memory(count, autojump_clock
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 8])
-async def test_both_directions_full_do_not_deadlock(count, autojump_clock):
+async def test_full_buffers_in_both_directions_do_not_deadlock(count, autojump_clock):
     async with seated(passing(count)) as table:
         await start(table)
         text = "x" * 20_000

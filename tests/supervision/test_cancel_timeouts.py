@@ -47,7 +47,7 @@ def test_a_prompt_after_the_cancellation_is_another_turn(agent):
     assert agent.cancel_sent("s", 120.0) == 130.0
 
 
-def test_what_is_not_open_or_of_another_session_cannot_be_overdue(agent):
+def test_ended_turns_and_other_sessions_are_never_overdue(agent):
     call = prompt()
     agent.prompt_sent(call, "s")
     agent.response_received(call)
@@ -78,7 +78,7 @@ def test_a_withdrawn_request_is_overdue_by_itself(agent):
     assert agent.overdue(111.0) == [RequestOverdue(call, "s")]
 
 
-def test_nothing_of_a_process_that_is_gone_is_overdue(agent):
+def test_turns_of_an_ended_process_are_never_overdue(agent):
     agent.prompt_sent(prompt(), "s")
     agent.state_reported("t", "running")
     agent.cancel_sent("s", 100.0)

@@ -59,7 +59,7 @@ def test_a_component_that_failed_long_ago_starts_again_at_once():
     assert budget.after_failure(100.0, 1.0) == Restart(delay=0.1, number=1, of=3)
 
 
-def test_a_budget_of_none_is_spent():
+def test_a_budget_of_zero_is_exhausted():
     assert restart_policy(restarts=RestartBudget(0, 60.0)).after_failure(0.0, 0.0) == Bypass()
 
 
@@ -71,7 +71,7 @@ def test_a_large_budget_has_finite_delays():
 
 @pytest.mark.parametrize("on_failure", ["restart", "bypass"])
 @pytest.mark.parametrize(("role", "required"), [("agent", False), ("proxy", True)])
-def test_what_the_chain_cannot_do_without_is_never_left_out(on_failure, role, required):
+def test_a_required_component_is_never_bypassed(on_failure, role, required):
     never = restart_policy(
         role, on_failure=on_failure, required=required, restarts=RestartBudget(0, 1.0)
     )
@@ -82,14 +82,14 @@ def test_what_the_chain_cannot_do_without_is_never_left_out(on_failure, role, re
 @pytest.mark.parametrize(
     ("on_failure", "decision"), [("bypass", Bypass()), ("end_chain", EndChain())]
 )
-def test_other_contracts_do_not_restart(on_failure, decision):
+def test_other_policies_do_not_restart(on_failure, decision):
     assert restart_policy(on_failure=on_failure).after_failure(0.0, 0.0) == decision
 
 
 @pytest.mark.parametrize(
     "where", [{"connect": "ws://a.org"}, {"run": ("c",), "ssh": "a.org"}, {"unix": "/run/a.sock"}]
 )
-def test_what_others_start_may_be_away_for_longer_than_a_program(where):
+def test_remote_components_have_longer_delays_than_programs(where):
     budget = RestartPolicy.of(ComponentSpec(name="c", **where), "agent")
 
     decisions = [budget.after_failure(float(now), 0.0) for now in range(11)]

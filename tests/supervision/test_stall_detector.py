@@ -90,7 +90,7 @@ def test_nothing_stalls_unless_it_is_asked_for():
 
 
 @pytest.mark.parametrize("max_action", ESCALATION)
-def test_a_silent_turn_climbs_as_high_as_it_may(max_action):
+def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
     detector = StallDetector({}, 10.0, max_action)
     prompt = prompting(detector)
     allowed = list(ESCALATION[: ESCALATION.index(max_action) + 1])
@@ -103,7 +103,7 @@ def test_a_silent_turn_climbs_as_high_as_it_may(max_action):
     assert detector.next_deadline() == NEVER
 
 
-def test_whatever_is_heard_of_the_session_begins_the_silence_anew():
+def test_any_message_of_the_session_restarts_the_silence_timer():
     detector = StallDetector({}, 10.0, "restart")
     prompting(detector)
     assert rungs(detector, 10.0, 20.0) == [["report"], ["cancel"]]
@@ -113,7 +113,7 @@ def test_whatever_is_heard_of_the_session_begins_the_silence_anew():
     assert rungs(detector, 34.9, 35.0, 45.0) == [[], ["report"], ["cancel"]]
 
 
-def test_each_session_is_silent_for_itself():
+def test_silence_is_measured_per_session():
     detector = StallDetector({}, 10.0)
     prompting(detector, session="a")
     prompting(detector, session="b")
@@ -123,7 +123,7 @@ def test_each_session_is_silent_for_itself():
     assert detector.next_deadline() == 18.0
 
 
-def test_what_is_said_of_no_turn_is_no_sign_of_life():
+def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
     detector = StallDetector({}, 10.0)
     prompting(detector)
 
@@ -210,7 +210,7 @@ def test_in_version_2_a_person_may_take_their_time():
     assert detector.overdue(1e6) == []
 
 
-def test_a_component_that_is_gone_is_not_watched():
+def test_an_ended_component_is_not_watched():
     detector = StallDetector({"session/prompt": 5.0}, 10.0)
     prompt = prompting(detector)
 
@@ -229,7 +229,7 @@ def test_updates_that_are_none_do_no_harm(junk):
 
 
 @pytest.mark.parametrize(("max_action", "climbs"), [("cancel_request", False), ("restart", True)])
-def test_a_turn_whose_component_is_being_killed_is_not_given_back(max_action, climbs):
+def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, climbs):
     """The last rung has been reached: nothing else may end the turn before the process is gone."""
     detector = StallDetector({}, 1.0, max_action)
     detector.request_to(

@@ -45,7 +45,7 @@ def test_only_lines_since_the_last_success_are_shown():
     assert tail.last_lines() == ("after",)
 
 
-def test_what_was_written_before_the_success_and_is_read_after_it_is_not_shown():
+def test_stderr_written_before_a_success_and_read_after_it_is_not_shown():
     tail = StderrTail()
     tail.forget(len(b"before\nbefore, too\n"))
 
@@ -78,7 +78,7 @@ def test_a_flood_costs_no_memory_and_is_not_logged(size, total):
     assert len(tail._partial) <= 4096
 
 
-def test_after_a_flood_the_log_goes_on():
+def test_logging_resumes_after_a_flood():
     tail = StderrTail()
     for _ in range(10):
         tail.feed(b"x" * 65536, 0.0)
@@ -86,7 +86,7 @@ def test_after_a_flood_the_log_goes_on():
     assert tail.feed(b"quiet again\n", 10.0) == ["quiet again"]
 
 
-def test_half_a_line_before_a_flood_is_not_logged_with_what_comes_after_it():
+def test_half_a_line_before_a_flood_is_not_joined_with_a_line_after_it():
     tail = StderrTail()
     tail.feed(b"x" * 65536 + b"\nhalf a li", 0.0)
     tail.feed(b"ne\n", 0.0)

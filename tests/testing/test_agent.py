@@ -52,7 +52,7 @@ async def talk(chain, agent=None, *, version=1, cwd="/work", servers=()):
 
 
 @pytest.mark.parametrize("agent", [None, OWN_PROCESS], ids=["in process", "own process"])
-async def test_it_says_what_it_is_told_to(chain, agent):
+async def test_echo_repeats_its_text(chain, agent):
     async with talk(chain, agent) as client:
         assert await client.say("say hello") == "hello"
         assert await client.say("How are you?") == "You said: How are you?"
@@ -152,7 +152,7 @@ async def test_it_makes_a_plan_and_carries_it_out(chain):
     ]
 
 
-async def test_it_says_how_a_command_is_used(chain):
+async def test_a_wrong_command_shows_its_usage(chain):
     async with talk(chain) as client:
         assert await client.say("stream many") == "usage: stream N [SIZE]\n"
         assert await client.say("call x") == "usage: call SERVER TOOL [JSON]\n"
@@ -161,7 +161,7 @@ async def test_it_says_how_a_command_is_used(chain):
         )
 
 
-async def test_it_sends_what_it_is_told_to_send(chain):
+async def test_send_writes_the_given_message(chain):
     async with talk(chain) as client:
         client.handlers["_vendor/x"] = lambda params: {"got": params}
 
@@ -256,7 +256,7 @@ async def test_it_crashes_on_demand(chain, command, status):
     assert ending.error.stderr_tail == ("a hint",)
 
 
-async def test_it_does_not_take_the_conductor_along(chain):
+async def test_a_crash_does_not_end_the_conductor(chain):
     async with talk(chain) as client:
         assert "shares its process" in await client.say("exit 4")
         assert client.answer == {"stopReason": "refusal"}

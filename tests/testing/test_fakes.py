@@ -128,7 +128,7 @@ async def test_raw_lines_are_sent_as_they_are(chain):
     assert heard.method == "an answer to no request (id None)"
 
 
-async def test_an_agent_that_hangs_up_ends_the_chain(chain):
+async def test_an_agent_that_closes_its_connection_ends_the_chain(chain):
     async def hang_up(session):
         await trio.testing.wait_all_tasks_blocked()
         agent.hang_up()
@@ -145,7 +145,7 @@ async def test_an_agent_that_hangs_up_ends_the_chain(chain):
     assert client.attached.ending.reason == "failed"
 
 
-async def test_what_is_in_flight_when_the_client_goes_is_finished(chain):
+async def test_requests_in_flight_at_eof_of_the_client_are_finished(chain):
     begun, go_on = trio.Event(), trio.Event()
 
     async def work(params):
@@ -221,7 +221,7 @@ async def test_an_exception_in_the_block_comes_out_as_it_is():
         await use()
 
 
-async def test_a_request_to_nobody_says_so(chain):
+async def test_a_request_without_a_peer_raises_a_clear_error(chain):
     async with chain(FakeAgent()) as client:
         await client.initialize()
     with pytest.raises(ConnectionClosed):
@@ -258,7 +258,7 @@ def test_the_order_is_checked():
         transcript.check_order("answer to session/prompt", "session/update plan")
 
 
-async def test_what_was_heard_before_counts_when_one_waits():
+async def test_wait_for_finds_messages_received_before_the_call():
     transcript = Transcript([text("a", "1")])
 
     assert (await transcript.wait("session/update agent_message_chunk")).session == "a"

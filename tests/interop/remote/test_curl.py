@@ -131,7 +131,7 @@ def test_a_delete_ends_the_connection_and_its_streams(curl, connection):
     assert curl("--request", "DELETE", "--header", connection).status == 404
 
 
-def test_what_is_wrong_is_told_by_a_status(curl, connection):
+def test_each_invalid_request_has_its_status(curl, connection):
     statuses = [
         curl.post(ask(1, "session/new", cwd="/tmp", mcpServers=[])).status,
         curl("--header", EVENTS).status,

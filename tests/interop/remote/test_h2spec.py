@@ -24,7 +24,7 @@ BOTH_ON_ONE_PORT = ["http2/3.5 Sends invalid connection preface"]
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["prior knowledge", "TLS"])
-def test_the_server_is_one_of_http2(request, tmp_path, tls):
+def test_the_server_passes_h2spec(request, tmp_path, tls):
     options, flags = [], []
     if tls:
         options = request.getfixturevalue("certificate").options

@@ -35,7 +35,7 @@ PAIRS = [("py_client", "ts_agent"), ("ts_client", "py_agent")]
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
 @pytest.mark.parametrize(("client", "agent"), PAIRS)
-def test_its_client_at_our_server(
+def test_the_rust_client_talks_to_serve(
     alone, check_same, converse, peer, tmp_path, scheme, client, agent
 ):
     with served(tmp_path, {"run": peer(agent)}) as address:
@@ -46,7 +46,7 @@ def test_its_client_at_our_server(
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
 @pytest.mark.parametrize(("client", "agent"), PAIRS)
-def test_our_client_at_its_server(
+def test_the_conductor_connects_to_the_rust_server(
     alone, check_same, conductor, converse, peer, scheme, client, agent
 ):
     with program(PEER, *peer(agent)) as port:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])
-def test_a_served_agent_is_the_agent(
+def test_a_served_agent_behaves_as_the_agent_alone(
     alone, check_same, converse, peer, tmp_path, scheme, client, agent
 ):
     with served(tmp_path, {"run": peer(agent)}) as address:
@@ -27,7 +27,7 @@ def test_a_served_agent_is_the_agent(
 
 
 @pytest.mark.parametrize("scheme", ["https", "wss"])
-def test_so_it_is_over_tls(
+def test_a_served_agent_behaves_as_the_agent_alone_over_tls(
     alone, certificate, check_same, converse, monkeypatch, peer, tmp_path, scheme, client, agent
 ):
     """The Python SDK speaks HTTP/2 then."""

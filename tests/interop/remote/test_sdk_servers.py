@@ -36,7 +36,7 @@ def server(peer) -> Callable[[str], AbstractContextManager[str]]:
 @pytest.mark.parametrize(
     ("client", "agent"), [("py_client", "ts_agent"), ("ts_client", "py_agent")]
 )
-def test_a_connected_agent_is_the_agent(
+def test_an_agent_behind_connect_behaves_as_the_agent_alone(
     alone, check_same, conductor, converse, peer, server, scheme, client, agent
 ):
     with server(agent) as address:

@@ -145,7 +145,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_server_that_breaks_a_rule_is_told_so_and_its_client_why(case):
+async def test_a_protocol_error_of_the_server_is_answered_with_a_close_code_and_reported(case):
     code, data = BROKEN[case]
     async with serving(data) as server:
         async with reach(connect=server.url) as client:
@@ -158,7 +158,7 @@ async def test_a_server_that_breaks_a_rule_is_told_so_and_its_client_why(case):
 
 
 @pytest.mark.parametrize("code", [1001, 1002, 1003, 1008, 1011, 3000, 4999])
-async def test_a_close_is_answered_by_its_code_and_told(code):
+async def test_a_close_frame_is_answered_with_its_code_and_reported(code):
     async with serving(close(code, b"so it is")) as server:
         async with reach(connect=server.url) as client:
             with pytest.raises(RequestError, match=rf"closed its connection .* \({code}, so it is"):
@@ -169,7 +169,7 @@ async def test_a_close_is_answered_by_its_code_and_told(code):
 
 
 @pytest.mark.parametrize("data", [b"", frame(TEXT, ANSWER)[:30]], ids=["at once", "in a frame"])
-async def test_a_server_that_hangs_up_without_a_word_is_gone(data):
+async def test_tcp_eof_without_a_close_frame_ends_the_connection(data):
     async with (
         serving(data or frame(PONG), hang_up=True) as server,
         reach(connect=server.url) as client,

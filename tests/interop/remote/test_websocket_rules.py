@@ -157,7 +157,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_who_breaks_a_rule_is_told_so_and_cut(raw, case):
+def test_a_protocol_error_is_answered_with_a_close_code_and_disconnected(raw, case):
     code, data = BROKEN[case]
 
     raw.send(data)
@@ -167,7 +167,7 @@ def test_who_breaks_a_rule_is_told_so_and_cut(raw, case):
     assert [json.loads(text)["id"] for _, text in before] in ([], ["x"])
 
 
-def test_a_message_over_the_limit_is_told_so_and_cut(raw):
+def test_a_message_over_the_limit_is_answered_with_a_close_code_and_disconnected(raw):
     """Autobahn's 10.1.1 asks for the opposite: no limit is known to it."""
     raw.send(frame(TEXT, request("x").ljust(LIMIT + 10_000)))
 
@@ -202,7 +202,7 @@ def test_after_a_close_nothing_is_answered(raw, case):
     assert raw.receive_all() == [(CLOSE, answer)]
 
 
-def test_a_peer_that_hangs_up_without_a_word_is_let_go(raw):
+def test_tcp_eof_without_a_close_frame_releases_the_connection(raw):
     raw.send(frame(TEXT, request("x")))
     raw.receive()
     raw.half_close()
@@ -210,14 +210,14 @@ def test_a_peer_that_hangs_up_without_a_word_is_let_go(raw):
     assert raw.receive() is None
 
 
-def test_a_peer_that_hangs_up_in_the_middle_of_a_frame_is_let_go(raw):
+def test_tcp_eof_within_a_frame_releases_the_connection(raw):
     raw.send(frame(TEXT, request("x"))[:10])
     raw.half_close()
 
     assert raw.receive() is None
 
 
-def test_who_hangs_up_while_being_refused_is_no_news(address):
+def test_a_disconnect_during_a_refusal_is_not_logged(address):
     """Chromium does; the server of this module must have nothing to say about it."""
     for _ in range(20):
         Raw.ask(address, "Origin: http://evil.example").abort()

@@ -41,7 +41,7 @@ def test_the_agent_withdraws_its_question_when_the_prompt_is_cancelled():
     assert answer == {"id": "c-1", "error": {"code": -32800, "message": "Request cancelled"}}
 
 
-def test_the_agent_refuses_what_it_does_not_know_by_name():
+def test_unknown_methods_are_refused_with_their_name_by_the_agent():
     (answer,) = written(["echo_agent.py"], {"id": 1, "method": "_vendor/x"})
 
     error = {"code": -32601, "message": "Method not found", "data": "_vendor/x"}
@@ -49,7 +49,7 @@ def test_the_agent_refuses_what_it_does_not_know_by_name():
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
-def test_the_proxy_uses_the_envelope_in_whose_dialect_it_was_initialised(dialect):
+def test_the_proxy_sends_envelopes_in_the_dialect_of_its_initialize(dialect):
     asked, answered, passed_on = written(
         ["pass_proxy.py", "--name", "p"],
         {"id": 0, "method": f"{dialect}/initialize", "params": {"protocolVersion": 1}},
@@ -64,7 +64,7 @@ def test_the_proxy_uses_the_envelope_in_whose_dialect_it_was_initialised(dialect
 
 
 @pytest.mark.parametrize(("dialect", "plain"), [("proxy", True), ("_proxy", False)])
-def test_the_proxy_cancels_toward_the_agent_in_the_form_of_its_dialect(dialect, plain):
+def test_the_proxy_sends_cancellations_toward_the_agent_in_its_dialect(dialect, plain):
     request = {"id": "c-1", "method": "session/prompt", "params": PROMPT}
 
     messages = written(["pass_proxy.py", "--dialect", dialect], request, CANCEL)
@@ -83,7 +83,7 @@ def test_the_proxy_cancels_toward_the_agent_in_the_form_of_its_dialect(dialect, 
         ("silent", None),
     ],
 )
-def test_the_proxy_reacts_to_the_other_dialect_as_told(wrong, expected):
+def test_the_flag_decides_how_the_proxy_answers_the_other_dialect(wrong, expected):
     request = {"id": 0, "method": "proxy/initialize", "params": {}}
 
     messages = written(["pass_proxy.py", "--dialect", "_proxy", "--wrong", wrong], request)
@@ -112,7 +112,7 @@ def test_the_proxy_reacts_to_the_other_dialect_as_told(wrong, expected):
         ("--malformed-response-on x --malformed neither", 1, 0),
     ],
 )
-def test_a_component_misbehaves_as_told(flags, lines, status):
+def test_each_flag_makes_the_component_misbehave(flags, lines, status):
     output = run(["misbehave.py", *flags.split()], {"id": 1, "method": "x", "params": {}})
 
     assert (len(output[0]), output[1]) == (lines, status)

@@ -1,9 +1,9 @@
 """Provider of an MCP server over ACP: sends `mcp/*` requests toward the client.
 
-A declaration does not tell which binding its server understands, so the first connection tries them
-(`bindings.candidates`), and the others use the one that was found. The next binding is tried only
-if the server does not know this one (`bindings.alternatives`); any other error is the server's own
-and refuses the connection.
+A declaration does not contain the binding that its server supports. The first connection tries them
+in order (`bindings.candidates`); later ones use the one found. The next binding is tried only after
+an error that means "unknown binding" (`bindings.alternatives`); any other error refuses the
+connection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from conductor.proxy import Peer
 __all__ = ["AcpProvider", "ConnectionTable", "DeclaredServer", "StatelessExchange"]
 
 _MAX_ACTIVE: Final = 64
-"""What a stateless provider accepts for one server at a time, unless it says otherwise (-33000)."""
+"""Requests in flight to one stateless server; the default limit of providers (error -33000)."""
 _REQUEST_OVERHEAD: Final = 500
 """Estimated size of a queued request without its params, in bytes."""
 
@@ -68,7 +68,7 @@ class DeclaredServer:
 
 @attrs.frozen
 class StatelessExchange:
-    """A stateless request in flight: the server's messages about it go to its connection."""
+    """A stateless request in flight; messages of the server about it go to its connection."""
 
     mcp_connection: McpConnection
     call: InFlightRequest
@@ -135,10 +135,12 @@ class AcpProvider:
         def answered(result: bytes | None, error: bytes | None) -> None:
             connection = connection_id_in(result) if result is not None else None
             if connection is None:
-                failed(error or encode_error(INTERNAL_ERROR, "mcp/connect gave no connectionId"))
+                failed(
+                    error or encode_error(INTERNAL_ERROR, "mcp/connect returned no connectionId")
+                )
                 return
             if connection in self._routes.connections:
-                failed(encode_error(INTERNAL_ERROR, "mcp/connect gave a connectionId in use"))
+                failed(encode_error(INTERNAL_ERROR, "mcp/connect returned a connectionId in use"))
                 return
             self._connection = connection
             self._told_session = session is not None
@@ -165,7 +167,7 @@ class AcpProvider:
             if result is not None and unwrap_outcome(result) is not None:
                 self._ready(binding)
             else:
-                failed(error or encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result"))
+                failed(error or encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result"))
 
         self._mcp_connection.withdraw_connect = self._peer.ask("mcp/message", params, answered)
 
@@ -280,7 +282,7 @@ class _StatelessRequest:
             server.active -= 1
             inner = unwrap_outcome(result) if result is not None else (None, error)
             if inner is None:
-                inner = None, encode_error(INTERNAL_ERROR, "mcp/message gave no MCP result")
+                inner = None, encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result")
             self._answered(*inner)
             while server.waiting and server.active < _MAX_ACTIVE:
                 server.waiting.popleft()._send_waiting()

@@ -5,7 +5,7 @@
     connect     the same, with {acpId}; the declaration says `id`                       the RFD text
 
 The `params` of the inner MCP message stay raw JSON. The *carrier* is the ACP message around it; its
-`_meta` tells the server the ACP session of a message (`SESSION_KEY`), once the id is known.
+`_meta` has the ACP session id of a message (`SESSION_KEY`), once it is known.
 """
 
 from __future__ import annotations

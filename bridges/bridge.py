@@ -151,7 +151,7 @@ class McpBridge(Proxy):
         if not self._serving and self._rewriter.shim_listener.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)
-            self.start_soon(self._tell_of_room)
+            self.start_soon(self._signal_room)
             self.start_soon(self._rewriter.shim_listener.serve, self._serve_shim)
         for declaration in declared:
             declaration.server.session = session.id
@@ -218,7 +218,7 @@ class McpBridge(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: bytes, forward: Any) -> bytes:
-        """Forward a prompt; before, show the session's servers to an agent that shares servers."""
+        """Forward a prompt. For an agent that shares servers, first make the session's visible."""
         if not self._tracks_turns:
             return await forward()  # type: ignore[no-any-return]
         session = self._agent_session(session_id_in(params))
@@ -314,7 +314,7 @@ class McpBridge(Proxy):
         the senders of MCP messages are not read."""
         return max((shim.connection.write_buffer.size for shim in self._shims), default=0)
 
-    async def _tell_of_room(self) -> None:
+    async def _signal_room(self) -> None:
         while True:
             await self._flusher.wait_room()
             self.made_room()
@@ -365,7 +365,7 @@ class McpBridge(Proxy):
         else:
             owner = exchange.call if exchange is not None else None
             mcp_connection.server_notification(method, carrier.inner, owner)
-            await self._until_read(mcp_connection)
+            await self._wait_read(mcp_connection)
         return None
 
     def _exchange(self, carrier: CarrierParams) -> StatelessExchange | None:
@@ -403,7 +403,7 @@ class McpBridge(Proxy):
         answer = self.defer(cancelled)
         cancel = mcp_connection.server_request(method, params, answer)
 
-    async def _until_read(self, mcp_connection: McpConnection) -> None:
+    async def _wait_read(self, mcp_connection: McpConnection) -> None:
         """Wait, holding the lane, while the consumer's write buffer is above the high watermark."""
         consumer = mcp_connection.consumer
         if isinstance(consumer, McpHttpSession):

@@ -55,9 +55,9 @@ class CallAttribution:
     _reports: deque[_CallReport] = attrs.field(
         factory=lambda: deque(maxlen=_MAX_REPORTS), init=False
     )
-    _seen: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
+    _reported_calls: dict[tuple[str, str], None] = attrs.field(factory=dict, init=False)
     """Tool calls (session id, tool call id) that were already reported."""
-    _questions: list[_PendingCall] = attrs.field(factory=list, init=False)
+    _pending: list[_PendingCall] = attrs.field(factory=list, init=False)
 
     def ask(self, title: str, arguments: Any, decide: Callable[[str | None], None]) -> None:
         """Find the session of a call of this tool; `decide` is called now or later."""
@@ -66,46 +66,49 @@ class CallAttribution:
                 self._reports.remove(report)
                 decide(report.session)
                 return
-        question = _PendingCall(title, arguments, decide)
-        self._questions.append(question)
+        pending_call = _PendingCall(title, arguments, decide)
+        self._pending.append(pending_call)
 
-        def give_up() -> None:
-            if question in self._questions:
-                self._questions.remove(question)
+        def expire() -> None:
+            if pending_call in self._pending:
+                self._pending.remove(pending_call)
                 decide(None)
 
-        self.later(_REPORT_TIMEOUT, give_up)
+        self.later(_REPORT_TIMEOUT, expire)
 
     def record_update(self, params: bytes | None) -> None:
         """Record a `session/update` of the agent."""
         if params is None or b'"tool_call' not in params:
             return
         try:
-            told = _decode(params)
+            session_update = _decode(params)
         except DECODE_ERRORS:
             return
-        update, key = told.update, (told.sessionId, told.update.toolCallId)
+        update, key = (
+            session_update.update,
+            (session_update.sessionId, session_update.update.toolCallId),
+        )
         if not update.sessionUpdate.startswith("tool_call") or not update.title:
             return
-        if update.status == "pending" or key in self._seen:
+        if update.status == "pending" or key in self._reported_calls:
             return  # the arguments are not complete yet, or this call is known
-        self._seen[key] = None
-        if len(self._seen) > _MAX_REPORTS:
-            del self._seen[next(iter(self._seen))]
-        for question in self._questions:
-            if question.title == update.title and question.arguments == update.rawInput:
-                self._questions.remove(question)
-                question.decide(told.sessionId)
+        self._reported_calls[key] = None
+        if len(self._reported_calls) > _MAX_REPORTS:
+            del self._reported_calls[next(iter(self._reported_calls))]
+        for pending_call in self._pending:
+            if pending_call.title == update.title and pending_call.arguments == update.rawInput:
+                self._pending.remove(pending_call)
+                pending_call.decide(session_update.sessionId)
                 return
-        self._reports.append(_CallReport(told.sessionId, update.title, update.rawInput))
+        self._reports.append(_CallReport(session_update.sessionId, update.title, update.rawInput))
 
     def forget(self) -> None:
         """Drop all reports and decide pending calls: only one session is active now."""
         self._reports.clear()
-        self._seen.clear()
-        questions, self._questions = self._questions, []
-        for question in questions:
-            question.decide(None)
+        self._reported_calls.clear()
+        pending_calls, self._pending = self._pending, []
+        for pending_call in pending_calls:
+            pending_call.decide(None)
 
 
 class _ToolCallUpdate(msgspec.Struct, gc=False):

@@ -88,7 +88,7 @@ class DeclarationRewriter:
 
         Raises `RequestError` if the agent cannot get the server at all.
         """
-        if self._is_out_of_reach(entry):
+        if self._is_unsupported_remote(entry):
             server = DeclaredServer(f"url:{self.new_id()}", entry["name"], entry)
             return self._over_stdio(server, taken - {entry["name"]}, into, remote=True)
         if entry.get("type") != "acp":
@@ -127,7 +127,7 @@ class DeclarationRewriter:
             if self.agent.server_scope != "one_per_name":  # that agent keeps the name in use
                 self.names.free([declaration.name])
 
-    def _is_out_of_reach(self, entry: dict[str, Any]) -> bool:
+    def _is_unsupported_remote(self, entry: dict[str, Any]) -> bool:
         """Whether it is an HTTP or SSE server, of a type that the agent does not support."""
         takes = {"http": self.agent.http, "sse": self.agent.sse}.get(str(entry.get("type")), True)
         given = isinstance(entry.get("name"), str) and isinstance(entry.get("url"), str)

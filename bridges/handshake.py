@@ -58,7 +58,7 @@ class McpHandshake(ConnectionMode):
         elif method == "server/discover":
             self._opened_by_discover(call, params)
         elif is_modern(params):
-            self._opened_without_asking(call, method, params)
+            self._opened_by_request(call, method, params)
         elif method == "ping" and self.mcp_connection.provider.modern:
             self.mcp_connection.reply(call, b"{}", None)
         else:
@@ -70,7 +70,9 @@ class McpHandshake(ConnectionMode):
         raw = bytes(params) if params is not None else b"{}"
         self.mcp_connection.pause()
         if self.mcp_connection.provider.modern:
-            self._discover(call, lambda found, error: self._translate_old(call, raw, found, error))
+            self._discover(
+                call, lambda found, error: self._translate_for_legacy(call, raw, found, error)
+            )
             return
 
         def answered(result: bytes | None, error: bytes | None) -> None:
@@ -80,11 +82,13 @@ class McpHandshake(ConnectionMode):
                     PassThrough(self.mcp_connection) if result is not None else self
                 )
             else:
-                self._discover(call, lambda found, _: self._translate_old(call, raw, found, error))
+                self._discover(
+                    call, lambda found, _: self._translate_for_legacy(call, raw, found, error)
+                )
 
         self.mcp_connection.ask(call, "initialize", params, answered)
 
-    def _translate_old(
+    def _translate_for_legacy(
         self, call: InFlightRequest, params: bytes, found: bytes | None, error: bytes | None
     ) -> None:
         if found is None:
@@ -122,11 +126,11 @@ class McpHandshake(ConnectionMode):
                 self.mcp_connection.reply(call, result, error)
                 self.mcp_connection.resume(self)
 
-            self._translate_new(call, "server/discover", raw, refused)
+            self._translate_for_modern(call, "server/discover", raw, refused)
 
         self.mcp_connection.ask(call, "server/discover", params, answered)
 
-    def _opened_without_asking(
+    def _opened_by_request(
         self, call: InFlightRequest, method: str, params: Payload | None
     ) -> None:
         """The consumer assumes revision 2026-07-28 without `server/discover`: verify it."""
@@ -142,16 +146,16 @@ class McpHandshake(ConnectionMode):
             if result is not None:
                 pass_on()
             else:
-                self._translate_new(call, method, raw, pass_on)
+                self._translate_for_modern(call, method, raw, pass_on)
 
         self._discover(call, found)
 
-    def _translate_new(
+    def _translate_for_modern(
         self, call: InFlightRequest, method: str, params: bytes, refused: Callable[[], None]
     ) -> None:
         """Initialize the server as a legacy client does, and translate for the modern consumer."""
         meta = request_meta(params)
-        hello = {
+        initialize_params = {
             "protocolVersion": _HANDSHAKE_VERSION,
             "capabilities": meta.get("io.modelcontextprotocol/clientCapabilities") or {},
             "clientInfo": meta.get("io.modelcontextprotocol/clientInfo") or _IDENTITY,
@@ -175,7 +179,7 @@ class McpHandshake(ConnectionMode):
 
             self._runtime.prepare(lambda: self.mcp_connection.contain(call, translate))
 
-        self._ask(call, "initialize", hello, answered)
+        self._ask(call, "initialize", initialize_params, answered)
 
     # -- requests of the bridge itself -------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 hypercorn implements HTTP; this ASGI application implements MCP on top (2025-03-26 to 2026-07-28).
 Every declaration has its own path and bearer token. `Host` and `Origin` must name this server,
-which prevents access from a web page by DNS rebinding. A session begins with `initialize` and is
+against access from web pages by DNS rebinding. A session begins with `initialize` and is
 one MCP connection; requests of revision 2026-07-28 need no session and share one connection. Events
 of a stream are kept, within bounds, so that a broken stream can be resumed with `Last-Event-ID`.
 

@@ -73,7 +73,7 @@ class LegacyClientModernServer(ConnectionMode):
         self,
         mcp_connection: McpConnection,
         runtime: BridgeRuntime,
-        hello: Mapping[str, Raw],
+        initialize_params: Mapping[str, Raw],
         discovered: dict[str, Any],
     ) -> None:
         super().__init__(mcp_connection)
@@ -81,10 +81,10 @@ class LegacyClientModernServer(ConnectionMode):
         self._discovered = discovered
         self._envelope = {
             PROTOCOL_VERSION_META_KEY: Raw(_encode(LATEST_MODERN_VERSION)),
-            CLIENT_CAPABILITIES_META_KEY: hello.get("capabilities", Raw(b"{}")),
+            CLIENT_CAPABILITIES_META_KEY: initialize_params.get("capabilities", Raw(b"{}")),
         }
-        if "clientInfo" in hello:
-            self._envelope[CLIENT_INFO_META_KEY] = hello["clientInfo"]
+        if "clientInfo" in initialize_params:
+            self._envelope[CLIENT_INFO_META_KEY] = initialize_params["clientInfo"]
         self._resources: list[str] = []
         self._listening: Cancel | None = None
         self._rounds: dict[InFlightRequest, _InputRounds] = {}
@@ -180,17 +180,17 @@ class LegacyClientModernServer(ConnectionMode):
             rounds.params["requestState"] = result["requestState"]
         asked = members_of(result.get("inputRequests", b"{}"))
         if not asked:
-            self._runtime.later(_RETRY_SECONDS, lambda: self._again(rounds))
+            self._runtime.later(_RETRY_SECONDS, lambda: self._retry(rounds))
             return
         for key, raw in asked.items():
             request = members_of(raw)
             rounds.open[key] = self.mcp_connection.consumer.request(
                 msgspec.json.decode(request["method"]),
                 request.get("params"),
-                lambda r, e, key=key: self._got_input(rounds, key, r, e),  # type: ignore[misc]
+                lambda r, e, key=key: self._on_input(rounds, key, r, e),  # type: ignore[misc]
             )
 
-    def _got_input(
+    def _on_input(
         self, rounds: _InputRounds, key: str, result: bytes | None, error: bytes | None
     ) -> None:
         if rounds.open.pop(key, None) is None or self._rounds.get(rounds.call) is not rounds:
@@ -202,9 +202,9 @@ class LegacyClientModernServer(ConnectionMode):
         rounds.responses[key] = Raw(result)
         if not rounds.open:
             rounds.params["inputResponses"] = Raw(_encode(rounds.responses))
-            self._again(rounds)
+            self._retry(rounds)
 
-    def _again(self, rounds: _InputRounds) -> None:
+    def _retry(self, rounds: _InputRounds) -> None:
         if self._rounds.pop(rounds.call, None) is not None and not self.mcp_connection.closed:
             self._send(rounds)
 
@@ -238,8 +238,8 @@ class LegacyClientModernServer(ConnectionMode):
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _initialize_result(self, hello: Mapping[str, Raw]) -> bytes:
-        asked = msgspec.json.decode(hello.get("protocolVersion", b"null"))
+    def _initialize_result(self, initialize_params: Mapping[str, Raw]) -> bytes:
+        asked = msgspec.json.decode(initialize_params.get("protocolVersion", b"null"))
         known = asked in HANDSHAKE_PROTOCOL_VERSIONS
         stamp = (self._discovered.get("_meta") or {}).get(SERVER_INFO_META_KEY)
         try:

@@ -59,7 +59,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Consumer(Protocol):
-    """The user of an MCP server: a shim, an HTTP session, or a native agent."""
+    """Client side of an MCP connection: a shim, an HTTP session, or a native agent."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         """Send the response to a request of the consumer."""
@@ -169,13 +169,13 @@ class McpConnection:
         self.consumer = consumer
         self.closed = False
         self.session_filter: RequestFilter | None = None
-        """Keeps other sessions of an agent that shares servers away from this server."""
+        """Refuses calls of other sessions, for an agent that shares servers."""
         self.made_room: Callable[[], object] = _nothing
         """Called when queued messages have been sent."""
         self.withdraw_connect: Cancel = _nothing
         """Cancels the request by which the provider is being reached."""
         self._begin = begin
-        self._tell_refused = refused
+        self._on_refused = refused
         self._provider: Provider | None = None
         self._mode: ConnectionMode | None = None
         self._paused = True
@@ -211,8 +211,8 @@ class McpConnection:
     def refuse(self, error: bytes) -> None:
         """Answer all requests with `error`: the provider cannot be reached."""
         self._refused = error
-        if self._tell_refused is not None:
-            self._tell_refused(error)
+        if self._on_refused is not None:
+            self._on_refused(error)
         self.resume()
 
     def pause(self) -> None:
@@ -486,7 +486,7 @@ class BridgeRuntime(Protocol):
 
 
 class _NoSource:
-    """Source of requests of the bridge itself, which have no originator."""
+    """Source of the bridge's own requests, which have no originator."""
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         raise AssertionError("a request of the bridge itself has no originator")

@@ -84,8 +84,8 @@ class ModernClientLegacyServer(ConnectionMode):
         self._initialized = initialized
         self._capabilities: dict[str, Any] = initialized.get("capabilities") or {}
         self._level: str | None = None
-        self._working: list[_PendingRequest] = []
-        self._parked: dict[str, _PendingRequest] = {}
+        self._in_flight: list[_PendingRequest] = []
+        self._suspended: dict[str, _PendingRequest] = {}
         self._streams: dict[InFlightRequest, _Subscription] = {}
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
@@ -96,7 +96,7 @@ class ModernClientLegacyServer(ConnectionMode):
         elif method == SUBSCRIPTIONS_LISTEN:
             self._listen(call, members)
         elif "requestState" in members and method in INPUT_REQUIRED_METHODS:
-            self._go_on(call, members)
+            self._resume_request(call, members)
         else:
             self._send(call, method, members, request_meta(raw))
 
@@ -109,19 +109,19 @@ class ModernClientLegacyServer(ConnectionMode):
         if method == "ping":
             answered(b"{}", None)
             return _nothing
-        work = next(
-            (one for one in reversed(self._working) if one.method in INPUT_REQUIRED_METHODS), None
+        pending = next(
+            (one for one in reversed(self._in_flight) if one.method in INPUT_REQUIRED_METHODS), None
         )
-        if work is None:
+        if pending is None:
             text = "A client of 2026-07-28 can be asked only while it waits for a request"
             answered(None, encode_error(METHOD_NOT_FOUND, text, method))
             return _nothing
-        question = _InputRequest(method, None if params is None else bytes(params), answered)
-        work.waiting.append(question)
-        self._hand_over(work)
+        input_request = _InputRequest(method, None if params is None else bytes(params), answered)
+        pending.waiting.append(input_request)
+        self._request_input(pending)
 
         def withdraw() -> None:
-            question.withdrawn = True
+            input_request.withdrawn = True
 
         return withdraw
 
@@ -138,12 +138,12 @@ class ModernClientLegacyServer(ConnectionMode):
         if stream is not None:
             for uri in stream.uris:
                 if not any(uri in other.uris for other in self._streams.values()):
-                    self._tell("resources/unsubscribe", {"uri": uri})
+                    self._send_own_request("resources/unsubscribe", {"uri": uri})
 
     def closed(self) -> None:
         self._streams.clear()
-        for work in self._parked.values():
-            work.cancel()
+        for pending in self._suspended.values():
+            pending.cancel()
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -153,86 +153,86 @@ class ModernClientLegacyServer(ConnectionMode):
         level = meta.get(LOG_LEVEL_META_KEY)
         if level is not None and level != self._level and "logging" in self._capabilities:
             self._level = level
-            self._tell("logging/setLevel", {"level": level})
+            self._send_own_request("logging/setLevel", {"level": level})
         kept = {name: value for name, value in meta.items() if not name.startswith(_RESERVED)}
         members.pop("_meta", None)
         if kept:
             members["_meta"] = Raw(_encode(kept))
-        work = _PendingRequest(call, method)
-        self._working.append(work)
+        pending = _PendingRequest(call, method)
+        self._in_flight.append(pending)
         self.mcp_connection.ask(
-            call, method, _encode(members), lambda result, error: self._done(work, result, error)
+            call, method, _encode(members), lambda result, error: self._done(pending, result, error)
         )
 
-    def _done(self, work: _PendingRequest, result: bytes | None, error: bytes | None) -> None:
-        if work in self._working:
-            self._working.remove(work)
+    def _done(self, pending: _PendingRequest, result: bytes | None, error: bytes | None) -> None:
+        if pending in self._in_flight:
+            self._in_flight.remove(pending)
         if result is not None:
-            result = self._as_new(work.method, result)
-        if work.call is None:
-            work.outcome = result, error
+            result = self._as_modern(pending.method, result)
+        if pending.call is None:
+            pending.outcome = result, error
         else:
-            self.mcp_connection.reply(work.call, result, error)
+            self.mcp_connection.reply(pending.call, result, error)
 
     # -- input that the server requires ------------------------------------------------------------
 
-    def _hand_over(self, work: _PendingRequest) -> None:
+    def _request_input(self, pending: _PendingRequest) -> None:
         """Answer the consumer's open request with the server's waiting input requests."""
-        if work.call is None:
+        if pending.call is None:
             return
-        work.asked = {
-            f"{index}": question
-            for index, question in enumerate(work.waiting)
-            if not question.withdrawn
+        pending.asked = {
+            f"{index}": input_request
+            for index, input_request in enumerate(pending.waiting)
+            if not input_request.withdrawn
         }
-        work.waiting.clear()
-        if not work.asked:
+        pending.waiting.clear()
+        if not pending.asked:
             return
         requests: dict[str, dict[str, Any]] = {}
-        for key, question in work.asked.items():
-            requests[key] = {"method": question.method}
-            if question.params is not None:
-                requests[key]["params"] = Raw(bytes(question.params))
-        call, work.call = work.call, None
-        work.state = secrets.token_urlsafe(16)
-        if len(self._parked) >= _MAX_SUSPENDED:
-            self._give_up(self._parked.pop(next(iter(self._parked))))
-        self._parked[work.state] = work
-        work.cancel = self.mcp_connection.detach(call)
+        for key, input_request in pending.asked.items():
+            requests[key] = {"method": input_request.method}
+            if input_request.params is not None:
+                requests[key]["params"] = Raw(bytes(input_request.params))
+        call, pending.call = pending.call, None
+        pending.state = secrets.token_urlsafe(16)
+        if len(self._suspended) >= _MAX_SUSPENDED:
+            self._give_up(self._suspended.pop(next(iter(self._suspended))))
+        self._suspended[pending.state] = pending
+        pending.cancel = self.mcp_connection.detach(call)
         result = {
             "resultType": "input_required",
             "inputRequests": requests,
-            "requestState": work.state,
+            "requestState": pending.state,
         }
         self.mcp_connection.reply(call, _encode(result), None)
 
-    def _give_up(self, work: _PendingRequest) -> None:
-        for question in (*work.asked.values(), *work.waiting):
-            question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
-        work.cancel()
-        if work in self._working:
-            self._working.remove(work)
+    def _give_up(self, pending: _PendingRequest) -> None:
+        for input_request in (*pending.asked.values(), *pending.waiting):
+            input_request.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        pending.cancel()
+        if pending in self._in_flight:
+            self._in_flight.remove(pending)
 
-    def _go_on(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
+    def _resume_request(self, call: InFlightRequest, members: dict[str, Raw]) -> None:
         """Handle a retry of the consumer, with its input responses."""
-        work = self._parked.pop(str(msgspec.json.decode(members["requestState"])), None)
-        if work is None:
+        pending = self._suspended.pop(str(msgspec.json.decode(members["requestState"])), None)
+        if pending is None:
             error = encode_error(INVALID_PARAMS, "Unknown or used requestState")
             self.mcp_connection.reply(call, None, error)
             return
-        work.call = call
+        pending.call = call
         responses = members_of(members.get("inputResponses", b"{}"))
-        asked, work.asked = work.asked, {}
-        for key, question in asked.items():
+        asked, pending.asked = pending.asked, {}
+        for key, input_request in asked.items():
             if key in responses:
-                question.answered(bytes(responses[key]), None)
+                input_request.answered(bytes(responses[key]), None)
             else:
-                question.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
-        if work.outcome is not None:
-            self.mcp_connection.reply(call, *work.outcome)
+                input_request.answered(None, encode_error(INVALID_PARAMS, "No response was given"))
+        if pending.outcome is not None:
+            self.mcp_connection.reply(call, *pending.outcome)
             return
-        self.mcp_connection.attach(call, work.cancel)
-        self._hand_over(work)
+        self.mcp_connection.attach(call, pending.cancel)
+        self._request_input(pending)
 
     # -- change notifications ----------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class ModernClientLegacyServer(ConnectionMode):
         kinds = [k for k in ("tools", "prompts", "resources") if wanted.get(f"{k}ListChanged")]
         methods = frozenset(f"notifications/{kind}/list_changed" for kind in kinds)
         for uri in uris:
-            self._tell("resources/subscribe", {"uri": uri})
+            self._send_own_request("resources/subscribe", {"uri": uri})
         self._streams[call] = _Subscription(call, methods, uris)
         honored: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}
         if uris:
@@ -261,7 +261,7 @@ class ModernClientLegacyServer(ConnectionMode):
                 frame = {**members, "_meta": Raw(_encode(meta))}
                 self.mcp_connection.consumer.notify(method, _encode(frame), stream.call)
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _send_own_request(self, method: str, params: dict[str, Any]) -> None:
         """Send a request of the bridge itself and ignore the response."""
         own = InFlightRequest(method, NO_SOURCE)
         self.mcp_connection.provider.request(
@@ -270,7 +270,7 @@ class ModernClientLegacyServer(ConnectionMode):
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _as_new(self, method: str, result: bytes) -> bytes:
+    def _as_modern(self, method: str, result: bytes) -> bytes:
         members = members_of(result)
         members.setdefault("resultType", Raw(b'"complete"'))
         if method in CACHEABLE_METHODS:

@@ -1,6 +1,6 @@
-"""Which sessions of a known agent see an MCP server that one session declares. Pure.
+"""Visibility of a session's MCP servers to other sessions, by agent. Pure.
 
-The comments have the version with which it was observed.
+Comments have the observed version of the agent.
 """
 
 from __future__ import annotations

@@ -87,11 +87,11 @@ class SharedServers:
     _active: set[AgentSession] = attrs.field(factory=set, init=False)
     _listed: set[SessionFilter] = attrs.field(factory=set, init=False)
     """Filters of servers with a tool list that the agent has read."""
-    _callers: CallAttribution = attrs.field(init=False)
+    _attribution: CallAttribution = attrs.field(init=False)
     _untap: Callable[[], None] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._callers = CallAttribution(self.later)
+        self._attribution = CallAttribution(self.later)
 
     # -- for the bridge: sessions ------------------------------------------------------------------
 
@@ -108,45 +108,45 @@ class SharedServers:
             self._active.discard(session)
             if self.enforced and self._active:
                 for session_filter in session.session_filters & self._listed:
-                    session_filter.ask_again()
+                    session_filter.request_relist()
         if len(self._active) < 2 and self._untap is not None:
             self._untap()
             self._untap = None
-            self._callers.forget()
+            self._attribution.forget()
 
     async def show(self, session: AgentSession) -> None:
         """Make the agent re-read tool lists: this session's tools become visible, those of inactive
         sessions hidden."""
         if not self.enforced:
             return
-        stale = [
+        changed_filters = [
             session_filter
             for session_filter in self._listed
             if session_filter.session not in self._active
         ]
-        stale += [
+        changed_filters += [
             session_filter for session_filter in session.session_filters if session_filter.hidden
         ]
-        for session_filter in stale:
-            session_filter.ask_again()
+        for session_filter in changed_filters:
+            session_filter.request_relist()
         with trio.move_on_after(_RELIST_TIMEOUT) as scope:
-            for session_filter in stale:
-                await session_filter.told.wait()
+            for session_filter in changed_filters:
+                await session_filter.relisted.wait()
         if scope.cancelled_caught:
             log.warning("the agent did not read changed tool lists", session=session.id)
 
     # -- for session filters -----------------------------------------------------------------------
 
-    def shows(self, session: AgentSession) -> bool:
+    def is_visible(self, session: AgentSession) -> bool:
         return not self.enforced or not self._active or session in self._active
 
-    def listed(self, session_filter: SessionFilter, visible: bool) -> None:
+    def set_listed(self, session_filter: SessionFilter, visible: bool) -> None:
         if visible:
             self._listed.add(session_filter)
         else:
             self._listed.discard(session_filter)
 
-    def judge(
+    def may_forward(
         self,
         session_filter: SessionFilter,
         method: str,
@@ -166,15 +166,15 @@ class SharedServers:
             return True
         tool, arguments = _tool_and_arguments(params)
 
-        def reported(id: str | None) -> None:
+        def on_report(id: str | None) -> None:
             alone = len(self._active) < 2 and session in self._active
             decide(id == session.id if id is not None else alone)
 
-        self._callers.ask(tool_title(session_filter.name, tool), arguments, reported)
+        self._attribution.ask(tool_title(session_filter.name, tool), arguments, on_report)
         return False
 
     def _on_update(self, params: bytes | None) -> bool:
-        self._callers.record_update(params)
+        self._attribution.record_update(params)
         return False
 
 
@@ -188,7 +188,7 @@ class SessionFilter:
     mcp_connection: McpConnection
     hidden: bool = False
     """Whether the last tool list for the agent was empty."""
-    told: trio.Event = attrs.field(factory=trio.Event)
+    relisted: trio.Event = attrs.field(factory=trio.Event)
     """Set unless the agent is to re-read the tool list."""
     _modern: bool = attrs.field(default=False, init=False)
     _pings: int = attrs.field(default=0, init=False)
@@ -197,23 +197,23 @@ class SessionFilter:
     """Raw `tools/list` result of the server, to answer a repeated request at once."""
 
     def __attrs_post_init__(self) -> None:
-        self.told.set()
+        self.relisted.set()
         self.session.session_filters.add(self)
 
     def close(self) -> None:
         self.session.session_filters.discard(self)
-        self.shared.listed(self, False)
-        self.told.set()
+        self.shared.set_listed(self, False)
+        self.relisted.set()
 
-    def ask_again(self) -> None:
-        """Make the agent re-read the tool list; `told` is set when it has.
+    def request_relist(self) -> None:
+        """Make the agent re-read the tool list; `relisted` is set when it has.
 
         A list that must be requested from the server is not waited for: its response would be
         queued behind the waiting prompt.
         """
-        if self._tools is not None or not self.shared.shows(self.session):
-            self.told.set()  # release waiters for an earlier list
-            self.told = trio.Event()
+        if self._tools is not None or not self.shared.is_visible(self.session):
+            self.relisted.set()  # release waiters for an earlier list
+            self.relisted = trio.Event()
         self.mcp_connection.consumer.notify(TOOLS_CHANGED, None)
 
     def takes(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
@@ -233,13 +233,13 @@ class SessionFilter:
                 self.mcp_connection.reply(call, None, _wrong_session_error(self.name))
 
         params = None if params is None else bytes(params)
-        return not self.shared.judge(self, method, params, decide)
+        return not self.shared.may_forward(self, method, params, decide)
 
     def answered(self, result: bytes) -> bytes:
         """Return the tool list to send to the agent in place of the server's `result`."""
         self._tools = None if b'"nextCursor"' in result else result
-        self.told.set()
-        return self._tell(result)
+        self.relisted.set()
+        return self._visible_tools(result)
 
     def changed(self) -> None:
         """The server has sent `notifications/tools/list_changed`."""
@@ -248,35 +248,37 @@ class SessionFilter:
     def _list(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
         self._modern = is_modern(params)
         if method == _TOOLS:
-            if self._tools is None or (self.told.is_set() and self.shared.shows(self.session)):
+            if self._tools is None or (
+                self.relisted.is_set() and self.shared.is_visible(self.session)
+            ):
                 return False
-            self.mcp_connection.consumer.respond(call, self._tell(self._tools), None)
-            if not self.told.is_set():
+            self.mcp_connection.consumer.respond(call, self._visible_tools(self._tools), None)
+            if not self.relisted.is_set():
                 self._ping()
             return True
-        if self.shared.shows(self.session):
+        if self.shared.is_visible(self.session):
             return False
         self.mcp_connection.reply(call, _empty(_LIST_METHODS[method], self._modern), None)
         return True
 
-    def _tell(self, tools: bytes) -> bytes:
-        self.hidden = not self.shared.shows(self.session)
-        self.shared.listed(self, not self.hidden)
+    def _visible_tools(self, tools: bytes) -> bytes:
+        self.hidden = not self.shared.is_visible(self.session)
+        self.shared.set_listed(self, not self.hidden)
         return _empty(_LIST_METHODS[_TOOLS], self._modern) if self.hidden else tools
 
     def _ping(self) -> None:
-        """Send a ping; its response, or its absence from such clients, sets `told`."""
-        told = self.told
+        """Send a ping; its response, or its absence from such clients, sets `relisted`."""
+        relisted = self.relisted
         if self._modern or self._pings >= _MAX_PINGS:
-            told.set()  # this client takes no requests, or does not answer pings
+            relisted.set()  # this client takes no requests, or does not answer pings
             return
 
-        def ponged(result: bytes | None, error: bytes | None) -> None:
+        def on_pong(result: bytes | None, error: bytes | None) -> None:
             self._pings -= 1
-            told.set()  # of this list; a later list has its own event
+            relisted.set()  # of this list; a later list has its own event
 
         self._pings += 1
-        self.mcp_connection.consumer.request("ping", None, ponged)
+        self.mcp_connection.consumer.request("ping", None, on_pong)
 
 
 def _tool_and_arguments(params: Payload | None) -> tuple[str, Any]:

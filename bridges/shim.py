@@ -24,15 +24,15 @@ def main(environ: "Mapping[str, str]") -> int:
         return _fail("this program is started by an agent, for acp-conductor's MCP bridge")
     try:
         connection = _connect(address)
-        if not _is_ours(connection):
+        if not _is_same_user(connection):
             connection.close()
-            return _fail("another user is at " + address)
+            return _fail("a process of another user listens at " + address)
         connection.sendall(token.encode() + b"\n")
     except OSError as exc:
-        return _fail("the bridge is gone: " + str(exc))
+        return _fail("cannot connect to the bridge: " + str(exc))
     if sys.platform == "win32":
-        return _carry_by_threads(connection)
-    return _carry(connection)
+        return _relay_in_threads(connection)
+    return _relay(connection)
 
 
 def _fail(problem: str) -> int:
@@ -54,7 +54,7 @@ def _connect(address: str) -> "socket":
     return connection
 
 
-def _is_ours(connection: "socket") -> bool:
+def _is_same_user(connection: "socket") -> bool:
     """Whether the bridge runs as the same user: the token must not be sent to another one.
 
     The socket may be in a directory that others can write to (/tmp).
@@ -71,7 +71,7 @@ def _is_ours(connection: "socket") -> bool:
     return int.from_bytes(credentials[4:8], sys.byteorder) == posix.geteuid()  # pid, uid, gid
 
 
-def _carry(connection: "socket") -> int:
+def _relay(connection: "socket") -> int:
     import posix
     from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, poll
 
@@ -139,7 +139,7 @@ def _write_some(write: "Callable[..., int]", *args: object) -> int:
         return 0
 
 
-def _carry_by_threads(connection: "socket") -> int:
+def _relay_in_threads(connection: "socket") -> int:
     import _thread
     import os
 

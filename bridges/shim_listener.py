@@ -1,8 +1,8 @@
 """Listener for shims, with authentication.
 
 A Unix socket in a private directory (`socket_directory`), created for the first declaration. A peer
-must run as the same user and send, in its first line, the token of a declaration that is in force;
-any other connection is closed without a byte. A token belongs to one declaration of one session
+must run as the same user and send, in its first line, the valid token of a declaration; any other
+connection is closed without a byte. A token belongs to one declaration of one session
 set-up and is revoked when the declaration is released. It may be used several times, because an
 agent may start several processes for one declaration. (On a system without Unix sockets: loopback
 TCP, without the user check.)
@@ -160,7 +160,7 @@ class ShimListener:
                         nursery.cancel_scope.cancel()
                         return
                     log.warning("accept failed", error=str(exc))
-                    await trio.sleep(0.05)  # out of descriptors: others may end
+                    await trio.sleep(0.05)  # out of descriptors: retry
                     continue
                 stream.setblocking(False)
                 if self._waiting >= _MAX_UNAUTHENTICATED:

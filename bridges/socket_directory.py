@@ -1,9 +1,9 @@
 """Private directory (mode 0700) for the shims' socket, removed when the conductor ends.
 
-A conductor that was killed cannot remove its directory, so the next one that creates a directory
-does. The owner holds a lock on the directory, which the kernel releases when the process ends: no
-process id has to be trusted, and a directory in use is never touched. Only a socket called `s` is
-removed, and then the directory if it is empty.
+The directory of a killed conductor is removed by the next conductor that creates one. The owner
+holds a lock on the directory, which the kernel releases when the process ends; so no process ids
+are compared, and a directory in use is never removed. Only a socket called `s` is removed, and then
+the directory if it is empty.
 
 The mode is set on the open directory, independent of the umask and of the parent directory
 (setgid), and is then verified: the directory must belong to this user, without permissions for

@@ -111,7 +111,7 @@ def server_of_tools(plugin: ToolHost, call: Callable[[], ToolCall]) -> Any:
 
 
 def _bound(
-    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], who: Callable[[], ToolCall]
+    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], caller: Callable[[], ToolCall]
 ) -> Callable[..., Awaitable[Any]]:
     """Return the method as a function of the arguments that the model passes."""
     from pydantic import Field
@@ -131,7 +131,7 @@ def _bound(
         from mcp.server.mcpserver.exceptions import ToolError
 
         try:
-            return await method(**arguments, **{name: who() for name in own})
+            return await method(**arguments, **{name: caller() for name in own})
         except RequestError as exc:
             raise ToolError(str(exc)) from exc  # a tool error is shown to the model
 

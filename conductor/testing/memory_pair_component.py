@@ -131,11 +131,11 @@ class MemoryPairComponent(Component):
     # ----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        ours, theirs = memory_pair(self.capacity)
+        near, far = memory_pair(self.capacity)
         self.starts += 1
-        self._on_connected(theirs)
+        self._on_connected(far)
         self.link.connection = Connection(
-            ours,
+            near,
             self.link,
             self._host.flusher,
             limits=self._host.limits,

@@ -110,7 +110,7 @@ def test_reports_are_bounded(callers):
     for number in range(2000):
         callers.record_update(report("s", id=str(number)))
     assert len(callers._reports) <= 256
-    assert len(callers._seen) <= 256
+    assert len(callers._reported_calls) <= 256
 
 
 def test_names_of_tools_are_made_as_opencode_makes_them():

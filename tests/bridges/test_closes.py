@@ -118,7 +118,7 @@ async def test_a_connection_id_in_use_is_not_taken_over():
             assert "result" in await initialize(one)
             async with shim(second) as two:  # not before: a shim connects when it starts
                 answer = await initialize(two)
-                assert answer["error"]["message"] == "mcp/connect gave a connectionId in use"
+                assert answer["error"]["message"] == "mcp/connect returned a connectionId in use"
                 two.kill()
                 await on.until(lambda: len(on.bridge._shims) == 1)
                 assert list(on.bridge.connections) == ["same"]

@@ -384,7 +384,7 @@ async def test_an_agent_that_does_not_read_its_lists_again_is_not_waited_for_lon
     await shared.show(second)
     assert trio.current_time() - began == shared_servers._RELIST_TIMEOUT
     refused = []
-    assert not shared.judge(session_filter, "tools/call", None, refused.append)
+    assert not shared.may_forward(session_filter, "tools/call", None, refused.append)
     assert refused == [False]
 
 

@@ -111,7 +111,9 @@ def server_of_tools(plugin: ToolHost, call: Callable[[], ToolCall]) -> Any:
 
 
 def _bound(
-    method: Callable[..., Awaitable[Any]], descriptions: dict[str, str], caller: Callable[[], ToolCall]
+    method: Callable[..., Awaitable[Any]],
+    descriptions: dict[str, str],
+    caller: Callable[[], ToolCall],
 ) -> Callable[..., Awaitable[Any]]:
     """Return the method as a function of the arguments that the model passes."""
     from pydantic import Field

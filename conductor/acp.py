@@ -2,9 +2,9 @@
 
 Session ids are read only here, from the `sessionId` member of params or of a result, lone
 surrogates included. `session_id_of` is for routing and records, and never raises.
-`unambiguous_session_id` is for access control: it refuses what two parsers could read differently,
-and knows every spelling that an agent may accept for `sessionId` (Go ignores case, the Python SDK
-also takes `session_id`).
+`unambiguous_session_id` is for access control: it refuses params that two parsers could read
+differently, and recognizes every spelling that an agent may accept for `sessionId` (Go ignores
+case, the Python SDK also takes `session_id`).
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ _decode: Final = msgspec.json.Decoder(_HasSession).decode
 _decode_optional: Final = msgspec.json.Decoder(_MayHaveSession).decode
 _decode_name: Final = msgspec.json.Decoder(str).decode
 _MAX_NAMES: Final = 1000
-"""Members anywhere in the params that may be session ids, by their names; more are refused."""
+"""Most members, at any depth, that are named like a session id; more are refused."""
 _MAX_SPELLINGS: Final = 8
 
 
 def _spelling_pattern(letters: str) -> str:
-    """A pattern of all that JSON can write for these letters, in either case."""
+    """A pattern for all JSON spellings of these letters, in either case, escapes included."""
     any_of = {"s": "|\xc5\xbf|\\\\u017[fF]"}  # the capital of U+017F is S
     return "".join(
         f"(?:[{c}{c.upper()}]|\\\\u00(?i:{ord(c):02x}|{ord(c.upper()):02x}){any_of.get(c, '')})"
@@ -112,7 +112,7 @@ def session_id_of(payload: Payload | None) -> str | None:
 def unambiguous_session_id(payload: Payload | None) -> str | None:
     """The session id in raw params or a raw result; `None` if there is none.
 
-    Raises `AmbiguousSessionId` if a peer might read another one: the payload is no object, the
+    Raises `AmbiguousSessionId` if a peer might read another one: the payload is not an object, the
     member occurs twice in any spelling, or its value is neither a string nor null.
     """
     if payload is None:
@@ -125,12 +125,12 @@ def unambiguous_session_id(payload: Payload | None) -> str | None:
     except DECODE_ERRORS as exc:
         raise AmbiguousSessionId(str(exc)) from None
     if len(found) > 1:
-        raise AmbiguousSessionId(f"sessionId is there {len(found)} times")
+        raise AmbiguousSessionId(f"sessionId occurs {len(found)} times")
     return found[0] if found else None
 
 
 def _has_canonical_spelling(text: bytes) -> bool:
-    """Whether the name is there once at most, and in no other spelling."""
+    """Whether the name occurs once at most, and in no other spelling."""
     if text.count(b'"sessionId"') > 1 or b"\\u" in text or b"\xc5\xbf" in text:
         return False
     lower = text.lower()
@@ -138,15 +138,17 @@ def _has_canonical_spelling(text: bytes) -> bool:
 
 
 def _session_ids_in(text: bytes) -> list[str | None]:
-    """The values of all members of the object that name a session. Nothing else of the text is made
-    an object: it may have millions of values, and all clients would wait."""
+    """The values of all members of the object that name a session.
+
+    No Python object is created for any other value: there may be millions, and all clients would
+    wait."""
     hidden = substitute_surrogates(text) if has_surrogate(text) else None
     if hidden is not None:
         text = hidden.text
     matches = list(islice(_names.finditer(text), _MAX_NAMES + 1))
     names = sorted({_decode_name(match[1]) for match in matches})
     if len(matches) > _MAX_NAMES or len(names) > _MAX_SPELLINGS:
-        raise AmbiguousSessionId("sessionId is there too often")
+        raise AmbiguousSessionId("sessionId occurs too often")
     values: list[str | None] = []
 
     def collect(_: type, value: Any) -> _NamedMember:
@@ -154,7 +156,7 @@ def _session_ids_in(text: bytes) -> list[str | None]:
         return _NAMED_MEMBER
 
     checked, collecting = _decoders_for(tuple(names))
-    checked.decode(text)  # so that each is a string or null, and small
+    checked.decode(text)  # raises unless each value is a string or null
     msgspec.json.Decoder(collecting, dec_hook=collect).decode(text)
     if hidden is None:
         return values
@@ -166,7 +168,8 @@ def _session_ids_in(text: bytes) -> list[str | None]:
 
 @lru_cache(64)
 def _decoders_for(names: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], type]:
-    """For an object that has members of these names: what checks them, and what collects them."""
+    """For objects with members of these names: a decoder that checks their types, and the type that
+    collects their values."""
     rename = {f"name{index}": name for index, name in enumerate(names)}
     checked, collecting = (
         msgspec.defstruct("_Names", [(each, kind, UNSET) for each in rename], rename=rename)

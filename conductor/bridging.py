@@ -10,14 +10,14 @@ Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSO
     the exceptions of a decoder (`DECODE_ERRORS`).
 A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
-A peer on any transport, the task that writes to it, and the limit of what waits for its reader:
+A peer on any transport, the task that writes to it, and its high-water mark:
     `Connection`, `NotificationBatch`, `Limits`, `Flusher`, `write_loop`, `HIGH_WATERMARK`,
     `WaitingTransport` (base of a transport).
 Capabilities of the agent in an `initialize` result:
     `with_mcp_over_acp`.
 Names of MCP servers that the bridge renamed for the agent, for proxies that read tool names:
-    `declared_server_names(result)` maps, for the decoded result of a session set-up request, the
-    names that the agent got to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
+    `declared_server_names(result)` reads the decoded result of a session set-up request and maps
+    the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
 """
 

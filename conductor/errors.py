@@ -106,11 +106,11 @@ class ComponentError(ConductorError):
         super().__init__(message)
         self.component = component
         self.next: str | None = None
-        """What the supervisor does next, for people; `None` if not known."""
+        """The supervisor's next step, as text; `None` if not known."""
         self.is_last = False
         """Whether the chain ends because of this failure."""
         self.loses_sessions = False
-        """Whether an agent is restarted that cannot load or resume its sessions."""
+        """Whether an agent restarts that can neither load nor resume its sessions."""
 
     def data(self) -> dict[str, Any]:
         """The `data` member of the JSON-RPC error, with all details."""
@@ -197,7 +197,7 @@ class ProtocolError(ConductorError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The conductor or a proxy tried to send what the protocol does not allow."""
+    """The conductor or a proxy tried to send a message that the protocol does not allow."""
 
 
 class RemoteProtocolError(ProtocolError):

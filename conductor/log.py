@@ -1,8 +1,8 @@
 """Logging: events with fields, through structlog, to stderr.
 
-structlog takes 60 ms to import, so it is imported when there is first something to say; a call
-below the level costs one comparison. This module itself is imported before the components start,
-so it does without `typing`.
+structlog takes 60 ms to import, so it is imported for the first event that is written; a call
+below the level costs one comparison. This module is imported before the components start, so it
+does not import `typing`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _brief = False
 
 
 def configure(level: str, *, as_json: bool = False, brief: bool = False) -> None:
-    """Choose what is logged, by name (`LEVELS`), and whether as JSON lines. Imports nothing.
+    """Set the level (a name in `LEVELS`) and the format: text or JSON lines. Imports nothing.
 
-    `brief`: leave out what components write to stderr (otherwise info), and errors that the client
-    is told as well.
+    `brief` leaves out the components' stderr (otherwise level info) and errors that the client
+    receives too.
     """
     global _level, _as_json, _brief, _structlog
     _level = LEVELS[level]
@@ -37,7 +37,7 @@ def configure(level: str, *, as_json: bool = False, brief: bool = False) -> None
 
 
 class Logger:
-    """Bound to what it speaks about; `log.info("component started", pid=17)`."""
+    """Logger with bound fields; `log.info("component started", pid=17)`."""
 
     __slots__ = ("fields",)
 
@@ -60,7 +60,7 @@ class Logger:
             self.info(event, **fields)
 
     def reported_error(self, event: str, **fields: object) -> None:
-        """An error that the client is told as well."""
+        """An error that the client receives too."""
         if not _brief:
             self.error(event, **fields)
 
@@ -83,18 +83,18 @@ def _emit(level: str, event: str, fields: dict[str, object]) -> None:
         if _structlog is None:
             try:
                 _structlog = _configured_structlog()
-            except (OSError, ImportError):  # no descriptor is left to read it with
+            except (OSError, ImportError):  # no free file descriptor to import it with
                 _Stderr().msg(f"[{level}] {event} {fields}")
                 return
         getattr(_structlog, level)(event, **fields)
 
 
 class _Stderr:
-    """Writes lines to stderr: without secrets, and without ever waiting for its reader.
+    """Writes lines to stderr, secrets masked, never blocked by a full pipe.
 
-    An editor that does not read our stderr fills its pipe; waiting there would stop the chain. One
-    that reads is given a moment, once.
-    A pipe that is ready takes `PIPE_BUF` bytes at least, so longer lines go in parts.
+    An editor that does not read the conductor's stderr fills the pipe; waiting for it would stop
+    the chain. A full pipe is waited for `_WRITE_TIMEOUT_MS`, then lines are dropped and counted.
+    A writable pipe takes at least `PIPE_BUF` bytes, so longer lines are written in parts.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class _Stderr:
         from conductor.redaction import redact
 
         dropped = (
-            f" [{self._dropped_lines} lines of log were lost before]" if self._dropped_lines else ""
+            f" [{self._dropped_lines} earlier log lines were lost]" if self._dropped_lines else ""
         )
         if self._write((redact(message) + dropped + "\n").encode(errors="backslashreplace")):
             self._dropped_lines = 0

@@ -1,8 +1,8 @@
 """Mask registered secrets in logs, errors and reports.
 
-Which values are secrets is decided elsewhere (`secret_detection`, `chain.component_secrets`). Very
-short ones are not masked: masking `1` or `debug` would hide nothing and garble everything. Pure,
-but for the one set of what was told to this process.
+`secret_detection` and `chain.component_secrets` decide which values are secrets. Values under six
+characters are not masked: masking `1` or `debug` would hide nothing and garble the text. Pure,
+except for the process-wide set of registered secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """From now on, mask these values in all text that leaves."""
+    """Mask these values in all text redacted from now on."""
     global _pattern
     # A value of several lines is printed line by line, and JSON escapes some characters.
     parts = {
@@ -36,17 +36,17 @@ def register_secrets(values: Iterable[str]) -> None:
 
 
 def register_environment(environ: Mapping[str, str]) -> None:
-    """Mask the values of variables with the name of a secret, in every component."""
+    """Register the values of all environment variables that are named like a secret."""
     register_secrets(value for name, value in environ.items() if names_a_secret(name))
 
 
 def redact(text: str) -> str:
-    """The text without the secrets."""
+    """The text with registered secrets masked."""
     return text if _pattern is None else _pattern.sub(MASK, text)
 
 
 def redact_value(value: Any) -> Any:
-    """A value of JSON, or of a log's field, without the secrets."""
+    """A JSON value, or the value of a log field, with registered secrets masked."""
     if _pattern is None:
         return value
     match value:

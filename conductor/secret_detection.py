@@ -1,9 +1,9 @@
 """Detect secrets by the name or the form of a value. Pure.
 
-A name is made of words (`GITHUB_TOKEN`, `apiKey`, `x-api-key`): it names a secret where one of them
-does, unless the last one says that the value is about a secret only (`TOKEN_FILE`, `KEY_ID`). A
-value looks like a secret where it has the form of a known kind of key, holds a password (a URL, a
-connection string), or is random: letters and digits mixed within words, twelve characters or more.
+A name is split into words (`GITHUB_TOKEN`, `apiKey`, `x-api-key`). It names a secret if one of them
+is in `_SECRET_WORDS`, unless the last one marks metadata about a secret (`TOKEN_FILE`, `KEY_ID`). A
+value looks like a secret if it has a known key format, contains a password (a URL, a connection
+string), or is random: letters and digits mixed within words, twelve characters or more.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SUFFIX: Final = re.compile(
     r"(?:pass(?:word|wd|phrase|code)?|secret|token|credentials?|auth|key)s?[_-]?[0-9]*$",
     re.IGNORECASE,
 )
-"""Of a name in which the words are not told apart: `PGPASSWORD`, `githubtoken`."""
+"""For names without word boundaries: `PGPASSWORD`, `githubtoken`."""
 _METADATA_WORDS: Final = frozenset(
     [
         "file",
@@ -115,7 +115,7 @@ _TOKEN_COUNT_WORDS: Final = frozenset(
         "prompt",
     ]
 )
-"""Beside these, `tokens` are those of a language model."""
+"""With one of these in the name, `tokens` means language-model tokens."""
 _WORKING_DIRECTORY: Final = frozenset({"PWD", "OLDPWD"})
 
 _KNOWN_KEY_FORMAT: Final = re.compile(
@@ -126,7 +126,7 @@ _KNOWN_KEY_FORMAT: Final = re.compile(
     re.IGNORECASE,
 )
 _AUTHORIZATION_SCHEME: Final = re.compile(r"(?:bearer|basic|token)\s+(\S+)\s*", re.IGNORECASE)
-"""Of the header `Authorization`."""
+"""Value of an `Authorization` header."""
 _USER_INFO: Final = re.compile(r"://([^/?#\s@]+)@")
 _PARAMETER: Final = re.compile(r"(?:^|[?&;,\s])([\w-]+)\s*=\s*([^&;,\s]+)")
 _SEPARATORS: Final = re.compile(r"[-_./:@,+=~]+")
@@ -138,7 +138,7 @@ _BASE64: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]{32,
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a variable, an option or a header is called as secrets are: `API_KEY`, `token`."""
+    """Whether a variable, option or header is named like a secret: `API_KEY`, `token`."""
     if name in _WORKING_DIRECTORY:
         return False
     words = [word.lower() for word in _WORDS.findall(name)]
@@ -159,7 +159,7 @@ def looks_like_a_secret(value: str) -> bool:
 
 
 def secret_parts(name: str, value: str) -> list[str]:
-    """What of a value that is called so has to be masked: nothing, or itself and what is in it."""
+    """The strings to mask for a named value: the value and the passwords in it, or none."""
     if not (names_a_secret(name) or looks_like_a_secret(value)):
         return []
     return [value, *_passwords(value)]

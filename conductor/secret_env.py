@@ -1,8 +1,7 @@
-"""Take secrets from environment variables and erase them there.
+"""Read secrets from environment variables and erase them there.
 
-Removing a variable from `os.environ` keeps it from children. The memory that the kernel shows as
-`/proc/PID/environ` keeps the bytes that the process was started with, for every process of the same
-user to read; they are overwritten here.
+Removing a variable from `os.environ` hides it from child processes. `/proc/PID/environ` still shows
+the initial bytes to every process of the same user, so `take_secret` overwrites them too.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ __all__ = ["take_secret"]
 
 
 def take_secret(name: str) -> str | None:
-    """The value of a variable, which is gone afterwards: from `os.environ`, from the environment of
-    children, and from the memory that the kernel shows to other processes."""
+    """The value of a variable, `None` if unset. Removes it from `os.environ`, from the environment
+    of children, and from `/proc/PID/environ`."""
     value = os.environ.get(name)
     if value is None:
         return None

@@ -1,13 +1,13 @@
-"""A line becomes a message, a batch, or something malformed that still says what it was.
+"""Decode a line to a message, a batch, or a description of malformed input.
 
-In: one line without its newline. Out: exactly one frame, never an exception. What a peer wrote
-wrongly is kept as `Malformed`, because a client is told so while a component is only logged
-(interop: what the Rust reference answers; JSON-RPC 2.0 §5.1, §6).
+In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
+`Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
+reference conductor; JSON-RPC 2.0 §5.1, §6).
 
-msgspec decodes the envelope and checks the syntax of the whole line. Two things it does otherwise
-than its users need, and are mended here, off the fast path: it does not check UTF-8 inside what it
-leaves raw, and it refuses escaped lone surrogates, which JavaScript agents do send (half an emoji
-at the end of a chunk) and which every JSON grammar allows.
+msgspec decodes the envelope and checks the syntax of the whole line. Two gaps are closed here, off
+the fast path: msgspec does not check UTF-8 inside raw values, and it refuses escaped lone
+surrogates, which JavaScript agents do send (half an emoji at the end of a chunk) and which the JSON
+grammar allows.
 """
 
 from __future__ import annotations
@@ -57,14 +57,13 @@ __all__ = [
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """A line, or a member of a batch, that is no JSON-RPC message.
+    """A line, or a member of a batch, that is not a JSON-RPC message.
 
-    `code` is -32700 (no JSON) or -32600 (no JSON-RPC). `id` is what could be read of it, `UNSET`
-    where nothing could. A `response` is malformed in a way that leaves no doubt that it was meant
-    as an answer: it must never be answered, but settles the request that it names. One that is
-    `lacks_payload`, with neither a method nor an answer, settles a request too, if there is one.
-    One that is `too_deep` may be a proper message that is nested too deeply for us, or has
-    surrogates that cannot be hidden.
+    `code` is -32700 (not JSON) or -32600 (not JSON-RPC). `id` is `UNSET` if it could not be read.
+    `response`: recognizably a response; it is never answered, but settles the request with its id.
+    `lacks_payload`: no method, result or error; settles the request with its id too, if there is
+    one. `too_deep`: possibly valid, but nested too deeply for msgspec, or with surrogates that
+    cannot be substituted.
     """
 
     code: int
@@ -79,8 +78,8 @@ class Malformed(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """A JSON-RPC batch (§6): its members in order, at least one.
 
-    `raw` is each member as written. Members are decoded only when asked for: a line may hold
-    millions of them, and the limit on their number is the connection's.
+    `raw` has the members as written. They are decoded on iteration: a line may hold millions of
+    them, and the connection limits their number.
     """
 
     raw: list[Raw] | list[bytes]
@@ -90,7 +89,7 @@ class Batch(msgspec.Struct, frozen=True):
         return map(_member, map(bytes, self.raw))
 
     def answers(self, most: int) -> Iterator[Message]:
-        """The responses among the members; looks into `most` members that may be one."""
+        """The responses among the members; decodes at most `most` members."""
         may_be = (raw for raw in map(bytes, self.raw) if _MAY_BE_RESPONSE.search(raw))
         for raw in islice(may_be, most):
             member = _member(raw)
@@ -108,19 +107,19 @@ _LINE_END: Final = 4096
 _MAX_EXACT_FLOAT: Final = 2.0**53
 _MAX_ID: Final = 2**63
 _MAX_COMMAS: Final = 1_000_000
-"""In a batch; of one with more, no more than `MAX_BATCH_MEMBERS` members are read (40 bytes
+"""Commas in a batch; of a longer one, only the first `MAX_BATCH_MEMBERS` members are read (40 bytes
 each)."""
 _MEMBERS_PER_STEP: Final = 25_000
-"""Members of such a batch that are cut out in one go."""
+"""Members of such a batch that one decoder call cuts out."""
 MAX_BATCH_MEMBERS: Final = 100_000
-"""The most that `max_batch` can be."""
+"""Upper bound of `max_batch`."""
 _MAY_BE_RESPONSE: Final = re.compile(rb'"result"|"error"|\\u')
 decode_envelope = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
 
 
 class NotificationEnvelope(msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True):
-    """A notification and nothing else: no id, no other member, params that are something."""
+    """A notification with params, and no other member."""
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -131,8 +130,8 @@ decode_notification = msgspec.json.Decoder(NotificationEnvelope).decode
 """A line as a `NotificationEnvelope`; raises one of `DECODE_ERRORS` for every other message."""
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder of msgspec raises for a text that is not what it decodes; the last of them also
-for one that could be decoded before, from fewer calls down."""
+"""Errors of a msgspec decoder for invalid input. `RecursionError` depends on the depth of the call
+stack: the same text may be decodable from fewer calls down."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
@@ -144,7 +143,7 @@ _AMBIGUOUS_SURROGATES: Final = "halves of surrogate pairs beside escapes of too 
 
 
 def decode(line: bytes) -> Frame:
-    """The frame that a line holds."""
+    """The frame of a line."""
     try:
         message = decode_envelope(line)
     except DECODE_ERRORS as exc:
@@ -157,8 +156,8 @@ def decode(line: bytes) -> Frame:
 
 
 def detached_copy(value: Raw, size: int) -> Raw:
-    """The value, in memory of its own if it is a small part of a text of `size` bytes, which would
-    be kept as long as the value is, uncounted."""
+    """The value, copied if it is a small part of a text of `size` bytes, which it would otherwise
+    keep in memory, uncounted."""
     return value.copy() if size > _LONG_LINE and 2 * len(value) < size else value
 
 
@@ -168,8 +167,7 @@ def strip_ansi(line: bytes) -> bytes:
 
 
 def decode_message(line: bytes) -> Message | None:
-    """The message that a line holds, for those who carry it elsewhere; None for everything else.
-    Reads what `decode` reads."""
+    """The message of a line, before `validate`; `None` for any other frame."""
     try:
         return decode_envelope(line)
     except DECODE_ERRORS:
@@ -244,13 +242,13 @@ def _has_member(value: bytes, name: str) -> bool:
 
 @lru_cache(16)
 def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
-    """Reads the member of this name, and makes nothing of the others."""
+    """A decoder for the member of this name; creates no object for the others."""
     fields = [("item", Raw | UnsetType, UNSET)]
     return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))
 
 
 def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
-    """What is known of a line over the limit: its id, where the ends of the line show it."""
+    """The description of a line over the limit, with its id if either end of the line shows it."""
 
     reason = f"message of {size} bytes is over the limit of {limit} bytes (max_message_bytes)"
     simple = dict(_simple_members(head))
@@ -262,7 +260,7 @@ def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed
 
 
 def validate(message: Message, line: bytes | Raw) -> Message | Malformed:
-    """The rules of JSON-RPC that types do not express."""
+    """Check the rules of JSON-RPC that types do not express."""
     if message.method is not UNSET:
         if message.result is not UNSET or message.error is not UNSET:
             return _invalid(message, line, "a message has either a method or a result or error")
@@ -300,7 +298,7 @@ def _recover_id(message: Message) -> tuple[Id | UnsetType, bool]:
 
 
 def _decode_slow(line: bytes, exc: Exception) -> Frame:
-    """Everything but a plain message: batches, lone surrogates, other JSON, no JSON."""
+    """Decode all but plain messages: batches, lone surrogates, other JSON, invalid JSON."""
     text = line.lstrip(b" \t\r")
     if text[:1] == b"[":
         return _decode_batch(line)
@@ -322,8 +320,8 @@ def _decode_batch(line: bytes) -> Frame:
 
 
 def _first_members(line: bytes) -> list[Raw] | list[bytes] | None:
-    """Of a batch that may have millions of members, one more than the most that is allowed; `None`
-    for any other batch. What is behind them is checked, and nothing is made of it."""
+    """The first `MAX_BATCH_MEMBERS` + 1 members of a batch that may have millions; `None` for a
+    shorter batch. The rest is checked for syntax, and no object is created for it."""
     if line.count(b",") <= _MAX_COMMAS:
         return None
     found: list[bytes] = []
@@ -340,7 +338,7 @@ def _first_members(line: bytes) -> list[Raw] | list[bytes] | None:
 
 @cache
 def _first_decoder() -> msgspec.json.Decoder[Any]:
-    """Reads the first `_MEMBERS_PER_STEP` items of an array, and skips the others."""
+    """A decoder for the first `_MEMBERS_PER_STEP` items of an array; skips the others."""
     fields = [(f"item{index}", Raw | UnsetType, UNSET) for index in range(_MEMBERS_PER_STEP)]
     struct = msgspec.defstruct("_First", fields, array_like=True)
     return msgspec.json.Decoder(struct)
@@ -444,7 +442,7 @@ def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
 
 
 def _visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
-    """The id, and whether it was meant as an answer, of what cannot be parsed to its end."""
+    """The id of a line that cannot be parsed to its end, and whether it is a response."""
     head = line[:_LINE_END]
     simple = dict(_simple_members(head))
     return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(head))
@@ -499,7 +497,7 @@ def _simple_members(head: bytes) -> list[tuple[str, Id]]:
 
 
 def _scalar(text: bytes) -> Id | UnsetType:
-    """An id (or a method), where it is one that can be written again."""
+    """An id (or a method); `UNSET` if it cannot be encoded again."""
     try:
         id: Id = _decode_id(text)
         return id
@@ -508,7 +506,7 @@ def _scalar(text: bytes) -> Id | UnsetType:
 
 
 def utf8_error(line: bytes) -> str | None:
-    """What is wrong with the encoding, and where; `None` if it is UTF-8."""
+    """The first encoding error and its position; `None` if the line is UTF-8."""
     if line.isascii():
         return None
     at = 0
@@ -516,7 +514,7 @@ def utf8_error(line: bytes) -> str | None:
         if len(line) <= _UTF8_SLICE:
             line.decode()
         else:
-            # A text of a megabyte is two of them in memory, fresh each time: slices take a third.
+            # Decoding a megabyte allocates as much memory again, each time: slices take a third.
             view = memoryview(line)
             while at < len(line):
                 at += utf_8_decode(

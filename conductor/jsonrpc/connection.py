@@ -1,7 +1,7 @@
 """One JSON-RPC peer: decodes and dispatches messages, matches responses to in-flight requests.
 
-Everything here is synchronous: a chunk that was read is split, decoded and routed in one go, and
-the messages that it causes are flushed once at its end (`io_loop`). Rules: one response per id; a
+Everything here is synchronous: a chunk is split, decoded and routed in one step, and the resulting
+messages are flushed once at its end (`io_loop`). Rules: one response per id; a
 batch is answered with one array and never forwarded; ids belong to the connection; a malformed
 response settles the request that it names.
 """
@@ -49,9 +49,9 @@ _EXHAUSTED: Final = object()
 _INVALID: Final = encode_error(INVALID_REQUEST, "Invalid request")
 
 _LINES_PER_STEP: Final = 256
-"""Single lines routed in one step: a few milliseconds, also if each is malformed."""
+"""Single lines routed in one step: a few milliseconds, even if each is malformed."""
 _BATCH_MEMBER_COST: Final = 4
-"""What a member of a batch counts as in a step: to send one costs a few bytes, and others wait."""
+"""Lines that one member of a batch counts as: a member of a few bytes costs as much to route."""
 
 
 def _ignore_blocked() -> None:
@@ -64,7 +64,7 @@ class Receiver(Protocol):
     def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None: ...
 
     def on_notifications(self, run: NotificationBatch) -> None:
-        """Two or more consecutive notifications of one method."""
+        """Take two or more consecutive notifications of one method."""
 
     def on_notification(self, method: str, params: Payload | None) -> None: ...
 
@@ -73,7 +73,7 @@ class Receiver(Protocol):
     ) -> None: ...
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
-        """An invalid line; `call` is the request that it was meant to answer, if known."""
+        """Take an invalid line; `call` is the request that it answers, if known."""
 
 
 class FlushScheduler(Protocol):
@@ -110,13 +110,13 @@ class Connection:
     on_blocked: Callable[[], object] = attrs.field(default=_ignore_blocked, init=False)
     """Called when the peer did not accept everything, or closed its reading side."""
     skipped_lines: int = attrs.field(default=0, init=False)
-    """Number of lines that were no message."""
+    """Number of lines that were not messages."""
     _splitter: BlockSplitter = attrs.field(init=False)
     _unrouted: Iterator[NotificationBatch | bytes | OverlongLine] | None = attrs.field(
         default=None, init=False
     )
     _batch: Iterator[None] | None = attrs.field(default=None, init=False)
-    """Routes one more member of the batch that was read last; it comes before what is unrouted."""
+    """Routes one member per step of the batch read last, before `_unrouted`."""
     _last_id: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -125,14 +125,14 @@ class Connection:
     # -- received from the peer ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:
-        """Route everything that this chunk completes: a run as one, everything else by itself."""
+        """Route all lines that this chunk completes: each run of notifications as one."""
         more = self.feed_partial(chunk)
         while more:
             more = self.route_more()
 
     def feed_partial(self, chunk: bytes) -> bool:
-        """The same, `_LINES_PER_STEP` single lines or a part of a batch at most; true if
-        `route_more` is to be called for more."""
+        """Route at most `_LINES_PER_STEP` single lines, or a part of a batch; true if `route_more`
+        has to be called for the rest."""
         blocks = self._splitter.feed(chunk)
         if not blocks:
             return False
@@ -165,7 +165,7 @@ class Connection:
         return False
 
     def _route_batch(self, left: int) -> int:
-        """Route `left` members of the batch, if there is one; how many more could be."""
+        """Route members of the current batch within the budget `left`; returns the rest of it."""
         while self._batch is not None and left:
             if next(self._batch, _EXHAUSTED) is _EXHAUSTED:
                 self._batch = None
@@ -173,7 +173,7 @@ class Connection:
         return left
 
     def end(self) -> None:
-        """The stream ended: route a last line that had no newline."""
+        """Route the last line at the end of the stream, if it had no newline."""
         while self.route_more():
             pass
         line = self._splitter.end()
@@ -189,7 +189,7 @@ class Connection:
             self._dispatch(frame)
         elif type(frame) is Batch:
             self._batch = self._route_batch_members(frame)
-        elif not line.isspace():  # a blank line is no message, and not malformed either
+        elif not line.isspace():  # a blank line is neither a message nor malformed
             line = line.removesuffix(b"\n")
             stripped = line if self.reports_malformed else strip_ansi(line)
             reparsed = decode(stripped)
@@ -233,12 +233,12 @@ class Connection:
         )
 
     def _refuse(self, call: InFlightRequest, reason: str) -> None:
-        """A request that goes over a limit is answered, and goes no further."""
+        """Answer a request over a limit with an error; it is not forwarded."""
         self.receiver.on_malformed(Malformed(INVALID_REQUEST, reason, ""), None)
         self.respond(call, None, encode_error(INVALID_REQUEST, reason))
 
     def _route_batch_members(self, frame: Batch) -> Iterator[None]:
-        """Route the members, one for each value of the iterator."""
+        """Route one member per step of the iterator."""
         count = len(frame.raw)
         if count > min(self.limits.max_batch, MAX_BATCH_MEMBERS):
             shown = f"over {MAX_BATCH_MEMBERS}" if count > MAX_BATCH_MEMBERS else str(count)
@@ -246,7 +246,7 @@ class Connection:
             self._report_malformed(Malformed(INVALID_REQUEST, f"{reason} (max_batch)", ""))
             self.write(error_pieces(None, encode_error(INVALID_REQUEST, reason)))
             for answer in frame.answers(self.limits.max_batch):
-                self._dispatch(answer)  # a response opens nothing, and is waited for
+                self._dispatch(answer)  # responses add no load, and their requests wait for them
                 yield
             return
         batch = BatchResponse()
@@ -269,13 +269,13 @@ class Connection:
             id = None if frame.id is UNSET else frame.id
             self.write(error_pieces(id, encode_error(frame.code, frame.reason)))
         elif not frame.response and frame.id is not UNSET:
-            # A component's request that is too large is answered, too: it waits for that.
+            # An overlong request of a component is answered too: the component waits for it.
             self.write(error_pieces(frame.id, encode_error(frame.code, frame.reason)))
         self._report_malformed(frame)
 
     def _answer_malformed(self, frame: Malformed, line: bytes) -> None:
         if frame.too_deep and frame.id is not UNSET and not frame.response:
-            # A proper request, as far as can be seen: its sender waits for the response.
+            # It looks like a valid request: its sender waits for the response.
             error = encode_error(frame.code, f"Invalid request: {frame.reason}")
             self.write(error_pieces(frame.id, error))
         elif self.reports_malformed and not frame.response:
@@ -288,7 +288,7 @@ class Connection:
         self._report_malformed(frame)
 
     def _report_malformed(self, frame: Malformed) -> None:
-        """Count it, tell the receiver, and settle the request that a malformed answer names."""
+        """Count a malformed line, report it, and settle the request that it answers."""
         self.skipped_lines += 1
         settles = (frame.response or frame.lacks_payload) and frame.id is not UNSET
         call = self.sent.pop(frame.id, None) if settles else None  # type: ignore[arg-type]
@@ -336,7 +336,7 @@ class Connection:
             self.flusher.schedule_flush(self)
 
     def flush(self) -> bool:
-        """Write what the peer accepts now. False if something is left or was lost."""
+        """Write as much as the peer accepts now. False if bytes are left or were lost."""
         self.needs_flush = False
         if self.closed:
             return True
@@ -344,18 +344,18 @@ class Connection:
             empty = self.write_buffer.flush(self.transport.write_now)
         except ConnectionClosed:
             self.abort_writing()
-            return False  # so that who waits to write looks, and sees that it is over
+            return False  # wakes the write loop, which sees that the connection is closed
         if empty and self.closing:
             self.abort_writing()
         return empty
 
     def close_writing(self) -> None:
-        """End the outgoing stream when everything is written."""
+        """End the outgoing stream once the write buffer is empty."""
         self.closing = True
         self.flush()
 
     def abort_writing(self) -> None:
-        """The peer reads no more: drop the write buffer."""
+        """Drop the write buffer and end the outgoing stream: the peer has stopped reading."""
         self.closed = True
         self.write_buffer.clear()
         self.transport.close_writing()

@@ -1,4 +1,4 @@
-"""An in-flight request, and the response of the batch that it came in. Pure state.
+"""In-flight requests, and the collected responses to a batch. Pure state.
 
 Ids belong to one connection (design §4). An `InFlightRequest` maps the id of a
 received request to the id that it was forwarded with, over one hop; there is no global table.
@@ -48,7 +48,7 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
     """The session id of a prompt that a proxy forwarded."""
 
     def cancel(self) -> None:
-        """Forward the cancellation, once. Without a target: as soon as there is one."""
+        """Forward the cancellation, once; without a target yet, when it is set."""
         if self.cancelled or self.answered:
             return
         self.cancelled = True
@@ -59,7 +59,7 @@ class InFlightRequest(msgspec.Struct, eq=False, weakref=True):
 class BatchResponse(msgspec.Struct, eq=False):
     """The responses to one batch: slots in the order of its members (JSON-RPC 2.0 §6).
 
-    The array is complete when every member was routed (`sealed`) and every slot is filled.
+    The array is complete when every member is routed (`sealed`) and every slot is filled.
     """
 
     slots: list[bytes | None] = []

@@ -1,8 +1,7 @@
 """Line framing: chunks of bytes in, whole lines out.
 
-A line over the limit is dropped as it arrives and never takes more memory than the limit. An
-`OverlongLine` with its two ends and its size takes its place, so that a request in it can still be
-answered.
+A line over the limit is dropped as it arrives and never takes more memory than the limit. It is
+replaced by an `OverlongLine` with its two ends and its size, so that a request can be answered.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class BlockSplitter:
     limit: int
     _pieces: list[bytes | bytearray] = attrs.field(factory=list, init=False)
     """The beginning of an incomplete line. A long one is one piece, which malloc returns to the
-    system; a thousand small pieces it may keep."""
+    system; it may keep the memory of many small pieces."""
     _size: int = attrs.field(default=0, init=False)
     _overlong: OverlongLine | None = attrs.field(default=None, init=False)
 
@@ -66,7 +65,8 @@ class BlockSplitter:
         return self._finish(b"") if self._size else None
 
     def _feed_warily(self, chunk: bytes) -> list[bytes | OverlongLine]:
-        """Only the first line can be over the limit, unless the chunk itself is longer."""
+        """Feed a chunk that may complete an overlong line: only the first one, unless the chunk
+        itself is over the limit."""
         if len(chunk) > self.limit:
             return self._feed_line_by_line(chunk)
         first = chunk.index(b"\n")
@@ -115,7 +115,7 @@ class BlockSplitter:
 
 
 def _ends(pieces: Sequence[bytes | bytearray]) -> tuple[bytes, bytes]:
-    """The first and the last bytes of what the pieces are together, without joining all."""
+    """The first and the last bytes of the joined pieces, without joining all."""
     head, tail = bytearray(), bytearray()
     for piece in pieces:
         if len(head) >= _KEPT_END:

@@ -1,8 +1,8 @@
-"""JSON-RPC 2.0 messages: their fields as decoded, their bytes as written, the error codes.
+"""JSON-RPC 2.0 messages: decoded envelopes, encoders, error codes.
 
 Payloads (`params`, `result`, `error`) stay raw JSON from end to end, so a message that no proxy
 handles keeps its bytes. The encoders return the pieces of one line; the write buffer joins them
-once, or passes large ones to the operating system unjoined.
+once, or writes large ones unjoined.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CANCEL: Final = "$/cancel_request"
 """The notification that cancels a request by its id on this connection (RFD cancellation)."""
 
 Id: TypeAlias = int | str | None
-"""A request id. `None` is JSON's null, which with a method is a real request (JSON-RPC 2.0 §4)."""
+"""A request id. `None` is JSON null, which is valid in a request (JSON-RPC 2.0 §4)."""
 
 Payload: TypeAlias = Raw | bytes | memoryview
 """Raw JSON."""
@@ -146,18 +146,18 @@ def encode_error(code: int, message: str, data: Any = None) -> bytes:
     try:
         return _encoder.encode(error)
     except (TypeError, ValueError, OverflowError):
-        # Lone surrogates, integers over 64 bits, and values of proxy authors that are not JSON.
+        # Lone surrogates, integers over 64 bits, and non-JSON values from proxy code.
         try:
             return _dump_error(error)
-        except ValueError:  # NaN, infinity, something that contains itself
+        except ValueError:  # NaN, infinity, a reference cycle
             return _dump_error({**error, "data": repr(data)})
 
 
 def encode_lossy(value: Any) -> bytes:
-    """JSON of a value of the conductor's own, with `?` in place of lone surrogates.
+    """Encode a value of the conductor as JSON, with `?` in place of lone surrogates.
 
-    A file name or an exception's text may contain one, and parsers of other languages refuse the
-    whole message if it is written as an escape.
+    File names and exception texts may contain them, and parsers of other languages refuse a whole
+    message with an escaped one.
     """
     try:
         return _encoder.encode(value)
@@ -195,7 +195,7 @@ def error_to_exception(error: Payload) -> RequestError:
     """The exception for the error object of a response that `codec` accepted."""
     try:
         code, message, data = _error_members(error)
-    except RecursionError:  # `codec` could just read it, from fewer calls down
+    except RecursionError:  # `codec` decoded it with a shorter call stack
         code, message, data = INTERNAL_ERROR, "The error is nested too deeply", None
     if code == REQUEST_CANCELLED:
         return RequestCancelled(message, data)

@@ -1,13 +1,13 @@
-"""Cuts what was read into runs of notifications and single lines. Pure.
+"""Split blocks of lines into runs of notifications and single lines. Pure.
 
-An agent streams: line after line of `session/update`, which no component on the way looks into.
-Such a run is sent on as it came, which costs a third of what its lines would cost one by one
-(0.3 µs for a line of 100 bytes; perf.md T4). Nothing is taken on trust for it: each line of a run
-is decoded by itself, as an object with the members of an update and no other, however they are
-spelled (an `id` behind the params, or in escapes, is a member too), and is UTF-8, which msgspec
-does not look at in what it skips. What fails goes line by line.
+Agents stream consecutive `session/update` lines, which most chains only forward. Such a run is
+forwarded as one block of bytes, at a third of the cost of single lines (0.3 µs for a line of 100
+bytes; see docs/performance.md). Each line of a run is still validated: it is decoded as an object
+with the members of an update and no others (an `id` behind the params, or spelled with escapes, is
+found), and checked for UTF-8, which msgspec does not check in skipped values. A run that fails is
+split into single lines.
 
-One byte of each line is enough to guess which are updates; a wrong guess costs time, no more.
+One byte of each line is enough to guess which lines are updates; a wrong guess only costs time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIRST_HEAD: Final = _HEAD + b"{"
 _LAST_TAIL: Final = b"}" + _TAIL
 _method_byte: Final = itemgetter(_HEAD.index(b"method"))
 _NOTIFICATION: Final = bytes(byte == ord("m") for byte in range(256))
-"""Which of those bytes begin a `method`, not an `id`."""
+"""Maps the first byte of `method` to 1, all others to 0."""
 
 
 class _Params(msgspec.Struct, gc=False):
@@ -66,7 +66,7 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
     _params: list[Payload] | None = None
     _lines: bytes | None = None
     _count: int = 0
-    """How many lines."""
+    """Number of lines."""
 
     @property
     def params(self) -> list[Payload]:
@@ -76,19 +76,19 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
             found = _decode_all(self._lines)
             params: list[Payload] = [each.params for each in found]
             if 4 * sum(map(len, params)) < len(self._lines):
-                # Most of it is white space, which each of them would keep while it waits.
+                # Mostly white space, which each of the params would keep in memory.
                 params = [each.params.copy() for each in found]
             self._params = params
         return self._params
 
     def contains(self, word: bytes) -> bool:
-        """Whether the bytes of any of them contain a word, be it in a value or a name."""
+        """Whether the bytes of any params contain `word`, in a value or a name."""
         if self._lines is not None:
             return word in self._lines
         return any(word in bytes(params) for params in self.params)
 
     def has(self, test: Callable[[bytes], bool]) -> bool:
-        """Whether the test holds for the bytes of any of them."""
+        """Whether `test` is true for the bytes of any params. It may get all lines in one call."""
         if self._lines is not None:
             return test(self._lines)
         return any(test(bytes(params)) for params in self.params)
@@ -99,7 +99,7 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
         if lines is not None and head == _HEAD:
             return lines
         if lines is not None and lines.startswith(_FIRST_HEAD) and lines.endswith(_LAST_TAIL):
-            # Cut where one ends and the next begins as usual: half of what decoding would take.
+            # Split at the usual boundary of two lines: half the cost of decoding.
             params = lines[len(_FIRST_HEAD) : -len(_LAST_TAIL)].split(_LAST_TAIL + _FIRST_HEAD)
             if len(params) == self._count:
                 between = b"}%b%b{" % (tail, head)
@@ -150,15 +150,14 @@ def _are_updates(block: bytes, lines: Iterable[bytes]) -> bool:
 
 
 def _split_line_by_line(lines: list[bytes]) -> Iterator[Part]:
-    """The same for other methods, other orders of members, and lines that are no notification."""
+    """The same for other methods, other orders of members, and other messages."""
     count, done = len(lines), 0
     rest = iter(lines)
     while done < count:
         found: list[NotificationEnvelope] = []
-        with suppress(
-            *DECODE_ERRORS, TypeError
-        ):  # what is found before stays in the list, and `rest`
-            found.extend(map(decode_notification, rest))  # goes on behind the line that failed
+        # At an error, `found` keeps the lines before it, and `rest` continues after it.
+        with suppress(*DECODE_ERRORS, TypeError):
+            found.extend(map(decode_notification, rest))
         for length, method, params in _group_by_method(found):
             some = lines[done : done + length]
             if length > 1 and utf8_error(b"".join(some)) is None and _only_objects(params):
@@ -175,7 +174,7 @@ def _split_line_by_line(lines: list[bytes]) -> Iterator[Part]:
 
 
 def _group_by_method(found: list[NotificationEnvelope]) -> Iterator[tuple[int, str, list[Raw]]]:
-    """Cut into parts of one method: how many, the method, the params."""
+    """Group consecutive notifications by method: their number, the method, the params."""
     methods = [notification.method for notification in found]
     start, count = 0, len(found)
     if count and methods.count(methods[0]) == count:

@@ -1,10 +1,10 @@
 """Substitution of escaped surrogates (`\\ud83d`), so that msgspec accepts JSON text. Pure.
 
-msgspec refuses a surrogate escape without its other half; the standard library takes it, but makes
-an object of every value: 56 bytes of memory for each byte of `[],[],…`, and half a second for each
-megabyte, in which the whole process stands still. So each escape of the block is exchanged for one
-of another block that the text does not use, which has the same length, and what msgspec cuts out is
-changed back.
+msgspec refuses the escape of a lone surrogate; the standard library accepts it, but creates an
+object for every value: 56 bytes of memory for each byte of `[],[],…`, and half a second for each
+megabyte, which blocks the event loop. So each surrogate escape is replaced by an escape of the same
+length, from a block of 4096 characters that the text does not use, and replaced back in the values
+that msgspec cuts out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from conductor.jsonrpc.messages import Payload
 __all__ = ["SubstitutedText", "has_surrogate", "substitute_surrogates"]
 
 _CANDIDATE_BLOCKS: Final = "eabcf"
-"""First hexadecimal digits: those of private characters first, which hardly any text escapes.
-Letters, for the case of the digit is to be restored, too; none is that of an ASCII character."""
+"""First hexadecimal digits: private-use characters first, which few texts escape. Letters only, so
+that the case of the digit can be restored; none is the digit of an ASCII character."""
 
 has_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]").search
 _lone_surrogate: Final = re.compile("[\ud800-\udfff]")
@@ -28,11 +28,11 @@ _lone_surrogate: Final = re.compile("[\ud800-\udfff]")
 
 @attrs.frozen
 class SubstitutedText:
-    """`text` is the JSON text without escaped surrogates, which became escapes of `block`."""
+    """`text` is the JSON text with surrogate escapes replaced by escapes of `block`."""
 
     text: bytes
     block: str | None = None
-    """None: there were none."""
+    """`None` if there were no surrogate escapes."""
 
     def raw(self, value: Payload) -> bytes:
         """A part of `text` with the original escapes."""
@@ -54,7 +54,7 @@ class SubstitutedText:
         return both.decode("utf-16-le", "surrogatepass")
 
     def encodable(self, value: str) -> str | None:
-        """The same; `None` if it has a lone surrogate, which UTF-8 cannot encode."""
+        """Like `string`; `None` if it has a lone surrogate, which UTF-8 cannot encode."""
         found = self.string(value)
         return None if _lone_surrogate.search(found) else found
 
@@ -65,7 +65,7 @@ def substitute_surrogates(text: bytes) -> SubstitutedText | None:
         return SubstitutedText(text)
     for block in _CANDIDATE_BLOCKS:
         lower, upper = _escapes(block)
-        character = bytes([0xE0 | int(block, 16)])  # how UTF-8 begins those of the block
+        character = bytes([0xE0 | int(block, 16)])  # first UTF-8 byte of the block's characters
         if lower not in text and upper not in text and character not in text:
             return SubstitutedText(text.replace(b"\\ud", lower).replace(b"\\uD", upper), block)
     return None

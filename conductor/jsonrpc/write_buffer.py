@@ -1,7 +1,7 @@
 """Write buffer of one peer. Pure: the caller passes `write_now`.
 
-Messages are added as pieces and joined once, at the next flush. Bytes that the peer did not take
-stay queued as views, so no byte is copied twice however slowly the peer reads.
+Messages are added as pieces and joined once, at the next flush. Unwritten bytes stay queued as
+memory views, so no byte is copied twice however slowly the peer reads.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ WriteNow = Callable[[Sequence[bytes | memoryview]], int]
 
 @attrs.define(eq=False, repr=False)
 class WriteBuffer:
-    """`size` is the number of bytes that the peer has not taken, as of the last `flush`.
+    """`size` is the number of unwritten bytes as of the last `flush`.
 
-    `unflushed` are the pieces of lines added since then.
+    `unflushed` has the pieces of lines added since then.
     """
 
     size: int = 0
@@ -35,7 +35,7 @@ class WriteBuffer:
     _backlog: deque[memoryview] = attrs.field(factory=deque)
 
     def flush(self, write_now: WriteNow) -> bool:
-        """Write what the peer accepts. True if nothing is left."""
+        """Write as much as the peer accepts. True if nothing is left."""
         if self.unflushed:
             unflushed, self.unflushed = self.unflushed, []
             if len(unflushed) <= _MAX_PIECES and sum(map(len, unflushed)) > _LARGE_PIECE * len(
@@ -60,7 +60,7 @@ class WriteBuffer:
         return True
 
     def clear(self) -> None:
-        """Drop everything: the peer reads no more."""
+        """Drop everything."""
         self.unflushed.clear()
         self._backlog.clear()
         self.size = 0

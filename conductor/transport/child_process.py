@@ -1,8 +1,8 @@
 """Child process: its pipes as a transport, its exit, and the end of its descendants.
 
-Every child leads a process group of its own, so that what it started in turn can be ended with it;
-on Linux, what left the group is found by a mark in its environment (`process_tree`). Should we be
-killed without a chance to stop it, the `orphan_guard` ends it.
+Every child leads its own process group, so that its descendants can be killed with it; on Linux,
+those that left the group are found by a mark in their environment (`process_tree`). If the
+conductor is killed (SIGKILL), the `orphan_guard` ends the child.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PATIENT_CHECKS: Final = 2
 _LEFTOVER_INTERVAL: Final = 0.005
 _MAX_POLL_INTERVAL: Final = 0.05
 _WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
-"""Each child has a thread for as long as it runs, where there is no `pidfd`."""
+"""Without `pidfd`, each running child takes one thread."""
 
 
 @attrs.define(eq=False, repr=False)
 class ChildProcess:
-    """A running child. `transport` reads its stdout and writes its stdin."""
+    """A child process. `transport` reads its stdout and writes its stdin."""
 
     pid: int
     transport: FdTransport
@@ -57,7 +57,7 @@ class ChildProcess:
             return b""
 
     def stderr_waiting(self) -> int:
-        """Bytes of its stderr that are written and not read yet."""
+        """Number of unread bytes in the stderr pipe."""
         waiting = bytearray(4)
         try:
             fcntl.ioctl(self._stderr_fd, termios.FIONREAD, waiting)
@@ -66,9 +66,9 @@ class ChildProcess:
         return int.from_bytes(waiting, sys.byteorder)
 
     async def wait(self) -> str:
-        """Wait for its end, end what it started too, and return how it ended, for people."""
+        """Wait until it exits, kill its remaining descendants, and return its status as text."""
         code = await _wait_exited(self.pid)
-        # Where the leader is not reaped yet, its number cannot belong to another group by now.
+        # While the group leader is not reaped, its process id cannot be reused.
         self.signal(signal.SIGKILL)
         child_reaped(self.pid)
         self._returncode = _reap(self.pid) if code is None else code
@@ -76,10 +76,10 @@ class ChildProcess:
         return describe_status(self._returncode)
 
     async def _end_leftovers(self) -> None:
-        """What left the group becomes our child when its own parent has ended, one by one."""
+        """Kill descendants outside the group: the subreaper adopts each when its parent ends."""
         with trio.CancelScope(shield=True):  # a tenth of a second at most
-            for look in range(_LEFTOVER_CHECKS):
-                left = kill_marked(self._mark, patient=look < _PATIENT_CHECKS)
+            for check in range(_LEFTOVER_CHECKS):
+                left = kill_marked(self._mark, patient=check < _PATIENT_CHECKS)
                 if not left and not _group_exists(self.pid):
                     return
                 await trio.sleep(_LEFTOVER_INTERVAL)
@@ -93,22 +93,22 @@ class ChildProcess:
 
     @property
     def location(self) -> str:
-        """Where it is, for people."""
+        """Location as text for logs and errors."""
         return f"process {self.pid}"
 
     @property
     def reached(self) -> bool:
-        """Whether the component was reached: a process that runs was."""
+        """Whether the component was reached; always true for a process."""
         return True
 
     @property
     def status(self) -> str | None:
-        """How it ended, or `None` while it runs."""
+        """Exit status as text; `None` while it runs."""
         code = self._returncode
         return None if code is None else describe_status(code)
 
     def close(self) -> None:
-        """Give up its pipes."""
+        """Close its pipes."""
         self.transport.close()
         if self._stderr_fd >= 0:
             trio.lowlevel.notify_closing(self._stderr_fd)
@@ -124,7 +124,7 @@ def start_child(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None)
 
 
 def describe_status(returncode: int) -> str:
-    """A process's end in words: "exited with status 3", "was ended by SIGKILL"."""
+    """A return code as text: "exited with status 3", "was ended by SIGKILL"."""
     if returncode >= 0:
         return f"exited with status {returncode}"
     try:
@@ -149,7 +149,7 @@ def _group_exists(pid: int) -> bool:
 
 
 async def _wait_exited(pid: int) -> int | None:
-    """Wait until a child has ended; without reaping it, where the system can tell.
+    """Wait until a child has exited, if possible without reaping it.
 
     Returns the exit code if it had to be reaped: macOS has neither a `pidfd`, nor, before Python
     3.13, `waitid`.
@@ -175,7 +175,7 @@ async def _wait_exited(pid: int) -> int | None:
 
 
 def _pidfd(pid: int) -> int | None:
-    """A descriptor that is readable when the child has ended, where the system has such."""
+    """A descriptor that becomes readable when the child exits; `None` if not supported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -183,7 +183,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _poll(pid: int) -> int | None:
-    """Reap a child if it has ended, and return its exit code."""
+    """Reap a child if it has exited, and return its exit code."""
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -2,30 +2,29 @@
 
 Linux only.
 
-A task that waits for a descriptor costs trio a system call to arm it and a turn of the scheduler to
-wake it, 15 µs together: more than a message costs otherwise. So the I/O loops of `FdTransport`s do
-not wait in trio. trio calls an instrument's `before_io_wait` when nothing is left to run and it is
-about to sleep; we sleep there in its place, in an epoll of our own, in which trio's epoll is a
-member beside the peers' descriptors. What is ready is read, routed and written there and then; the
-pump's task sleeps on, and is woken at the end of the stream, when it is to wait for something else,
-and by its cancellation.
+A task that waits for a descriptor costs trio a system call to arm it and a scheduler turn to wake
+it, 15 µs together: more than the rest of a message's cost. So the I/O loops of `FdTransport`s do
+not wait in trio. trio calls an instrument's `before_io_wait` when no task is runnable and it is
+about to sleep. The fast path sleeps there instead, in its own epoll, which contains trio's epoll
+and the peers' descriptors. Ready descriptors are read, routed and written there; the I/O loop's
+task stays asleep until the end of the stream, until it has to wait for something else, or until it
+is cancelled.
 
 The rules that make it safe:
-- trio must not be kept from running: we return when its epoll is ready, when its timeout is over,
-  and when what we routed has woken a task (trio says so by `task_scheduled`). In the last two cases
-  trio would still sleep, for the timeout that it had worked out before; `run_sync_soon` of nothing
-  keeps it awake.
-- So a step that brings a deadline forward has to wake a task that waits for it: that alone has no
-  effect. (None does: steps set an event, and the task that wakes sets the deadline.)
-- A trio that is never about to sleep still gives us one look at each of its turns.
+- It must not delay trio: it returns when trio's epoll is ready, when trio's timeout is over, and
+  when routing has woken a task (reported by `task_scheduled`). In the last two cases trio would
+  still sleep for the timeout that it has computed; `run_sync_soon` of a no-op prevents that.
+- So a step that moves a deadline forward must also wake a task: the deadline alone has no effect
+  on the computed timeout. (No step does: steps set an event, and the woken task sets the deadline.)
+- If trio never sleeps, the descriptors are polled once per scheduler turn.
 - Nothing is raised here, or trio would remove this instrument and the descriptors would not be
-  served. An exception belongs to the task in which it was raised; one that a signal handler raises
-  between steps ends the run, as it does when trio itself waits.
+  served. An exception of a step is raised in its task; one that a signal handler raises between
+  steps ends the run, as it does when trio itself waits.
 
-Everything here is trio's public interface, but for the descriptor of its epoll, which the list of
-our open files tells. Where that is not to be had, `EpollFastPath.installed` installs nothing, and
-the I/O loops wait in trio (`transport.io_loop`): the same behaviour, with twice the CPU for a round
-trip. So they do with `ACP_CONDUCTOR_PLANE=off` in the environment.
+Everything here uses trio's public interface, except for the descriptor of its epoll, which is found
+in `/proc/self/fd`. If it is not found, `EpollFastPath.installed` installs nothing, and the I/O
+loops wait in trio (`transport.io_loop`): the same behaviour at twice the CPU for a round trip.
+`ACP_CONDUCTOR_PLANE=off` in the environment has the same effect.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ __all__ = ["EpollFastPath", "Step", "current_fast_path"]
 
 log = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
-"""trio has no word for it; a timeout of more seconds than this is that."""
+"""Seconds; a longer timeout means that trio has no deadline."""
 _current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar("plane", default=None)
 
 Step = Callable[[], bool]
-"""Does what can be done now; true when the task that waits is to go on."""
+"""Reads or writes without waiting; true if the waiting task has to continue."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class _Waiter:
-    """A task, and what is done for it meanwhile, in its context."""
+    """A sleeping task, and the step to run for it, in its context."""
 
     task: trio.lowlevel.Task
     step: Step
@@ -74,15 +73,14 @@ class EpollFastPath(trio.abc.Instrument):
         self._waiters: dict[int, _Waiter] = {}
         self._woken = False
         self._expired_timeout = 0.0
-        """The timeout that was last over."""
+        """The last timeout that expired, in seconds."""
 
     @classmethod
     @contextmanager
     def installed(cls) -> Iterator[None]:
-        """Serve the descriptors of this run from here, where the system can do that.
+        """Serve the descriptors of this trio run inside the block, if the system supports it.
 
-        All sleeping tasks have to be gone before the end. Not for a trio that is another loop's
-        guest.
+        All tasks in `sleep` must have ended before the block ends. Not for trio's guest mode.
         """
         trio_epoll_fd = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_PLANE") != "off" else None
         if trio_epoll_fd is None:
@@ -100,7 +98,7 @@ class EpollFastPath(trio.abc.Instrument):
             fast_path._epoll.close()
 
     async def sleep(self, fd: int, events: int, step: Step) -> None:
-        """Sleep; call `step` whenever one of the events is due, until it returns true."""
+        """Call `step` whenever one of the epoll `events` is ready, until it returns true."""
         waiter = _Waiter(trio.lowlevel.current_task(), step)
         self._epoll.register(fd, events)
         self._waiters[fd] = waiter
@@ -112,20 +110,19 @@ class EpollFastPath(trio.abc.Instrument):
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def pause(self, fd: int) -> bool:
-        """Let the task that sleeps for a descriptor sleep on, ready or not; whether
-        there is one."""
+        """Stop polling a descriptor; its task stays asleep. Whether a task sleeps for it."""
         if fd not in self._waiters:
             return False
         self._epoll.unregister(fd)
         return True
 
     def resume(self, fd: int, events: int) -> None:
-        """Look for these events again."""
+        """Poll a descriptor for these events again."""
         if fd in self._waiters:
             self._epoll.register(fd, events)
 
     def closing(self, fd: int) -> None:
-        """A descriptor is about to be closed: a task that sleeps for it goes on."""
+        """Wake the task that sleeps for a descriptor, before the descriptor is closed."""
         waiter = self._waiters.get(fd)
         if waiter is not None:
             self._wake(fd, waiter, outcome.Value(None))
@@ -147,7 +144,7 @@ class EpollFastPath(trio.abc.Instrument):
     # ----------------------------------------------------------------------------------------------
 
     def _serve_for(self, timeout: float) -> bool:
-        """Serve until trio has something to do; returns whether it would sleep all the same."""
+        """Serve until trio has work; true if trio would sleep nevertheless."""
         poll = self._epoll.poll
         if timeout <= 0:
             self._serve(poll(0))
@@ -165,7 +162,7 @@ class EpollFastPath(trio.abc.Instrument):
         return not self._trio_waits_for_idle(timeout)
 
     def _serve(self, events: list[tuple[int, int]]) -> bool:
-        """Do what is due; returns whether something is due for trio, too."""
+        """Run the steps of ready descriptors; true if trio's epoll is ready too."""
         trio_is_ready = False
         for fd, _ in events:
             waiter = self._waiters.get(fd)
@@ -182,10 +179,10 @@ class EpollFastPath(trio.abc.Instrument):
         return trio_is_ready
 
     def _trio_waits_for_idle(self, timeout: float) -> bool:
-        """Whether trio, woken when its timeout was over, waits again, and for no deadline.
+        """Whether trio repeats the same timeout, and not because of a deadline.
 
-        Then it is to find out that nothing happens (`wait_all_tasks_blocked`, a clock that jumps),
-        and our waking it is what happens. Only tests wait for that.
+        Then it waits for idleness (`wait_all_tasks_blocked`, an autojump clock), and waking it
+        would prevent that. Only tests wait for idleness.
         """
         before, self._expired_timeout = self._expired_timeout, timeout
         if timeout != before or timeout > _NO_TIMEOUT:
@@ -209,7 +206,7 @@ def current_fast_path() -> EpollFastPath | None:
 
 
 def _epoll_of_trio() -> int | None:
-    """The one epoll that this process has."""
+    """The descriptor of trio's epoll; `None` if this process has none or several."""
     trio_epoll_fd = []
     if sys.platform == "linux":
         with suppress(OSError):

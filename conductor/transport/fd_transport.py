@@ -1,8 +1,8 @@
 """File descriptors as a transport: pipes, sockets, terminals and plain files.
 
-Writes are tried first and waited for only when they would block (worth half of the CPU per
-message); what an I/O loop waits for is waited for in the `fast_path` where there is one. Plain
-files and devices like /dev/null are always ready, and cannot be waited for.
+Writes are tried first and waited for only if they would block (saves half of the CPU per message).
+I/O loops wait in the epoll fast path if it is installed. Plain files and devices like /dev/null
+are always ready, and epoll refuses them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["FdTransport"]
 _POLLRDHUP = getattr(select, "POLLRDHUP", 0)
 _IOV_MAX = 64
 _PIPE_SIZE = 262144
-"""Bytes that a pipe is to hold, and that are read at a time (4 KiB messages: three quarters of the
-CPU of reads of 64 KiB)."""
+"""Capacity of a pipe and size of a read, in bytes (with 4 KiB messages, three quarters of the CPU
+of reads of 64 KiB)."""
 
-# glibc's malloc maps anew, page by page, blocks larger than 128 KiB, and gives the end of its
-# heap back as soon as it is twice that: half a millisecond for each message of a megabyte. Having
-# given back something large once, it keeps so much, and twice that of the heap.
+# glibc's malloc maps each block over 128 KiB anew, and returns the end of its heap above twice
+# that: half a millisecond for each message of a megabyte. Freeing one large block raises both
+# thresholds, to its size and to twice its size.
 bytes(2 * 1024 * 1024)
 
 
@@ -43,7 +43,7 @@ class FdTransport(WaitingTransport):
     _read_fd: int
     _write_fd: int
     _prefetched: list[bytes] = attrs.field(factory=list)
-    """What was read already."""
+    """Chunks read before the transport was created."""
     _wait_to_read: bool = attrs.field(init=False)
     _wait_to_write: bool = attrs.field(init=False)
 
@@ -132,13 +132,13 @@ class FdTransport(WaitingTransport):
                 fast_path.resume(self._write_fd, select.EPOLLOUT)
 
     def _read_now(self) -> bytes | None:
-        """What there is; `b""` at the end of the stream, `None` while there is nothing."""
+        """Read available bytes; `b""` at the end of the stream, `None` if there are none yet."""
         try:
             return os.read(self._read_fd, _PIPE_SIZE) if self._read_fd >= 0 else b""
         except BlockingIOError:
             return None
         except OSError:
-            return b""  # any error ends this peer, and no other
+            return b""  # an error ends only this peer
 
     def peer_closed_write(self) -> bool:
         if self._read_fd < 0:
@@ -152,14 +152,14 @@ class FdTransport(WaitingTransport):
             return True
         poller = select.poll()
         poller.register(self._write_fd, 0)
-        return bool(poller.poll(0))  # an error, or the end: nothing else was asked for
+        return bool(poller.poll(0))  # POLLERR or POLLHUP, which need not be requested
 
     def close_writing(self) -> None:
         fd, self._write_fd = self._write_fd, -1
         _close(fd)
 
     def close_reading(self) -> None:
-        """End the incoming stream, also for a task that waits for it. Idempotent."""
+        """End the incoming stream, also for a waiting task. Idempotent."""
         fd, self._read_fd = self._read_fd, -1
         _close(fd)
 
@@ -182,7 +182,7 @@ def _is_pollable(fd: int) -> bool:
 
 
 def _enlarge_pipe(fd: int) -> None:
-    """Give a pipe room for more than one chunk (Linux): half as many switches between its ends."""
+    """Enlarge a pipe to more than one chunk (Linux): half as many process switches."""
     with suppress(OSError, AttributeError):
         if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_SIZE:
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)

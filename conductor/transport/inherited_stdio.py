@@ -1,6 +1,6 @@
 """Inherited file descriptors 0-2, plus bytes already read from stdin.
 
-Imports only `os` and `sys`: it is needed before everything else.
+Imports only `os` and `sys`: it is used before all other modules.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import sys
 __all__ = ["open_missing_stdio", "prefetched_stdin"]
 
 prefetched_stdin: list[bytes] = []
-"""Chunks read from stdin before a transport was there; `b""` is EOF."""
+"""Chunks read from stdin before the transport exists; `b""` is EOF."""
 
 
 def open_missing_stdio() -> None:
-    """Put /dev/null where the parent process left 0, 1 or 2 closed. To be called first of all.
+    """Open /dev/null for each of descriptors 0-2 that is closed. Call it before opening any file.
 
-    The next descriptor would get the number, and what is printed would go there.
+    Otherwise the next file would get the number, and printed text would go there.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

@@ -1,10 +1,10 @@
 """The two I/O tasks of a connection, and their back-pressure.
 
 One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
-in several, between which other tasks run and signals are handled. A writer sleeps until its
-peer's pipe was full, then waits for room. Only the two edges of a chain, the client and the agent,
-are ever left unread (`ReadGate`): a proxy's one pipe carries both directions, and stopping it would
-stop the other direction with it (perf: deadlocks met).
+in several, between which other tasks run and signals are handled. A write loop sleeps until its
+peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) applies only to the
+two edges of a chain, the client and the agent: a proxy's one pipe carries both directions, and
+pausing one would pause the other and could deadlock.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from conductor.jsonrpc.connection import Connection
 __all__ = ["HIGH_WATERMARK", "Flusher", "ReadGate", "read_loop", "write_loop"]
 
 _EOF_CHECK_INTERVAL: Final = 1.0
-"""Seconds after which an edge that is left unread is looked at: whether it is still there."""
+"""Seconds between checks of a paused edge for EOF."""
 
 HIGH_WATERMARK: Final = 3 * 512 * 1024
-"""Bytes that may wait for one peer before its sources are no longer read."""
+"""Bytes buffered for one peer above which its sources are not read."""
 
 
 @attrs.define(eq=False, repr=False)
 class Flusher:
-    """Flushes connections once per routed chunk, and those written to outside of an I/O loop."""
+    """Flushes connections once per routed chunk, and after writes outside of an I/O loop."""
 
     _unflushed: list[Connection] = attrs.field(factory=list, init=False)
     _routing: bool = attrs.field(default=False, init=False)
@@ -43,7 +43,7 @@ class Flusher:
             self._work.set()
 
     def feed(self, connection: Connection, chunk: bytes) -> bool:
-        """Route a chunk, then flush once everything that it caused to be written.
+        """Route a chunk, then flush all resulting writes once.
 
         True if the chunk has very many lines, and `route_rest` is to be awaited.
         """
@@ -74,14 +74,14 @@ class Flusher:
                     connection.on_blocked()
 
     async def run(self) -> None:
-        """Flush what is written while nothing is being read."""
+        """Flush writes that no routed chunk causes."""
         while True:
             await self._work.wait()
             self._work = trio.Event()
             self.flush()
 
     async def wait_flushed(self) -> None:
-        """Return when something has been written, or tried to."""
+        """Return after the next flush, complete or not."""
         await self._flushed.park()
 
     def made_room(self) -> None:
@@ -93,11 +93,10 @@ class Flusher:
 
 @attrs.define(eq=False, repr=False)
 class ReadGate:
-    """Whether an edge may be read: not while what it feeds is over the high-water mark.
+    """Pauses reading of an edge while its receivers are over the high-water mark.
 
-    `backlog` tells how many bytes wait for the peer with the most to read. An edge that has
-    `peer_closed_write` is read to its end all the same: that it is gone must be known, however full
-    everything is.
+    `backlog` returns the bytes buffered for the slowest receiver. An edge that has closed its
+    stream (`peer_closed_write`) is read to the end regardless, so that its end is noticed.
     """
 
     flusher: Flusher
@@ -126,13 +125,13 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
     has_unrouted = False
 
     def take(chunk: bytes) -> bool:
-        """Route a chunk; true if some of it is left, or the gate is to be waited for."""
+        """Route a chunk; true if a rest is unrouted, or the gate is closed."""
         nonlocal unchecked_bytes, has_unrouted
         has_unrouted = flusher.feed(connection, chunk)
         unchecked_bytes += len(chunk)
         if has_unrouted:
             return True
-        if read_gate is None or unchecked_bytes <= read_gate.high_water >> 5:  # looking is not free
+        if read_gate is None or unchecked_bytes <= read_gate.high_water >> 5:  # each check costs
             return False
         unchecked_bytes = 0
         return not read_gate.open
@@ -152,7 +151,7 @@ async def read_loop(connection: Connection, flusher: Flusher, read_gate: ReadGat
 async def write_loop(connection: Connection, flusher: Flusher) -> None:
     """Write the backlog whenever the peer accepts more, until the connection is closed.
 
-    With the epoll fast path no task is woken for a backlog (1 MiB messages: 60 µs of 1,000).
+    With the epoll fast path no task wakes for a backlog (saves 60 of 1,000 µs per 1 MiB message).
     """
     transport = connection.transport
 

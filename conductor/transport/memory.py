@@ -48,7 +48,7 @@ class MemoryTransport(WaitingTransport):
         return chunk
 
     def receive_now(self) -> bytes:
-        """Everything that may be received without waiting."""
+        """All bytes that can be received without waiting."""
         pipe = self._incoming
         data = b"".join(pipe.chunks)
         pipe.chunks.clear()
@@ -95,7 +95,7 @@ class MemoryTransport(WaitingTransport):
 
 
 def _first_bytes(pieces: Sequence[bytes | memoryview], size: int) -> Iterator[bytes | memoryview]:
-    """The first `size` bytes of the pieces, without copying what is behind them."""
+    """The first `size` bytes of the pieces, without copying the rest."""
     for piece in pieces:
         part = memoryview(piece)[:size]
         size -= part.nbytes

@@ -21,7 +21,7 @@ __all__ = ["start_orphan_guard"]
 _PROGRAM = os.path.join(os.path.dirname(__file__), "orphan_guard_process.py")
 
 _LOADER_VARIABLES = ("LD_LIBRARY_PATH",)
-"""Some interpreters do not start without."""
+"""Environment variables that some interpreters need to start."""
 _SHELL = "/bin/sh"
 _SCRIPT = """
 trap '' HUP INT TERM
@@ -40,7 +40,7 @@ exec "$@"
 
 
 def start_orphan_guard() -> None:
-    """Start the guard, unless there is one, and tell it of all children. Without one if it cannot
+    """Start the guard, unless it runs, and report all children to it. Does nothing if it cannot
     start."""
     if has_reader() or not sys.executable:
         return
@@ -69,17 +69,17 @@ def _start() -> None:
         raise
     finally:
         os.close(read)
-    guard.returncode = 0  # it is reaped with our descendants, not by `subprocess`
+    guard.returncode = 0  # `kill_descendants` reaps it, not `subprocess`
     pid = guard.pid
 
-    us = os.getpid()
+    conductor = os.getpid()
 
-    def tell(line: bytes) -> bool:
-        if os.getpid() != us:
+    def report(line: bytes) -> bool:
+        if os.getpid() != conductor:
             return False
         try:
             os.write(write, line)
-        except BlockingIOError:  # it does not read: it would kill by numbers that are old
+        except BlockingIOError:  # it does not read, and would kill by stale process ids
             os.kill(pid, signal.SIGKILL)
             return False
         except OSError:  # it has been killed
@@ -87,9 +87,9 @@ def _start() -> None:
         return True
 
     def forked() -> None:
-        """A process that a plugin forks must not hold the pipe open after our end."""
+        """Close the pipe in forked processes, so that it ends with the conductor."""
         os.close(write)
         forget_readers()
 
     os.register_at_fork(after_in_child=forked)
-    report_to(pid, tell)
+    report_to(pid, report)

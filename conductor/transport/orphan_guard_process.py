@@ -1,7 +1,6 @@
-"""What the `orphan_guard` becomes at our end: kills all processes with the mark that is its
-argument.
+"""Second stage of the `orphan_guard`: kill all processes with the mark given as argument.
 
-Started as `python -I -S`; imports nothing but C modules.
+Started as `python -I -S`; imports only C modules.
 """
 
 import posix
@@ -12,8 +11,8 @@ _CHUNK = 65536
 _SIGKILL = 9
 _TIMEOUT = 5.0
 _EMPTY_CHECKS = 3
-"""In vain, before it ends: a process that is just starting a program has no environment to be seen
-for a moment."""
+"""Consecutive checks without a match before it ends: a process has no readable environment for a
+moment during `exec`."""
 _CHECK_INTERVAL = 0.01
 
 
@@ -22,7 +21,7 @@ def main() -> None:
     end = time.monotonic() + _TIMEOUT
     found_nothing = 0
     while found_nothing < _EMPTY_CHECKS and time.monotonic() < end:
-        if _kill_marked(mark):  # what is killed may have started something before
+        if _kill_marked(mark):  # a killed process may have started another before
             found_nothing = 0
         else:
             found_nothing += 1
@@ -30,7 +29,7 @@ def main() -> None:
 
 
 def _kill_marked(mark: bytes) -> bool:
-    """Kill the processes with this mark (Linux); whether there was any."""
+    """Kill the processes with this mark (Linux); true if there were any."""
     found = False
     try:
         names = posix.listdir("/proc")

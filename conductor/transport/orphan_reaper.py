@@ -13,7 +13,7 @@ from conductor.transport.process_tree import reap_adopted
 __all__ = ["reap_orphans"]
 
 _MIN_INTERVAL: Final = 0.5
-"""Seconds between two looks at least, however many processes end."""
+"""Minimum seconds between two checks, however many processes end."""
 
 
 async def reap_orphans() -> None:

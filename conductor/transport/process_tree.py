@@ -1,11 +1,11 @@
 """Descendant processes: find, identify, end and reap them.
 
-Three facts are used. Linux gives a subreaper the descendants of which the parent has ended
-(`become_subreaper`). A process group holds what a component started, unless that left the group.
-And the environment of each component has a mark of its own (`MARK`), which its descendants inherit:
-by that those that left the group are found when the component has ended.
+Three mechanisms: Linux reparents orphaned descendants to a subreaper (`become_subreaper`). A
+process group contains a component and its descendants, except those that left it. The environment
+of each component has a unique mark (`MARK`), which its descendants inherit; after the component has
+exited, those that left the group are found by it.
 
-Nothing here recurses: how deep a tree of processes is, others decide.
+No function recurses: components decide the depth of a process tree.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ __all__ = [
 ]
 
 MARK = "ACP_CONDUCTOR_TREE"
-"""The environment variable with the mark: one word for this run, and `/n` for each component."""
+"""Environment variable with the mark: a token for this run, and `/n/` for each component."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_ROUNDS = 20
 _END_TIMEOUT = 5.0
-"""Seconds that processes have to end after SIGKILL, all together."""
+"""Seconds for all processes together to end after SIGKILL."""
 _DECIDE_AFTER = 10.0
-"""Seconds after which a zombie that may be a child of a plugin's, and that no `Popen` waits for, is
-taken for adopted."""
+"""Minimum seconds before a zombie that a plugin may have started, and that no `Popen` waits for,
+counts as adopted."""
 
 _started: set[int] = set()
-"""Children that we started and have not reaped: their exit status is ours to read."""
+"""Unreaped children of the conductor: it reads their exit status itself."""
 _reports: dict[int, Callable[[bytes], bool]] = {}
-"""By the process id of the child that reads them, which is ended last."""
+"""Report callbacks by the process id of the child that reads the reports; it is killed last."""
 _adopted: set[int] = set()
-"""Children that are known to be adopted, or will be in a moment."""
+"""Process ids that are adopted, or will be when their parents end."""
 _undecided: dict[int, float] = {}
-"""Zombies that other code may wait for, and when to decide."""
+"""Zombies that other code may wait for, and the time to decide, in seconds."""
 _numbers = count(1)
 _own_mark: list[str] = []
 
 
 def become_subreaper() -> None:
-    """Become the parent of orphaned descendants (Linux); mark all processes that are started."""
+    """Become the parent of orphaned descendants (Linux); mark all processes started from now on."""
     os.environ[MARK] = own_mark()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def own_mark() -> str:
-    """The mark of this run, within that of the conductor that started us, if one did."""
+    """The mark of this run, prefixed by that of an outer conductor, if there is one."""
     if not _own_mark:
         outer = os.environ.get(MARK)
         token = os.urandom(8).hex()
@@ -79,21 +79,21 @@ def new_mark() -> str:
 
 
 def child_started(pid: int) -> None:
-    """A child leads a process group of its own, and we wait for it."""
+    """Record a child that leads its own process group and that the conductor reaps."""
     _started.add(pid)
     _report(b"+ %d\n" % pid)
 
 
 def child_reaped(pid: int) -> None:
-    """Its number is about to be free for another process."""
+    """Record that a child is about to be reaped; its process id can be reused then."""
     if pid in _started:
         _started.discard(pid)
         _report(b"- %d\n" % pid)
 
 
 def report_to(reader: int, report: Callable[[bytes], bool]) -> None:
-    """Have children reported as lines, `+ PID` and `- PID`, those that there are at once, until
-    `report` returns false. `reader` is the child that reads the lines."""
+    """Report children as lines, `+ PID` and `- PID`, existing ones at once, until `report` returns
+    false. `reader` is the process id of the child that reads the lines."""
     if all(report(b"+ %d\n" % pid) for pid in _started):
         _reports[reader] = report
 
@@ -104,7 +104,7 @@ def has_reader() -> bool:
 
 
 def forget_readers() -> None:
-    """They read what another process reports: this one was forked from it."""
+    """Drop the readers in a forked process: they read the reports of its parent."""
     _reports.clear()
 
 
@@ -117,11 +117,11 @@ def _report(line: bytes) -> None:
 def kill_descendants() -> None:
     """Kill all descendants of this process (Linux): only at the end of a conductor program.
 
-    The reader of the reports is killed last: were we killed meanwhile, it would do the rest.
+    The reader of the reports is killed last: it does the rest if the conductor is killed meanwhile.
     """
     end = time.monotonic() + _END_TIMEOUT
     readers = list(_reports)
-    for _ in range(_KILL_ROUNDS):  # those that appear while we look
+    for _ in range(_KILL_ROUNDS):  # new processes may appear meanwhile
         pids = [pid for pid in _descendants_of([os.getpid()]) if pid not in _reports]
         if not pids:
             break
@@ -131,7 +131,7 @@ def kill_descendants() -> None:
 
 
 def _end(pids: Iterable[int], end: float) -> None:
-    """Kill processes, and reap those that are ours, parents first; wait until `end` at most."""
+    """Kill processes and reap those that are children, parents first; wait until `end` at most."""
     for pid in _kill(pids):
         pause = 0.0002
         while _is_running_child(pid) and time.monotonic() < end:
@@ -140,7 +140,7 @@ def _end(pids: Iterable[int], end: float) -> None:
 
 
 def _is_running_child(pid: int) -> bool:
-    """If not, it is reaped by now."""
+    """Whether a child still runs; reaps it if it has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
@@ -148,11 +148,11 @@ def _is_running_child(pid: int) -> bool:
 
 
 def kill_marked(mark: str, *, patient: bool = False) -> bool:
-    """Kill what a component left behind when it ended: adopted children with its mark, and all
-    below them. True if there was any, so that there may be more in a moment.
+    """Kill the remaining descendants of an ended component: adopted children with its mark, and
+    their descendants. True if there were any: then more may follow, and the caller checks again.
 
-    A process that is just starting a program has no environment to be seen for a moment: with
-    `patient`, one without any counts as a reason to look again.
+    A process has no readable environment for a moment during `exec`: with `patient`, a child
+    without one also counts as a reason to check again.
     """
     environments = {
         pid: environ
@@ -170,10 +170,9 @@ def kill_marked(mark: str, *, patient: bool = False) -> bool:
 def reap_adopted(now: float) -> float | None:
     """Reap adopted children that have ended, and no other children. `now` is in seconds.
 
-    Returns when to look again for those of which it is not clear yet; `None` if there are none.
-    A child that a plugin started by itself is not to be told from an adopted one if it has our
-    process group, or one of its own: it is reaped only after a while, and not while a `Popen` has
-    it.
+    Returns the time of the next check for undecided children; `None` if there are none. A child
+    that a plugin started cannot be distinguished from an adopted one if it has the conductor's
+    process group or its own: it is reaped after `_DECIDE_AFTER`, unless a `Popen` waits for it.
     """
     if not hasattr(os, "waitid"):  # then nothing is adopted, either
         return None
@@ -200,8 +199,8 @@ def reap_adopted(now: float) -> float | None:
 
 
 def _decide_at(now: float) -> float:
-    """After `_DECIDE_AFTER` at least, and for many at the same time: to decide takes
-    milliseconds."""
+    """The time to decide: at least `_DECIDE_AFTER` from now, and the same for many children, as
+    deciding takes milliseconds."""
     return (now // _DECIDE_AFTER + 2) * _DECIDE_AFTER
 
 
@@ -224,8 +223,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _environ(pid: int) -> bytes | None:
-    """The environment that a process was started with; `None` if it has ended or is not ours to
-    read."""
+    """The initial environment of a process; `None` if it has ended or may not be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read()
@@ -235,7 +233,7 @@ def _environ(pid: int) -> bytes | None:
 
 
 def _kill(pids: Iterable[int]) -> list[int]:
-    """Returns those that end, or have ended, leaving out those that we may not kill."""
+    """Send SIGKILL; returns the process ids without those that may not be signalled."""
     killed: list[int] = []
     for pid in pids:
         with suppress(PermissionError):
@@ -246,7 +244,7 @@ def _kill(pids: Iterable[int]) -> list[int]:
 
 
 def _group_of_zombie(pid: int) -> int | None:
-    """The process group of a child that has ended; `None` if it has not, or is no child."""
+    """The process group of a child that has ended; `None` if it runs, or is not a child."""
     with suppress(ChildProcessError, ProcessLookupError):
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return os.getpgid(pid)
@@ -254,8 +252,8 @@ def _group_of_zombie(pid: int) -> int | None:
 
 
 def _waited_for(pids: set[int]) -> set[int]:
-    """Those of which a `Popen` of the standard library still wants the exit status (unless it was
-    made before `gc.freeze()`, which hides it)."""
+    """Those that a `Popen` of the standard library has not reaped (except one created before
+    `gc.freeze()`, which hides it)."""
     if not pids:
         return set()
     import gc
@@ -265,8 +263,8 @@ def _waited_for(pids: set[int]) -> set[int]:
     return {
         members["pid"]
         for each in gc.get_objects()
-        # Not `isinstance`, which runs code of objects that pretend to be others; and another thread
-        # may be about to make one, which has no members yet.
+        # Not `isinstance`, which runs code of proxy objects. A `Popen` that another thread is
+        # creating has no attributes yet.
         if issubclass(type(each), kinds)
         and (members := vars(each)).get("pid") in pids
         and members.get("returncode") is None

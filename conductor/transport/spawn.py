@@ -1,8 +1,8 @@
-"""Start a program with a process group and pipes of its own.
+"""Start a program with its own process group and pipes.
 
-Apart from `process`, which waits for children, because this is wanted before trio is imported: at
-the first sign of `initialize` the components start, and while they do, we import the rest
-(`prestart`). An agent that takes 300 ms hides what trio takes.
+Separate from `child_process`, because this runs before trio is imported: the components start as
+soon as `initialize` arrives (`prestart`), and the conductor imports the rest meanwhile. An agent
+that takes 300 ms to start hides the import of trio.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 
 class SpawnError(Exception):
-    """The program could not be started; the text says why, for people."""
+    """The program could not be started; the text is the reason, for people."""
 
 
 class SpawnedProcess:
-    """A program that was started: its process, our ends of its pipes, which do not block, and the
-    mark in its environment."""
+    """A started program: its process id, the conductor's ends of its pipes, which are non-blocking,
+    and the mark in its environment."""
 
     __slots__ = ("mark", "pid", "stderr", "stdin", "stdout")
 
@@ -49,7 +49,7 @@ class SpawnedProcess:
 
 
 class _Prestarted:
-    """A program that was started before it was asked for."""
+    """A program started before `spawn_process` is called for it."""
 
     __slots__ = ("argv", "cwd", "env", "environ", "spawned")
 
@@ -61,8 +61,8 @@ class _Prestarted:
         self.spawned = _spawn(argv, env, cwd)
 
     def matches(self, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> bool:
-        """Of the environment, what a plugin has changed since in ours makes no difference, nor does
-        the mark, which each program has of its own."""
+        """Whether `spawn_process` was called for this program. Ignores the mark, and variables that
+        a plugin has changed in `os.environ` since the start."""
         changed = {MARK} | {name for name, _ in self.environ.items() ^ os.environ.items()}
         return (self.argv, self.cwd) == (tuple(argv), cwd) and all(
             name in changed for name, _ in self.env.items() ^ env.items()
@@ -73,13 +73,13 @@ _prestarted: list[_Prestarted] = []
 
 
 def prestart(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
-    """Start a program before `spawn_process` is called for it, if it can be started."""
+    """Start a program early, for a later `spawn_process`. Errors are ignored."""
     with suppress(SpawnError):  # it fails again in `spawn_process`, where it is reported
         _prestarted.append(_Prestarted(argv, env, cwd))
 
 
 def end_prestarted() -> None:
-    """End what was started early and not asked for, with its process group."""
+    """Kill early started programs that `spawn_process` was not called for, with their groups."""
     while _prestarted:
         spawned = _prestarted.pop().spawned
         _kill_group(spawned.pid)
@@ -99,7 +99,7 @@ def spawn_process(
 
 
 def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> SpawnedProcess:
-    our_ends: list[int] = []
+    parent_ends: list[int] = []
     child_ends: list[int] = []
     reserved: list[int] = []
     mark = new_mark()
@@ -107,19 +107,19 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Spaw
         _reserve_stdio_numbers(reserved)
         for is_input in (True, False, False):
             read, write = os.pipe()
-            our_ends.append(write if is_input else read)
+            parent_ends.append(write if is_input else read)
             child_ends.append(read if is_input else write)
-            os.set_blocking(our_ends[-1], False)
+            os.set_blocking(parent_ends[-1], False)
         pid = _start(argv, {**env, MARK: mark}, cwd, child_ends)
     except (OSError, ValueError) as exc:
-        for fd in our_ends:
+        for fd in parent_ends:
             os.close(fd)
         raise SpawnError(_describe_failure(exc, argv, env, cwd)) from exc
     finally:
         for fd in (*child_ends, *reserved):
             os.close(fd)
     child_started(pid)
-    return SpawnedProcess(pid, mark, *our_ends)
+    return SpawnedProcess(pid, mark, *parent_ends)
 
 
 def _start(
@@ -127,12 +127,12 @@ def _start(
 ) -> int:
     """Start a program in a process group of its own, and return its process id.
 
-    `subprocess` looks for it on the PATH of `env` and gives it no other descriptors than `stdio`.
-    Raises `OSError`, or `ValueError` for what cannot be passed to a program.
+    `subprocess` searches the PATH of `env` and passes no descriptors except `stdio`. Raises
+    `OSError`, or `ValueError` for arguments that cannot be passed to a program.
     """
     if not argv[0]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    # A variable without a name may be in our own environment; a program cannot be given one.
+    # The inherited environment may have a variable without a name; `Popen` refuses it.
     variables = {name: value for name, value in env.items() if name}
     stdin, stdout, stderr = stdio
     child = subprocess.Popen(
@@ -144,7 +144,7 @@ def _start(
         stderr=stderr,
         process_group=0,
     )
-    child.returncode = 0  # its end is waited for in `process`: `subprocess` is not to reap it
+    child.returncode = 0  # `child_process` reaps it: `subprocess` must not
     return child.pid
 
 
@@ -152,13 +152,13 @@ def _kill_group(pid: int) -> None:
     """Kill a child with its whole process group, and reap it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    child_reaped(pid)  # before its number is free
+    child_reaped(pid)  # before its process id can be reused
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
 
 def _reserve_stdio_numbers(reserved: list[int]) -> None:
-    """See that no pipe gets 0, 1 or 2 where one is closed: in the child, its own go there."""
+    """Occupy closed descriptors 0-2, so that no pipe gets these numbers: the child needs them."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         reserved.append(fd)
     os.close(fd)

@@ -1,9 +1,8 @@
 """The conductor's stdin and stdout as the transport of the protocol.
 
-While it is claimed, fd 1 belongs to the protocol: what was stdout moves to a descriptor that only
-the transport knows, fd 1 points at stderr, so that a stray `print` goes where logs go, and fd 0 at
-/dev/null (design: invariant 8). O_NONBLOCK is a property of the open file, which the parent process
-may share, so it is put back in the end.
+While they are claimed, only the transport has descriptors for them: fd 1 is a duplicate of stderr,
+so that a stray `print` goes to the log, and fd 0 is /dev/null. O_NONBLOCK is a property of the open
+file, which the parent process may share, so it is restored at the end.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from conductor.transport.inherited_stdio import prefetched_stdin
 __all__ = ["claim_stdio", "restore_blocking"]
 
 _saved_blocking: list[tuple[int, bool]] = []
-"""What is claimed, and whether it was blocking."""
+"""The claimed descriptors, and whether they were blocking."""
 
 
 @contextmanager
 def claim_stdio() -> Iterator[FdTransport]:
-    """Take fd 0 and fd 1 for the protocol, and give them back at the end."""
+    """Reserve stdin and stdout for the protocol inside the block."""
     saved_in, saved_out = os.dup(0), os.dup(1)
     read_fd, write_fd = _reopened(saved_in, os.O_RDONLY), _reopened(saved_out, os.O_WRONLY)
     _saved_blocking[:] = [(fd, os.get_blocking(fd)) for fd in (saved_in, saved_out)]
@@ -49,14 +48,14 @@ def claim_stdio() -> Iterator[FdTransport]:
 
 
 def restore_blocking() -> None:
-    """Set O_NONBLOCK as it was, for a process that ends without leaving the block."""
+    """Restore O_NONBLOCK, for a process that exits without leaving the block."""
     for fd, was_blocking in _saved_blocking:
         os.set_blocking(fd, was_blocking)
     _saved_blocking.clear()
 
 
 class _StdioTransport(FdTransport):
-    """A client that does not read any more has gone, even if our stdin is still open."""
+    """Treats a client that closed its reading side as gone, even if stdin is still open."""
 
     def write_now(self, pieces: Sequence[bytes | memoryview]) -> int:
         try:
@@ -67,10 +66,10 @@ class _StdioTransport(FdTransport):
 
 
 def _reopened(fd: int, access: int) -> int:
-    """A descriptor for the same file, where the system allows with flags of its own.
+    """A new descriptor for the same file; with separate flags if it shares the file with stderr.
 
-    A terminal, or `2>&1`, makes stdout and stderr one open file; were that non-blocking, a line of
-    log could be lost half way. Sockets cannot be opened anew, and plain files never block.
+    On a terminal, or with `2>&1`, stdout and stderr are one open file; if it were non-blocking, log
+    lines could be cut off. Sockets cannot be reopened, and plain files never block.
     """
     kind = os.fstat(fd).st_mode
     if os.path.sameopenfile(fd, 2) and (stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)):

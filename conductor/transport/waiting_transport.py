@@ -1,4 +1,4 @@
-"""I/O loops of a transport in terms of `receive` and `wait_writable`: each wait is trio's."""
+"""I/O loops of a transport in terms of `receive` and `wait_writable`; all waits are trio waits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["WaitingTransport"]
 
 @attrs.define(eq=False, repr=False)
 class WaitingTransport:
-    """Base of a `Transport`: the loops; a subclass adds `receive`, `wait_writable` and the rest."""
+    """Base class of transports; subclasses add `receive`, `wait_writable` and the rest."""
 
     _writing_paused: bool = attrs.field(default=False, init=False)
     _writing_resumed: trio.lowlevel.ParkingLot = attrs.field(

@@ -88,6 +88,19 @@ def test_a_page_names_files_that_exist(page: str) -> None:
     assert [*missing_files(text, names_alone=True)] == []
 
 
+def test_a_row_of_contributing_names_what_is_in_its_files() -> None:
+    rows = [row for row in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if row[:1] == "|"]
+    wrong = []
+    for row in rows:
+        files = [path for name, _ in FILE.findall(row) for path in files_of(name)]
+        text = "".join((ROOT / path).read_text() for path in files)
+        for span in re.findall(r"`(\w+(?:\.\w+)?)`", row):
+            last = span.rpartition(".")[2]
+            if files and last != "py" and not re.search(rf"\b{last}\b", text):
+                wrong.append(f"{span} in {files}")
+    assert wrong == []
+
+
 def test_docstrings_and_comments_name_files_and_modules_that_exist() -> None:
     wrong = [
         f"{path}:{line}: {name}"

@@ -1,7 +1,7 @@
-"""Run a command without a shell, with a timeout and an output limit, and leave no process behind.
+"""Run a command without a shell, with a timeout and an output limit.
 
-The command is an argv. It gets a process group of its own, which is killed when the time is up,
-when the output exceeds the limit, and when the caller is cancelled.
+The command is an argv. It runs in its own process group, which is killed at the timeout, when the
+caller is cancelled, and after the command has exited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CommandResult:
     """Outcome of a command."""
 
     status: int | None
-    """The exit status, negative for a signal; None if it could not be started or was ended."""
+    """The exit status, negative for a signal; `None` if it did not start or timed out."""
     stdout: bytes = b""
     stderr: bytes = b""
     problem: str | None = None
@@ -67,7 +67,7 @@ async def run(
 
 
 async def _write(stream: trio.abc.SendStream, data: bytes) -> None:
-    with suppress(trio.BrokenResourceError):  # it may end without reading
+    with suppress(trio.BrokenResourceError):  # the command may exit without reading stdin
         await stream.send_all(data)
     await stream.aclose()
 
@@ -79,7 +79,7 @@ async def _read(stream: trio.abc.ReceiveStream, into: bytearray, limit: int) -> 
 
 
 async def _end(process: trio.Process) -> None:
-    """Kill the group: a command that has ended may have left children."""
+    """Kill the process group: a command that has exited may have left children."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with trio.CancelScope(shield=True):

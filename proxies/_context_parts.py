@@ -1,11 +1,11 @@
-"""Parts of context in a prompt: writing them, and removing them from echoed text. Pure.
+"""Format context parts for prompts, and remove them from echoed prompts. Pure.
 
     <context source="AGENTS.md">
     Use tabs.
     </context>
 
-Agents replay prompts, and some echo them, as the user's words, in chunks cut anywhere. A part is
-recognised by its first line and ends at its closing tag; content that has this tag in it gets
+Agents replay prompts, and some echo them, as user messages in chunks of any size. A part is
+recognised by its first line and ends at its closing tag; content that contains this tag gets
 another one (`context-2`), so content cannot end its own part early.
 """
 
@@ -47,7 +47,7 @@ def without_parts(text: str) -> str | None:
 
 @attrs.define
 class UserText:
-    """Removes the parts of context at the start of a user message that arrives in chunks."""
+    """Removes context parts from the start of a user message that arrives in chunks."""
 
     longest: int
     """Maximum characters held back while a part is not complete."""

@@ -1,9 +1,8 @@
-"""The sums of a day, in memory or in a file that several chains share.
+"""Sums of the current day, in memory or in a file that several chains share.
 
-The file is locked while it is read and written, so a check and the addition that depends on it are
-one step for all processes. It is overwritten in place, since the lock is on the file itself. A
-crash between writing and truncating leaves the end of the old content behind the new, which is
-ignored.
+The file is locked while it is read and written, so checking a limit and adding to it is atomic
+across processes. It is overwritten in place, since the lock belongs to the file. A crash between
+writing and truncating leaves the end of the old content, which is ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class LedgerError(Exception):
 
 @attrs.define
 class Ledger:
-    """Amounts spent today, by limited quantity."""
+    """Amounts spent today, by name, such as `turns`."""
 
     file: Path | None = None
     _day: str = attrs.field(default="", init=False)
@@ -48,7 +47,7 @@ class Ledger:
         Raises `LedgerError`, and `BlockingIOError` while another process has the file locked; then
         nothing was added.
         """
-        self._turn_day()
+        self._start_day()
         refused: list[str | None] = []
 
         def change(sums: Sums) -> Sums:
@@ -59,11 +58,11 @@ class Ledger:
         return refused[0]
 
     def add(self, amounts: Mapping[str, float]) -> None:
-        """Add spent amounts. If they cannot be written now, they are written with the next ones.
+        """Add spent amounts. If writing fails, they are written with the next ones.
 
         Raises as `reserve`.
         """
-        self._turn_day()
+        self._start_day()
         self._unwritten = _sum(self._unwritten, amounts)
         self._transact(lambda sums: sums)
 
@@ -72,8 +71,8 @@ class Ledger:
         """Whether all amounts of today are in the file."""
         return not self._unwritten
 
-    def give_back(self, amounts: Mapping[str, float], day: str) -> None:
-        """Return amounts reserved on `day`, if that is still today. Raises as `reserve`."""
+    def refund(self, amounts: Mapping[str, float], day: str) -> None:
+        """Subtract amounts reserved on `day`, if that is still today. Raises as `reserve`."""
         if day == self.today():
             self.add({name: -amount for name, amount in amounts.items()})
 
@@ -83,7 +82,7 @@ class Ledger:
     def sums(self) -> Sums:
         """Return today's sums; if the file cannot be read now, those last read plus unwritten
         ones."""
-        self._turn_day()
+        self._start_day()
         try:
             self._transact(lambda sums: sums)
         except (LedgerError, BlockingIOError):
@@ -92,7 +91,7 @@ class Ledger:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _turn_day(self) -> None:
+    def _start_day(self) -> None:
         if self._day != self.today():
             self._day, self._sums, self._unwritten = self.today(), {}, {}
 
@@ -107,7 +106,7 @@ class Ledger:
             descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                before = _read(os.pread(descriptor, _MOST, 0), self._day)
+                before = _read(os.pread(descriptor, _MAX_BYTES, 0), self._day)
                 after = change(_sum(before, self._unwritten))
                 after = {name: max(0, amount) for name, amount in after.items()}
                 if after != before:
@@ -125,7 +124,7 @@ class Ledger:
         self._sums, self._unwritten = after, {}
 
 
-_MOST = 65536
+_MAX_BYTES = 65536
 """Maximum bytes read from the file."""
 
 

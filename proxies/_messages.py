@@ -1,7 +1,6 @@
-"""Access to members of messages, for both versions of the protocol.
+"""Members of messages that differ between the two protocol versions.
 
-Proxies that only look at a few members take plain dicts: most of these are the same in both
-versions, and what differs is here.
+Proxies that read only a few members take plain dicts instead of schema types.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OUTSIDE_TURN_UPDATES = frozenset(
 
 _MAX_CALLS = 1000
 _ESCAPED = re.compile(rb"\\u00(?:5[fF]|[67][0-9a-fA-F])")
-"""A letter of a kind's name, as JSON may write it, too."""
+"""A JSON escape of a letter or underscore, which the name of a kind may contain."""
 _FINISHED = ("completed", "failed", "cancelled")
 
 
@@ -45,8 +44,10 @@ def opened_session(params: dict[str, Any], result: dict[str, Any] | None) -> str
 
 
 def update_of_kind(raw: bytes, *kinds: str) -> dict[str, Any] | None:
-    """The params of `session/update` if it is of one of these kinds; others are not even decoded,
-    as most updates are chunks, and there are many."""
+    """Return the params of `session/update` if it is of one of these kinds, else `None`.
+
+    Other kinds are not decoded: most updates are chunks, and there are many.
+    """
     if not any(kind.encode() in raw for kind in kinds) and _ESCAPED.search(raw) is None:
         return None
     params: dict[str, Any] = json.loads(raw)
@@ -64,9 +65,9 @@ def turn_end(update: dict[str, Any]) -> bool:
 
 
 def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) -> dict[str, Any]:
-    """Apply a tool call, or an update of one, to what is known; return all that is known of it.
+    """Merge a tool call, or an update of one, into `calls`; return the merged tool call.
 
-    What has finished is forgotten, and so is the oldest when there are very many.
+    A finished tool call is removed, and the oldest if there are more than 1000.
     """
     id = str(update.get("toolCallId", ""))
     known = {**calls.pop(id, {}), **{k: v for k, v in update.items() if v is not None}}

@@ -10,7 +10,7 @@ from proxies._regex import Pattern, compile_pattern, escape
 
 __all__ = ["matches"]
 
-_WORDS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_REGEX_BY_WILDCARD = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def matches(path: str, glob: str, directory: str = "") -> bool:
@@ -28,7 +28,7 @@ def matches(path: str, glob: str, directory: str = "") -> bool:
 
 
 def _anchored(glob: str, directory: str) -> tuple[str, str]:
-    """The directory that a glob is relative to, and the glob from there on, beginning with `/`."""
+    """Return the base directory of a glob, and the glob below it, which begins with `/`."""
     home, _, rest = glob.partition("/")
     if home.startswith("~"):
         directory, glob = os.path.expanduser(home), rest
@@ -47,5 +47,5 @@ def _is_below(path: str, directory: str) -> bool:
 @functools.lru_cache(1000)
 def _pattern(glob: str) -> Pattern:
     pieces = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
-    body = "".join(_WORDS.get(piece, escape(piece)) for piece in pieces)
+    body = "".join(_REGEX_BY_WILDCARD.get(piece, escape(piece)) for piece in pieces)
     return compile_pattern(body + "(?:/.*)?", dot_all=True)

@@ -1,7 +1,7 @@
-"""Permission rules: which rule is about a tool call, and which option carries its action out.
+"""Permission rules: match rules against a tool call, and choose the permission option.
 
-A condition of a rule holds for certain, maybe, or not. A rule that allows needs certainty for
-everything that the call says of itself; for a rule that denies or asks, a part that may be meant is
+Each condition of a rule evaluates to yes, maybe or no. A rule that allows needs `yes` for all of
+them, and must cover everything that the call does; for a rule that denies or asks, `maybe` is
 enough. Reads symbolic links; otherwise pure.
 """
 
@@ -38,7 +38,7 @@ _OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
     "allow_always": ["allow_always", "allow_once"],
     "deny": ["reject_once", "reject_always"],
 }
-"""Which options carry an action out, the best first: never more is allowed than the rule says."""
+"""Option kinds for an action, in order of preference; none allows more than the rule."""
 _CHANGES_FILES: Final = ("edit", "delete", "move")
 _BUILT_IN: Final = ("diff", "terminal")
 _MAX_TEXT: Final = 65_536
@@ -52,19 +52,19 @@ def _pattern(instance: Any, field: Any, value: str | None) -> None:
 
 @attrs.frozen
 class Call:
-    """A permission request, as far as rules look at it."""
+    """The parts of a permission request that rules read."""
 
     kind: str
     kinds: frozenset[str]
-    """Its kind, and those that its content gives evidence of: a command, a changed file."""
+    """Its kind, plus those that its content implies: `execute` for a command, `edit` for a diff."""
     about: tuple[About, ...]
-    """What it is about; several if that is not certain."""
+    """Possible subjects of the request; one if it is certain."""
     title: str
     commands: Commands
     paths: NamedPaths
     tool: Identity
     may_be_mcp: bool
-    """Whether it may be a call of an MCP tool, if the tool is not sure."""
+    """Whether it may be a call of an MCP tool, if the tool is not identified for certain."""
     cwd: str
     session: str
     agent: str
@@ -81,7 +81,7 @@ class Call:
         said: Evidence | None = None,
         declared: Sequence[str] = (),
     ) -> Call:
-        """`declared` are the names of the session's MCP servers."""
+        """Read a tool call; `declared` are the names of the session's MCP servers."""
         call = {**call, "rawInput": _parsed(call.get("rawInput"))}
         said = attrs.evolve(said, call=call) if said else Evidence(call, call, call)
         table = table or ToolTable()
@@ -104,7 +104,7 @@ class Call:
 
 @attrs.frozen
 class Verdict:
-    """Whether a rule is about a call, and if it nearly is, what is missing."""
+    """Whether a rule matches a call; for a near match, the reason says what is missing."""
 
     certainty: Certainty
     reason: str = ""
@@ -116,23 +116,24 @@ _NO: Final = Verdict("no")
 
 @attrs.frozen
 class Rule:
-    """One rule: all that it names must match. `kind` and the globs match if one of a list does."""
+    """One rule. All its conditions must match; `kind` and globs match if one of the list does."""
 
     action: Action
     name: str | None = None
     kind: list[str] = attrs.field(factory=list)
     about: list[About] = attrs.field(factory=list)
-    """What is asked: to run a `tool` (the default), approval of a `plan`, a `question`, or a
-    `permission` for the agent itself. `kind: [switch_mode]` names plans, too."""
+    """Subject of the request: running a `tool` (default), approving a `plan`, a `question`, or a
+    `permission` for the agent itself. `kind: [switch_mode]` implies `plan`."""
     title: str | None = attrs.field(default=None, validator=_pattern)
-    """A regular expression, found anywhere in the title; beware, the model writes titles."""
+    """Regular expression that is searched in the title. Beware: the model writes titles."""
     command: str | None = attrs.field(default=None, validator=_pattern)
-    """A regular expression for the whole command; options that write or execute are part of it."""
+    """Regular expression. A rule that allows matches it against the whole command, including
+    options that write or execute; other rules search it."""
     chained: bool = False
     """Whether an allowing `command` may match commands with `;`, `|`, `&&`, `$`, `>`, …"""
     argv: list[str] = attrs.field(factory=list)
-    """Commands by their first words: `git status`. The other words must be options that the rule
-    names, or names without a path out of the session's directory."""
+    """Commands by their first words, such as `git status`. Other words must match `options`, or be
+    operands that do not lead out of the session's directory."""
     options: list[str] = attrs.field(factory=list)
     """Globs for the options (words that begin with `-`) that `argv` allows."""
     path: list[str] = attrs.field(factory=list)
@@ -141,7 +142,7 @@ class Rule:
     """Globs for `server/tool`, or for the tool's name as the agent gives it."""
     session: list[str] = attrs.field(factory=list)
     agent: list[str] = attrs.field(factory=list)
-    """Globs for the name that the agent gives itself."""
+    """Globs for the agent's name in its `initialize` result."""
 
     def __attrs_post_init__(self) -> None:
         if self.argv and not self.allows:
@@ -158,7 +159,7 @@ class Rule:
         return certainty == "yes" or (certainty == "maybe" and not self.allows)
 
     def verdict(self, call: Call) -> Verdict:
-        """The least certain of the rule's conditions."""
+        """Return the verdict of the least certain condition."""
         worst = _YES
         for each in self._verdicts(call):
             if each.certainty == "no":
@@ -168,7 +169,8 @@ class Rule:
         return worst
 
     def _verdicts(self, call: Call) -> Iterator[Verdict]:
-        """Conditions that only select come first: a rule for another session has no reason."""
+        """Yield a verdict per condition. Those without a reason come first: a rule for another
+        session is no near match."""
         yield _verdict_of(not self.session or _any(self.session, [call.session]))
         yield _verdict_of(not self.agent or _any(self.agent, [call.agent]))
         yield self._kind(call)
@@ -194,14 +196,14 @@ class Rule:
         return _NO
 
     def _about(self, call: Call) -> Verdict:
-        """A rule that denies or asks names a question by its title, too."""
+        """A rule that denies or asks may also select a question by its title."""
         named = {*(self.about or ["tool"]), *(["plan"] if "switch_mode" in self.kind else [])}
         if named.issuperset(call.about) or (self.title is not None and not self.allows):
             return _YES
         if not self.allows and not named.isdisjoint(call.about):
             return Verdict("maybe")
         other = next(each for each in call.about if each not in named)
-        return Verdict("no", f"it is about a {other}, and the rule does not name that")
+        return Verdict("no", f"the request is about a {other}, which the rule does not name")
 
     def _tool(self, call: Call) -> Verdict:
         if call.tool.sure:
@@ -211,7 +213,7 @@ class Rule:
         is_other = not call.may_be_mcp or call.tool.excludes(self.mcp_tool)
         if not self.allows and is_other and not call.tool.hints_at(self.mcp_tool):
             return _NO
-        return Verdict("maybe", "the agent does not say for certain which tool it is")
+        return Verdict("maybe", "the tool is not identified for certain")
 
     def _path(self, call: Call) -> Verdict:
         if not self.allows:
@@ -226,7 +228,7 @@ class Rule:
         return next((Verdict("no", reason) for reason in reasons if reason), _YES)
 
     def _command(self, call: Call, pattern: str) -> Verdict:
-        """A title may be cut off, or be what the model wants it to be: it allows nothing."""
+        """The title may be truncated or written by the model, so it never allows."""
         if not self.allows:
             title = call.title if call.kind == "execute" else None
             regex = compile_pattern(pattern)
@@ -235,7 +237,7 @@ class Rule:
             )
         run = call.commands
         if not run.texts:
-            told = "the agent does not tell the command, only a title"
+            told = "the agent gives only a title, not the command"
             return Verdict("no", told if call.kind == "execute" else "")
         regex = compile_pattern(pattern, dot_all=True)
         if not all(len(text) <= _MAX_TEXT and regex.fullmatch(text) for text in run.texts):
@@ -247,7 +249,7 @@ class Rule:
     def _argv(self, call: Call) -> Verdict:
         words = call.commands.words
         if words is None:
-            told = call.commands.unclear or "a shell may read the command in other ways"
+            told = call.commands.unclear or "shells may split the command differently"
             return Verdict("no", told if call.commands else "")
         if not (start := self._prefix(call)):
             return _NO
@@ -261,7 +263,7 @@ class Rule:
         return self._surely_runs(call)
 
     def _prefix(self, call: Call) -> int:
-        """How many words of the command `argv` names; 0 if it names another command."""
+        """Return how many of the command's first words `argv` matches; 0 if none."""
         words, named = call.commands.words or (), (each.split() for each in self.argv)
         return max((len(one) for one in named if list(words[: len(one)]) == one), default=0)
 
@@ -274,7 +276,7 @@ class Rule:
         return _YES
 
     def _covers_the_rest(self, call: Call) -> Verdict:
-        """What the call does besides what the rule names."""
+        """Check that the call does nothing that the rule does not name."""
         runs = self.command is not None or bool(self.argv)
         if call.tool.is_mcp and not self.mcp_tool and (runs or self.path):
             return Verdict("no", f"it is the MCP tool {call.tool}, and the rule does not name it")
@@ -286,17 +288,17 @@ class Rule:
                 what = "carries a command" if "execute" in more else "changes files"
                 return Verdict("no", f"the call {what}, and the rule does not name it")
         elif not runs and not self.mcp_tool and call.kind == "other" and not call.tool.sure:
-            return Verdict("maybe", "the agent does not say what it asks for: add `kind: [other]`")
+            return Verdict("maybe", "the request names neither kind nor tool: add `kind: [other]`")
         return _YES
 
 
 @attrs.frozen
 class Decision:
-    """Which rule decides about a call."""
+    """The action for a call, and the rule that decided it."""
 
     action: Action
     number: int | None = None
-    """The rule's number in the file, from 1; None for the default."""
+    """The rule's number in the file, from 1; `None` for the default."""
     rule: Rule | None = None
     reasons: tuple[str, ...] = ()
     """Why earlier rules, or the default, did not decide."""
@@ -309,9 +311,9 @@ class Decision:
 
 
 def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
-    """What the rules say: the first that is about the call.
+    """Return the decision of the first rule that matches.
 
-    A rule that asks, and that may only be about it, lets a later rule deny.
+    A later rule that denies overrides one that asks and matches only maybe.
     """
     reasons: list[str] = []
     asks: Decision | None = None
@@ -335,7 +337,7 @@ def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
 
 
 def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
-    """The rule about this call, with its number in the file (from 1)."""
+    """Return the rule that decides about this call, with its number in the file (from 1)."""
     decision = decide(rules, "ask", call)
     if decision.rule is None or decision.number is None:
         return None
@@ -345,11 +347,10 @@ def first_match(rules: Sequence[Rule], call: Call) -> tuple[int, Rule] | None:
 def choose_option(
     action: Action, options: Iterable[Mapping[str, Any]], about: Sequence[About] = ("tool",)
 ) -> dict[str, Any] | None:
-    """The outcome that carries an action out; None if the client has to be asked.
+    """Return the outcome for an action; `None` if the client must be asked.
 
-    Where nothing can be rejected, a denial cancels. Several options that always allow differ in
-    what they allow, and several that approve a plan or answer a question are several answers: of
-    these none is chosen.
+    Without a reject option, a denial cancels. Several `allow_always` options differ in what they
+    allow, and several options of a plan or question are different answers: none of these is chosen.
     """
     if action == "ask":
         return None
@@ -363,7 +364,7 @@ def choose_option(
 
 
 def evident_kinds(call: Mapping[str, Any]) -> frozenset[str]:
-    """The kind that a tool call says, and those that its content gives evidence of."""
+    """Return the kind of a tool call, plus those that its content implies."""
     kind = str(call.get("kind") or "other")
     run = commands(_parsed(call.get("rawInput")), kind)
     return frozenset(_evident_kinds(kind, run, call.get("content")))
@@ -378,7 +379,7 @@ def _any(globs: Sequence[str], names: Iterable[str]) -> bool:
 
 
 def _parsed(given: Any) -> Any:
-    """The input of a tool; some agents give it as a text of JSON."""
+    """Return the input of a tool, parsed if the agent sends it as JSON text."""
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(given)
@@ -398,10 +399,10 @@ def _evident_kinds(kind: str, run: Commands, content: Any) -> Iterator[str]:
 
 
 def _may_be_mcp(table: ToolTable, kind: str, run: Commands, content: Any) -> bool:
-    """Whether a call may be one of an MCP tool, if nothing names the tool for sure.
+    """Whether a call may be of an MCP tool, if no place names the tool for certain.
 
-    Agents make diffs and terminals for built-in tools only. For the rest it is known of some
-    agents which kinds MCP tools have; a call of any other agent may be one.
+    Agents send diffs and terminals for built-in tools only. Otherwise the agent's `mcp_kinds`
+    decide; without them, any call may be of an MCP tool.
     """
     parts = content if isinstance(content, list) else []
     if any(isinstance(part, Mapping) and part.get("type") in _BUILT_IN for part in parts):
@@ -418,7 +419,7 @@ def _options_and_operands(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _as_paths(words: Iterable[str], cwd: str) -> NamedPaths:
-    """Words of a command as paths, and the parts of words that can be paths."""
+    """Return the words of a command as paths, plus parts of words that can be paths."""
     texts: list[str] = []
     for word in words:
         first, *parts = re.split("[=:@,]", word)

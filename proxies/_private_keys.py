@@ -1,9 +1,8 @@
-"""Private keys in texts: whole ones, and parts of them without their first or last line. Pure.
+"""Find private keys in text, whole or without their first or last line. Pure.
 
-A key that begins and does not end goes on to the end of the text. Parts are found by their lines:
-60 to 76 base64 characters that make up a line (behind an indentation, a line number, the sign of a
-diff or a quote), and the lines of base64 that follow. Other base64 in such lines, of a certificate
-for example, is taken for a key.
+A key without an end extends to the end of the text. Parts are found by their lines: 60 to 76 base64
+characters that fill a line (after indentation, a line number, a diff sign or a quote), and the
+base64 lines that follow. Other base64 in such lines, such as a certificate, counts as a key.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ def key_end(data: bytes, header_end: int) -> int:
 
 @attrs.define(eq=False)
 class KeyEnd:
-    """Finds the end of a key that is too long to hold, in pieces."""
+    """Finds the end of a key that is too long to hold back, in text that arrives in chunks."""
 
     _last: str = attrs.field(default="", init=False, repr=False)
 
     def __call__(self, text: str) -> str | None:
-        """The text behind the end of the key; None while it has not come."""
+        """Return the text after the end of the key; `None` before the end has arrived."""
         whole = self._last + text
         found = _END.search(whole)
         self._last = whole[-_LONGEST_LINE:]
@@ -75,13 +74,14 @@ class KeyEnd:
 
 @attrs.define(eq=False)
 class BodyEnd:
-    """The same for lines of a key."""
+    """Finds the end of key lines that are too long to hold back."""
 
     _last: str = attrs.field(default="", init=False, repr=False)
-    """The last line, as far as it has come."""
+    """The last line, which may be incomplete."""
 
     def __call__(self, text: str) -> str | None:
-        """The text from the first line on that is none of a key; None while it has not come."""
+        """Return the text from the first line that is not part of a key; `None` before it has
+        arrived."""
         whole = self._last + text
         while "\n" in whole:
             line, _, rest = whole.partition("\n")
@@ -100,10 +100,10 @@ def end_of(text: str) -> KeyEnd | BodyEnd | None:
 
 
 def is_body(line: bytes) -> bool:
-    """Whether a line has the mixture of characters that base64 of random bytes has.
+    """Whether a line has the mix of upper case, lower case and digits of random base64.
 
-    A path or a name does not; nor does a hash in hexadecimal digits. Three of ten thousand lines of
-    keys do not either; they are found if they follow another.
+    Paths, names and hexadecimal hashes do not. Neither do three of ten thousand key lines; these
+    are found if they follow another key line.
     """
     counts = (len(line.translate(None, others)) for others in _OTHERS)
     return all(count >= least for count, least in zip(counts, (9, 9, 2), strict=True))
@@ -118,8 +118,8 @@ _OTHERS: Final = [bytes(set(range(256)) - {*kind}) for kind in (_UPPER, _LOWER, 
 
 
 def body_end(data: bytes, start: int, end: int) -> tuple[int, bool] | None:
-    """Where the lines of a key end of which `start` to `end` is the first, and whether more of them
-    may come behind the end of the data; None if it is no such line.
+    """Return the end of the key lines that begin with the line from `start` to `end`, and whether
+    more may follow after the data; `None` if that is no key line.
     """
     line = data[start:end]
     if b"-" in line:  # with the end of the key

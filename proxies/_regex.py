@@ -5,11 +5,11 @@ meanwhile. RE2 needs time linear in the text, for every pattern; it has no looka
 and no back-references. A pattern uses up to `MAX_MEMORY` bytes and `MAX_PROGRAM` instructions.
 
 Differences from `re`: `$` matches at the end of the text only (not before a last newline), `\\d`,
-`\\w`, `\\s` and `\\b` are about ASCII, `\\z` instead of `\\Z`.
+`\\w`, `\\s` and `\\b` are ASCII-only, `\\z` instead of `\\Z`.
 https://github.com/google/re2/wiki/Syntax
 
-Name globs stay with `fnmatch`: since Python 3.9 a `*` never gives back what it took, so its time
-is at most the length of the name times that of the glob.
+Globs for names use `fnmatch`: since Python 3.9 its `*` does not backtrack, so its time is at most
+the length of the name times that of the glob.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 class Pattern:
     """A compiled pattern. Offsets are in characters of the text, as with `re`.
 
-    Half a surrogate pair cannot be encoded as UTF-8; it counts as U+FFFD.
+    A lone surrogate cannot be encoded as UTF-8; it matches as U+FFFD.
     """
 
     source: str
@@ -66,7 +66,7 @@ class Pattern:
         return names
 
     def search(self, text: str, start: int = 0) -> Any:
-        """The first match, with the methods of `re.Match`, or None."""
+        """Return the first match, with the methods of `re.Match`, or `None`."""
         return self._compiled.search(_encodable(text), start)
 
     def fullmatch(self, text: str) -> bool:
@@ -74,7 +74,7 @@ class Pattern:
         return self._compiled.fullmatch(_encodable(text)) is not None
 
     def finditer(self, text: str, start: int = 0) -> Iterator[Any]:
-        """All matches that do not overlap, from left to right."""
+        """Return all non-overlapping matches, from left to right."""
         found: Iterator[Any] = self._compiled.finditer(_encodable(text), start)
         return found
 
@@ -102,7 +102,7 @@ def compile_pattern(source: str, *, dot_all: bool = False) -> Pattern:
 
 
 def escape(text: str) -> str:
-    """A pattern that matches exactly this text."""
+    """Return a pattern that matches exactly this text."""
     return "".join(f"\\{each}" if each in _SPECIAL else each for each in text)
 
 

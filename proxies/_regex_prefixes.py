@@ -1,10 +1,10 @@
 """Derive from a regular expression one that matches all prefixes of its matches.
 
-RE2 has no partial matching. A text that arrives in pieces needs it: its end may be the beginning of
-a match. `(?:prefixes)\\z` finds the leftmost such end, in linear time.
+RE2 has no partial matching, which text that arrives in chunks needs: its end may be the beginning
+of a match. `(?:prefixes)\\z` finds the leftmost such end, in linear time.
 
-A pattern is read as RE2 does, which has accepted it before, so what is wrong here was an error
-there. Single characters, classes and assertions are kept as they are written.
+Patterns must be accepted by RE2 first; they are not validated here. Single characters, classes and
+assertions are copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 __all__ = ["SECRET", "PrefixPattern", "read"]
 
 SECRET: Final = "secret"
-"""The one group that stays a group."""
+"""Name of the only group that is kept."""
 
 _COUNT: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
 _FLAGS: Final = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
@@ -30,21 +30,21 @@ _ASSERTIONS: Final = frozenset({"^", "$", "\\b", "\\B", "\\A", "\\z"})
 
 @attrs.frozen
 class PrefixPattern:
-    """A part of a pattern, without groups, and what matches every prefix of its matches."""
+    """A part of a pattern without groups, and a pattern for the prefixes of its matches."""
 
     whole: str
     prefixes: str
     shortest: int
     """Characters of its shortest match."""
     is_atom: bool = False
-    """One character, or an assertion."""
+    """Whether it is a single character or an assertion."""
 
 
 _EMPTY: Final = PrefixPattern("", "", 0)
 
 
 def read(pattern: str) -> PrefixPattern:
-    """A pattern that RE2 accepts; of its groups only `secret` is left."""
+    """Parse a pattern that RE2 accepts; of its groups only `secret` is kept."""
     return _PatternParser(pattern).alternatives()
 
 
@@ -55,7 +55,7 @@ class _PatternParser:
     flags: frozenset[str] = frozenset()
 
     def alternatives(self) -> PrefixPattern:
-        """Up to the end of the group."""
+        """Parse alternatives up to the end of the group."""
         outer, found = self.flags, [self.sequence()]
         while self.pattern[self.at : self.at + 1] == "|":
             self.at += 1
@@ -89,7 +89,7 @@ class _PatternParser:
         if flags := _FLAGS.match(self.pattern, self.at):
             outer, self.at = self.flags, flags.end()
             self.flags = (self.flags | {*flags[1]}) - {*(flags[2] or "")}
-            if flags[3] == ")":  # up to the end of the group that it is in
+            if flags[3] == ")":  # flags for the rest of the enclosing group
                 return _EMPTY
             found = self.alternatives()
             self.flags = outer
@@ -115,7 +115,7 @@ class _PatternParser:
         return PrefixPattern(whole, f"(?:{whole})?", written not in _ASSERTIONS, is_atom=True)
 
     def count(self) -> tuple[int, int | None, str] | None:
-        """A quantifier, if one comes: how often at least and at most, and whether it is lazy."""
+        """Parse a quantifier, if one follows: minimum, maximum (`None`: unlimited), `?` if lazy."""
         char = self.pattern[self.at : self.at + 1]
         if char and char in "*+?":
             self.at += 1

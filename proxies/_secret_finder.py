@@ -1,11 +1,11 @@
-"""Find secrets in texts, also in texts that arrive in pieces, in time linear in the text.
+"""Find secrets in text, whole or arriving in chunks, in linear time.
 
-RE2 matches the patterns. Added here: whether the end of an unfinished text may be the beginning of
-a secret (`_regex_prefixes`), and where a private key ends (`_private_keys`). Only such an end is
-held back, and at most `hold` characters of it.
+RE2 matches the patterns. This module adds whether the end of an incomplete text may be the
+beginning of a secret (`_regex_prefixes`), and where a private key ends (`_private_keys`). Only such
+an end is held back, at most `hold` characters.
 
-A secret is replaced by the same placeholder at every occurrence, so that it can be restored in what
-the agent writes.
+A secret has the same placeholder at every occurrence, so that it can be restored in files that the
+agent writes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from proxies._regex_prefixes import SECRET, read
 
 __all__ = ["PATTERNS", "HeldTail", "SecretFinder", "check_patterns", "environment_values"]
 
-# RE2 has no lookbehind. `\b` is one, except behind an underscore, which counts as a letter. Escapes
-# of JSON and URLs and colours of terminals end in a letter, too, and are no word.
+# Start of a word, without lookbehind, which RE2 lacks. `\b` does not match after an underscore, nor
+# after escapes of JSON and URLs and terminal colours, which end in a letter or digit.
 _START: Final = r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*[A-Za-z])"
 
 PATTERNS: Final[Mapping[str, str]] = {
@@ -74,25 +74,25 @@ class _SecretSpan:
     """A secret in a text; positions are in bytes."""
 
     begins: int
-    """Where its pattern begins to match, which may be before the secret."""
+    """Start of the pattern's match, which may be before the secret."""
     start: int
     end: int
     name: str
     is_open: bool
-    """More of it may come behind the end of the text."""
+    """Whether it may continue after the end of the text."""
     is_rest: bool = False
-    """It, or what begins its pattern, overlaps the one before."""
+    """Whether the match overlaps the previous secret."""
 
 
 @attrs.frozen(eq=False)
-class _KnownValues:
-    """Secrets that are known by value."""
+class _KnownValue:
+    """A secret that is known by value."""
 
     name: str
     value: bytes = attrs.field(repr=False)
 
     def find(self, data: bytes, start: int) -> _SecretSpan | None:
-        """The first one from `start` on."""
+        """Return the first secret from `start` on."""
         at = data.find(self.value, start)
         if at < 0:
             return None
@@ -101,15 +101,15 @@ class _KnownValues:
 
 @attrs.frozen(eq=False)
 class _PatternKind:
-    """Secrets that are found by a pattern."""
+    """Secrets that are found by one pattern."""
 
     name: str
     pattern: Any = attrs.field(repr=False)
-    """With one group, if that is the secret and not all that matches."""
+    """Its group, if any, is the secret; otherwise the whole match is."""
     source: str
 
     def find(self, data: bytes, start: int) -> _SecretSpan | None:
-        """The first one from `start` on."""
+        """Return the first secret from `start` on."""
         while (found := self.pattern.search(data, start)) is not None:
             (first, end), is_open = found.span(self.pattern.groups), False
             if first < 0:  # the group `secret` is in another alternative
@@ -132,29 +132,29 @@ class _PatternKind:
 
 @attrs.define(eq=False)
 class SecretFinder:
-    """What is a secret, and the placeholders of those that were found."""
+    """Finds secrets, and keeps the placeholders of those found."""
 
     patterns: Mapping[str, str]
     values: Mapping[str, str] = attrs.field(repr=False)
     """Known secrets, by name."""
-    _kinds: list[_KnownValues | _PatternKind] = attrs.field(init=False, repr=False)
+    _kinds: list[_KnownValue | _PatternKind] = attrs.field(init=False, repr=False)
     _known: list[bytes] = attrs.field(init=False, repr=False)
     _any: Any = attrs.field(init=False, repr=False)
-    """Matches somewhere in every text with a secret that is found by pattern."""
+    """Matches every text that contains a secret found by pattern: a fast check."""
     _begun: Any = attrs.field(init=False, repr=False)
-    """Matches an end of a text that may be the beginning of one."""
+    """Matches an end of a text that may be the beginning of a secret."""
     _shortest: int = attrs.field(init=False)
     """Characters of the shortest secret."""
     _placeholders: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
     _found: dict[str, str] = attrs.field(factory=dict, init=False, repr=False)
     _characters: int = attrs.field(default=0, init=False)
-    """Of the secrets in `_placeholders`."""
+    """Total characters of the secrets in `_placeholders`."""
     _placeholder: Any = attrs.field(init=False, default=re.compile(r"\[redacted:[^\[\]\s]+\]"))
 
     def __attrs_post_init__(self) -> None:
-        # The longest value first: one may begin like another.
+        # The longest value first: one may be a prefix of another.
         values = sorted(self.values.items(), key=lambda item: -len(item[1]))
-        known = [_KnownValues(name, form) for name, value in values for form in _forms(value)]
+        known = [_KnownValue(name, form) for name, value in values for form in _forms(value)]
         sources = {name: read(pattern) for name, pattern in self.patterns.items()}
         kinds = [
             _PatternKind(name, _compiled(source.whole), self.patterns[name])
@@ -168,37 +168,38 @@ class SecretFinder:
         self._shortest = min(lengths + [len(value) for _, value in values], default=0)
 
     def redact(self, text: str) -> str:
-        """The text without its secrets."""
+        """Return the text with its secrets replaced by placeholders."""
         return self._redact(text, 0)
 
     def redact_output(self, text: str) -> str:
-        """Like `redact`, for a text that may begin in the middle of a line of a key."""
+        """Like `redact`, for a text that may begin in the middle of a key line."""
         for name, pattern in self.patterns.items():
             if pattern is BODY and (end := cut_line(_bytes(text))):
                 return f"{self._placeholder_of(text[:end], name)}{self.redact(text[end:])}"
         return self.redact(text)
 
     def restore(self, text: str) -> str:
-        """The text with the secrets that its placeholders stand for."""
+        """Return the text with its placeholders replaced by the secrets."""
         restored: str = self._placeholder.sub(lambda m: self._found.get(m[0], m[0]), text)
         return restored
 
     def split(self, text: str, start: int = 0, *, wait: bool = True) -> tuple[str, int]:
-        """What of an unfinished text, from `start` on, can be shown, and where the rest begins.
+        """Return the redacted part of an incomplete text, from `start` on, that can be shown, and
+        the position of the rest.
 
-        Without `wait`, what is a secret is not held back for what else it may be the beginning of.
+        Without `wait`, a complete secret is not held back as the possible beginning of another.
         """
         data = _bytes(text)
         at = start = len(_bytes(text[:start]))
         shown: list[str] = []
-        begun, first = self._first_begun(data, start), (0, start, start)
+        begun, first = self._possible_start(data, start), (0, start, start)
         for found in self._secrets(data, start):
             if not found.is_rest:
                 first = (len(shown), start, found.begins)
             if begun < at:
-                begun = self._first_begun(data, at)
+                begun = self._possible_start(data, at)
             if found.is_open or begun < found.begins or (wait and begun < found.end):
-                # Of secrets that overlap, all are held back.
+                # Overlapping secrets are held back together.
                 count, start, begins = first
                 del shown[count:]
                 at = min(begun, begins)
@@ -209,7 +210,7 @@ class SecretFinder:
             ]
             at = start = found.end
         else:
-            at = self._first_begun(data, at) if begun < at else begun
+            at = self._possible_start(data, at) if begun < at else begun
         end = max(start, at)
         return "".join([*shown, _text(data[start:end])]), len(_text(data[:end]))
 
@@ -227,7 +228,7 @@ class SecretFinder:
         return "".join([*shown, _text(data[at:])]) if shown else text[start:]
 
     def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
-        """The secrets, from left to right; of those at one place, the kind that is named first."""
+        """Yield the secrets from left to right; at one position, that of the first kind."""
         if self._any.search(data, start) is None and not any(map(data.__contains__, self._known)):
             return
         nexts = [kind.find(data, start) for kind in self._kinds]
@@ -235,7 +236,7 @@ class SecretFinder:
             for number, found in enumerate(nexts):
                 if found is None or found.begins >= start:
                     continue
-                if found.end > start:  # it overlaps what was found
+                if found.end > start:  # it overlaps the previous secret
                     first = max(start, found.start)
                     nexts[number] = attrs.evolve(found, begins=start, start=first, is_rest=True)
                 else:
@@ -251,8 +252,8 @@ class SecretFinder:
             )
             start = leftmost.end
 
-    def _first_begun(self, data: bytes, start: int) -> int:
-        """Where what may be the beginning of a secret begins; the end if there is none."""
+    def _possible_start(self, data: bytes, start: int) -> int:
+        """Return the position of a possible beginning of a secret; the end if there is none."""
         found = self._begun.search(data, start)
         first = len(data) if found is None else int(found.start())
         for value in self._known:
@@ -278,7 +279,7 @@ class SecretFinder:
 
 
 def _forms(value: str) -> list[bytes]:
-    """The value in a text, and in the output of a terminal, which has one character per byte."""
+    """Return the value as in a text, and as in terminal output, which is read as Latin-1."""
     data = _bytes(value)
     return [data] if value.isascii() else [data, _bytes(data.decode("latin-1"))]
 
@@ -303,53 +304,54 @@ def _ungrouped(source: str) -> str:
 
 @attrs.define(eq=False)
 class HeldTail:
-    """The end of one stream of text that is held back."""
+    """The held-back end of one text that arrives in chunks."""
 
     secrets: SecretFinder
     hold: int
     _text: str = attrs.field(default="", repr=False, init=False)
-    """What is held back, after the last character that was not: a word may begin there or not."""
+    """The last character that was shown, which decides whether a word begins after it, then the
+    held-back text."""
     _start: int = attrs.field(default=0, init=False)
-    _swallow: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
-    """In the middle of a secret that was too long to hold: what of more text is behind it."""
+    _find_end: Callable[[str], str | None] | None = attrs.field(default=None, init=False)
+    """Set in a secret that is too long to hold back: returns the text after its end, if any."""
 
     @property
     def held(self) -> int:
         return len(self._text) - self._start
 
     def feed(self, text: str) -> str:
-        """What can be shown now that `text` has come."""
-        if self._swallow is not None:
-            behind = self._swallow(text)
+        """Return the text that can be shown after the chunk `text`."""
+        if self._find_end is not None:
+            behind = self._find_end(text)
             if behind is None:
                 return ""
-            text, self._swallow = behind, None
+            text, self._find_end = behind, None
         whole = self._text + text
         shown, end = self.secrets.split(whole, self._start)
         if len(whole) - end > self.hold:
             more, end = self.secrets.split(whole, end, wait=False)
             shown += more
         if len(whole) - end > self.hold:
-            self._swallow = end_of(whole[end:]) or _after_word
+            self._find_end = end_of(whole[end:]) or _after_word
             shown, end = shown + "[redacted:too-long]", len(whole)
         self._start = min(end, 1)
         self._text = whole[end - self._start :]
         return shown
 
     def flush(self) -> str:
-        """What was held back, now that nothing more comes."""
+        """Return the held-back text at the end of the text, redacted."""
         shown = self.secrets._redact(self._text, self._start)
-        self._text, self._start, self._swallow = "", 0, None
+        self._text, self._start, self._find_end = "", 0, None
         return shown
 
 
 def _after_word(text: str) -> str | None:
-    """The text from its first white space on."""
+    """Return the text from its first white space on; `None` if it has none."""
     return next((text[at:] for at, each in enumerate(text) if each.isspace()), None)
 
 
 def check_patterns(patterns: Mapping[str, str]) -> None:
-    """Raise `ValueError` for what is no usable pattern."""
+    """Raise `ValueError` for an invalid pattern, or one that matches the empty text."""
     for name, pattern in patterns.items():
         try:
             compiled = compile_pattern(pattern)

@@ -1,20 +1,18 @@
 """Slash commands that a proxy answers itself: advertised to the client, never seen by the agent.
 
-A command is not a prompt turn. For proxies nearer to the client, independent of the order of the
-chain, commands and their responses carry a mark, `acp-conductor/handled` in `_meta`:
+A command is not a prompt turn. For proxies nearer the client, commands and their responses carry a
+mark, `acp-conductor/handled` in `_meta`:
 
-- the result of `initialize` lists the names under that key, for the time before the agent has
-  announced its commands;
-- announced commands have the mark (`true`), the agent's own do not;
-- the answer to the prompt has it, and in version 2 the state updates around it.
+- the `initialize` result lists the names under that key, for use before the agent announces its
+  commands;
+- announced commands of proxies have the mark (`true`), the agent's do not;
+- the response to the prompt has it, and in version 2 the state updates around it.
 
 An agent cannot write the mark: the conductor removes it from what agents send.
 
-A name that something nearer the agent has announced is not taken: `context` is then
-`acp:context`, both as announced and as answered.
+A name that a component nearer the agent has announced is not used: `context` becomes `acp:context`.
 
-The two versions of the protocol differ in how a turn ends: in the answer to the prompt (1), or in
-an update some time after it (2).
+A turn ends with the response to the prompt in protocol version 1, with a later update in version 2.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ __all__ = [
 ]
 
 HANDLED_KEY: Final = "acp-conductor/handled"
-"""The member of `_meta` that marks commands of proxies, and what answers them."""
+"""Member of `_meta` that marks the commands of proxies, and the responses to them."""
 
 _MARK: Final = {HANDLED_KEY: True}
 _ids: Iterator[int] = itertools.count(1)
@@ -54,14 +52,14 @@ class SlashCommand:
 
 @attrs.define
 class AnnouncedCommands:
-    """The commands of one session, as announced by what is nearer the agent than this proxy."""
+    """The commands of one session that components nearer the agent have announced."""
 
     by_proxies: frozenset[str] | None = None
     """`None`: nothing has been announced yet."""
     by_agent: frozenset[str] = frozenset()
 
     def read(self, holder: Mapping[str, Any]) -> None:
-        """Take the list in `holder`, an update or a version 2 session's result."""
+        """Read the list in `holder`, an update or a version 2 session's result."""
         names: dict[bool, set[str]] = {True: set(), False: set()}
         for command in holder.get("availableCommands") or ():
             names[is_handled(command)].add(str(command.get("name")))
@@ -70,11 +68,11 @@ class AnnouncedCommands:
 
 @attrs.define
 class SlashCommands:
-    """The commands that a proxy has to know: its own, and those of proxies nearer the agent."""
+    """A proxy's own command, and those of proxies nearer the agent."""
 
     own: SlashCommand | None = None
     _initial: frozenset[str] = attrs.field(default=frozenset(), init=False)
-    """Commands of proxies, for sessions where nothing has been announced yet."""
+    """Commands of proxies in the `initialize` result, for sessions without announced commands."""
 
     def initialized(self, result: dict[str, Any]) -> dict[str, Any]:
         """Read the result of `initialize`; return it with the proxy's own command."""
@@ -92,15 +90,19 @@ class SlashCommands:
         announced.read(holder)
         if self.own is None:
             return holder
-        ours = {"name": self._name(announced), "description": self.own.description, "_meta": _MARK}
-        return {**holder, "availableCommands": [*(holder.get("availableCommands") or ()), ours]}
+        command = {
+            "name": self._name(announced),
+            "description": self.own.description,
+            "_meta": _MARK,
+        }
+        return {**holder, "availableCommands": [*(holder.get("availableCommands") or ()), command]}
 
     def calls_own(self, params: dict[str, Any], announced: AnnouncedCommands) -> bool:
         """Whether a prompt is the proxy's own command."""
         return self.own is not None and _command_called(params) == self._name(announced)
 
     def calls_other(self, params: dict[str, Any], announced: AnnouncedCommands) -> bool:
-        """Whether a prompt is a command that a proxy nearer the agent answers: it is no turn."""
+        """Whether a prompt is a command that a proxy nearer the agent answers, so no turn."""
         return _command_called(params) in self._by_proxies(announced)
 
     def _by_proxies(self, announced: AnnouncedCommands) -> frozenset[str]:
@@ -115,13 +117,13 @@ class SlashCommands:
 
 
 def is_handled(holder: Mapping[str, Any]) -> bool:
-    """Whether a command, an answer or an update has the mark: it is of a proxy."""
+    """Whether a command, a response or an update has the mark of a proxy."""
     meta = holder.get("_meta")
     return isinstance(meta, dict) and meta.get(HANDLED_KEY) is True
 
 
 def _command_called(params: dict[str, Any]) -> str | None:
-    """The command that a prompt is: in its last text, as proxies put theirs before."""
+    """Return the command in the last text block of a prompt: proxies put theirs before it."""
     texts = [block.get("text") for block in params["prompt"] if block.get("type") == "text"]
     words = texts[-1].split(maxsplit=1) if texts and isinstance(texts[-1], str) else ()
     return words[0][1:] if words and words[0].startswith("/") else None
@@ -135,7 +137,7 @@ async def answer(
     version: int,
     stop_reason: str = "end_turn",
 ) -> dict[str, Any]:
-    """Say `text` as the whole turn of a prompt, and return what to answer the prompt with."""
+    """Send `text` as the only message of a prompt; return the result of the prompt."""
     session_id = params["sessionId"]
     if version == 1:
         await say(client, session_id, text, version=1)

@@ -1,8 +1,8 @@
-"""Where messages hold something other than text: identifiers, enumerations, MIME types, base64.
+"""Strings in messages that are not text: identifiers, enumerations, MIME types, base64. Pure.
 
-Everything else is text, in every place: free JSON such as `rawInput`, `_meta` and the data of
-errors, members that the schema does not have, and the names of members. A table is an object of the
-schema: by the member's name, `KEEP`, or the table of what is in it. Lists are passed through. Pure.
+All other strings are text: free JSON such as `rawInput`, `_meta` and error data, members unknown to
+the schema, and member names. A table describes an object of the schema: it maps a member's name to
+`KEEP`, or to the table of the member's value. A table for a list applies to its items.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ByDiscriminator:
 
 KEEP: Final = _LeafKind("keep")
 LIST: Final = _LeafKind("list")
-"""A list of these."""
+"""A list of strings that are kept."""
 TERMINAL: Final = _LeafKind("terminal")
-"""Base64 of text."""
+"""Base64-encoded text."""
 ANY: Final = "*"
-"""In a table: members of any name, and the name stays."""
+"""Table key for members of any name; the names are kept."""
 
 Table: TypeAlias = "Mapping[str, Table | ByDiscriminator | _LeafKind]"
 _FREE: Final[Table] = {}
@@ -169,20 +169,20 @@ ANSWER: Final = _keep(
 
 @attrs.frozen(eq=False)
 class TextCleaner:
-    """Changes the texts in JSON."""
+    """Applies `change` to the texts in a JSON value."""
 
     change: Callable[[str], str]
     _name: Callable[[str], str] = attrs.field(init=False)
-    """The same for the names of members, most of which come again and again."""
+    """`change` for member names, cached, as most names repeat."""
 
     @_name.default
     def _cached(self) -> Callable[[str], str]:
         return lru_cache(1000)(self.change)
 
     def clean(self, value: Any, table: Table | ByDiscriminator | _LeafKind) -> Any:
-        """The value with its texts changed; the value itself if none was."""
+        """Return the value with its texts changed; the value itself if none was."""
         original, whole, changed = value, [value], False
-        # Not by recursion: how deep JSON is nested is for others to choose.
+        # Without recursion: peers choose how deep JSON is nested.
         waiting: list[tuple[Any, Table | ByDiscriminator | _LeafKind, Any, Any]] = [
             (value, table, whole, 0)
         ]
@@ -227,7 +227,7 @@ class TextCleaner:
 
 
 def decoded(data: str) -> str:
-    """The bytes of a terminal, one character each."""
+    """Decode base64 terminal output to one character per byte."""
     return base64.b64decode(data).decode("latin-1")
 
 

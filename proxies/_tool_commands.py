@@ -1,8 +1,8 @@
-"""The command that a tool call runs: its text for a shell, and its words if they are certain. Pure.
+"""The command of a tool call: its shell text, and its words if they are certain. Pure.
 
-A command is understood if its input has nothing but the command, and members that change neither
-what it runs nor where (`timeout`, `description`). Variables of its environment, input for it, an
-interpreter, leave of the sandbox: with these, no rule allows it.
+A command is certain if the input has only the command, and members that change neither what it runs
+nor where (`timeout`, `description`). With any other member (variables, stdin, an interpreter, a
+sandbox setting), no rule allows it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ _HARMLESS: Final = _words(
     " processid startedatms environmentid cwd workdir workingdirectory workingdir directory"
     " dirpath parsedcmd availabledecisions proposedexecpolicyamendment commandactions delayms"
 )
-"""Members that change neither what a command runs nor where it may act. The directory is looked at
-by itself."""
+"""Members that change neither what a command runs nor where it may act. The directory is
+checked separately."""
 _STRUCTURED: Final = _words(
     "args arguments parsedcmd availabledecisions proposedexecpolicyamendment commandactions"
 )
-"""Those of them that may be lists or objects; in any other one such a value can be anything."""
+"""Members of `_HARMLESS` that may be lists or objects; in others, such a value is not harmless."""
 _PROSE: Final = _words("description explanation reason justification title")
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"})
 _CHAINS: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
-"""What starts another command, redirects, expands or hides: also in quotes, as shells differ."""
-_LONGEST: Final = 65_536
+"""Characters that start another command, redirect, expand or hide text. Also inside quotes, since
+shells differ."""
+_MAX_COMMAND: Final = 65_536
 """Maximum characters of a command that is split into words."""
 _WORD: Final = re.compile(r"[^\s\"'`;&|<>()]+")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./^~-]+")
@@ -59,20 +60,20 @@ class Commands:
     """The commands that a call carries."""
 
     texts: tuple[str, ...] = ()
-    """Each command as a line for a shell."""
+    """Each command as a shell line."""
     words: tuple[str, ...] | None = None
-    """The words of the command, if there is one and a shell cannot read them otherwise."""
+    """The words of the command, if it is the only one and all shells split it alike."""
     unclear: str | None = None
     """Why it is not certain what runs."""
     all_texts: tuple[str, ...] = ()
-    """Every text in which a part of a command can stand, for rules that deny."""
+    """Every text that may contain a part of a command, for rules that deny."""
     directories: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.all_texts)
 
     def searched(self, title: str | None) -> Iterator[str]:
-        """The texts that a denying pattern is searched in: as they are, and without quoting."""
+        """Yield the texts in which rules that deny search: as they are, and without quoting."""
         for text in dict.fromkeys([*self.texts, *self.all_texts, *([title] if title else [])]):
             yield text
             bare = re.sub(r"\\\r?\n", "", text)
@@ -81,7 +82,7 @@ class Commands:
                 yield bare
 
     def file_words(self) -> Iterator[str]:
-        """Everything in the commands that may be the name of a file, for rules that deny."""
+        """Yield all words, and parts of words, that may be file names, for rules that deny."""
         for text in self.searched(None):
             for found in _WORD.finditer(text):
                 word = found[0]
@@ -94,7 +95,7 @@ class Commands:
 
 
 def commands(given: Any, kind: str) -> Commands:
-    """The commands in a tool's input."""
+    """Return the commands in a tool's input."""
     found: list[tuple[str, ...] | str] = []
     elsewhere: list[str] = []
     unclear: str | None = None
@@ -103,13 +104,13 @@ def commands(given: Any, kind: str) -> Commands:
         name = "".join(key_words(key))
         if name in _PRIMARY and value:
             if (command := _command(value)) is None:
-                unclear = f"`{key}` is no text and no list of texts"
+                unclear = f"`{key}` is neither a string nor a list of strings"
             else:
                 found.append(command)
         elif value and (
             name not in _HARMLESS or (isinstance(value, dict | list) and name not in _STRUCTURED)
         ):
-            unclear = unclear or f"`{key}` may change what it does"
+            unclear = unclear or f"`{key}` may change what the command does"
     in_order: list[str] = []
     for key, text in strings(given):
         name = "".join(key_words(key))
@@ -120,18 +121,18 @@ def commands(given: Any, kind: str) -> Commands:
             in_order.append(text)
         elif name in ("args", "arguments"):
             in_order.append(text)
-    if elsewhere and len(in_order) > 1:  # the words of a command, one by one
+    if elsewhere and len(in_order) > 1:  # a command that is split into words
         elsewhere.append(" ".join(in_order))
     for key in ("args", "arguments"):
         if found and (arguments := members.get(key)):
             if isinstance(arguments, str) or _is_words(arguments):
                 found[0] = _with_arguments(found[0], arguments)
             else:
-                unclear = f"`{key}` is no text and no list of texts"
+                unclear = f"`{key}` is neither a string nor a list of strings"
     if len(found) > 1:
-        unclear = f"it has {len(found)} commands"
+        unclear = f"the call has {len(found)} commands"
     if elsewhere and not found:
-        unclear = unclear or "its command is in no member that is known"
+        unclear = unclear or "the command is in an unknown member"
     texts = tuple(each if isinstance(each, str) else shlex.join(each) for each in found)
     every = tuple(elsewhere) + tuple(" ".join(each) for each in found if isinstance(each, tuple))
     words = None if len(found) != 1 or unclear else words_of(found[0])
@@ -144,14 +145,14 @@ def is_chained(text: str) -> bool:
 
 
 def words_of(command: str | tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words of a command, if every shell reads it as these words; else None.
+    """Return the words of a command if all shells split it alike, else `None`.
 
-    Quotes are understood, and nothing else that is special to a shell: no variables, no patterns
-    (a file can be called `--output=x`), no second command.
+    Of shell syntax only quotes are accepted: no variables, no globs (a file can be named
+    `--output=x`), no second command.
     """
     if isinstance(command, tuple):
         return None if any(is_chained(word) for word in command) else command
-    if len(command) > _LONGEST or is_chained(command):
+    if len(command) > _MAX_COMMAND or is_chained(command):
         return None
     words: list[str] = []
     for quoted in re.finditer(r"((?:'[^']*'|\"[^\"]*\"|[^ \t'\"])+)", command):
@@ -171,7 +172,7 @@ def words_of(command: str | tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _command(value: Any) -> str | tuple[str, ...] | None:
-    """A line for a shell, or the words of a program that no shell reads."""
+    """Return a shell line, or the words of a command that runs without a shell."""
     if isinstance(value, str):
         return value
     if not _is_words(value):
@@ -186,7 +187,7 @@ def _command(value: Any) -> str | tuple[str, ...] | None:
 def _with_arguments(
     command: tuple[str, ...] | str, arguments: str | list[str]
 ) -> tuple[str, ...] | str:
-    """The command with the words of `args`, which belong to its program."""
+    """Append the arguments in `args` to the command."""
     if isinstance(arguments, str):
         line = command if isinstance(command, str) else shlex.join(command)
         return f"{line} {arguments}"

@@ -1,7 +1,7 @@
 """Identify the tool of a permission request, from the naming conventions of known agents.
 
-The table is `tool_calls` in `quirks.yaml`. A name counts as *sure* only where neither the model nor
-an MCP server other than the tool's own can write it; tool arguments never are such a place. Pure.
+The table is `tool_calls` in `quirks.yaml`. A name is *sure* only in a place that neither the model
+nor another tool's MCP server can write; tool arguments never are such a place. Pure.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = [
 ]
 
 About: TypeAlias = Literal["tool", "plan", "question", "permission"]
-"""What a permission request is about: running a tool, approving a plan (or another mode), a
-question to the user, or more permissions for the agent."""
+"""Subject of a permission request: running a tool, approving a plan (or another mode), a question
+to the user, or more permissions for the agent."""
 Certainty: TypeAlias = Literal["no", "maybe", "yes"]
 
-_LONGEST: Final = 300
-"""Characters of a name that is still taken apart."""
-_CUT: Final = 40
-"""Characters of a name that an agent may have cut."""
+_MAX_NAME: Final = 300
+"""Maximum characters of a name that is parsed."""
+_MAX_UNCUT: Final = 40
+"""Maximum characters of a name that no agent truncates."""
 _NUMBERED: Final = re.compile(r"(.+)-[0-9]{1,6}")
 
 
 @attrs.frozen
 class Evidence:
-    """All that was said about one tool call, by place.
+    """All data about one tool call, by place.
 
-    `announced_`: by `session/update`; `asked`: by the permission request; `call`: both together;
-    `request`: the permission request itself.
+    `announced`: from `session/update`; `asked`: from the permission request; `call`: both merged;
+    `request`: params of the permission request.
     """
 
     announced: Mapping[str, Any] = attrs.field(factory=dict)
@@ -54,7 +54,7 @@ class Evidence:
     request: Mapping[str, Any] = attrs.field(factory=dict)
 
     def at(self, place: str) -> Any:
-        """The value at a place such as `asked._meta.toolName`; None if it is not there."""
+        """Return the value at a place such as `asked._meta.toolName`; `None` if absent."""
         root, *keys = place.split(".")
         value = getattr(self, root)
         for key in keys:
@@ -68,7 +68,7 @@ class Evidence:
 
 @attrs.frozen
 class Naming:
-    """One place where an agent names the tool. See the head of `quirks.yaml`."""
+    """One place where an agent names the tool. `quirks.yaml` explains the fields."""
 
     at: Sequence[str]
     form: str = "{tool}"
@@ -77,11 +77,11 @@ class Naming:
     when: Mapping[str, Any] = attrs.field(factory=dict)
     sure: bool = True
     declared: bool = False
-    longest: int = _LONGEST
+    longest: int = _MAX_NAME
     cut: str | None = None
 
     def alternatives(self, said: Evidence, declared: Sequence[str]) -> list[Tool]:
-        """The tools that the name can mean; empty if there is none at this place."""
+        """Return the tools that the name can mean; empty if the place has no name."""
         if not said.fits(self.when):
             return []
         for place in self.at:
@@ -92,10 +92,10 @@ class Naming:
 
     def _read(self, text: str, said: Evidence, declared: Sequence[str]) -> list[Tool]:
         told = said.at(self.server) if self.server else None
-        if self.tool is not None:  # server and tool each have a place of their own
+        if self.tool is not None:  # server and tool are in different places
             tool = said.at(self.tool) if self.tool else None
             return list(_of_server(text, tool if isinstance(tool, str) else None, "", declared))
-        if len(text) > min(self.longest, _LONGEST) or (self.cut and self.cut in text):
+        if len(text) > min(self.longest, _MAX_NAME) or (self.cut and self.cut in text):
             return [Tool((), None, text, is_mcp=True)] if _splits(self.form, text) else []
         found = [
             tool
@@ -115,7 +115,7 @@ class Naming:
 
 @attrs.frozen
 class Question:
-    """How to tell that an agent's permission request is not about running a tool."""
+    """Conditions under which a permission request is not about running a tool."""
 
     about: About
     when: Mapping[str, Any]
@@ -129,16 +129,16 @@ class Tool:
     servers: tuple[str, ...]
     """Names of its MCP server; empty for a built-in tool, or if unknown."""
     name: str | None
-    """Its name at the server; None if unknown."""
+    """Its name at the server; `None` if unknown."""
     told_as: str
-    """As the agent names it."""
+    """The name that the agent gives it."""
     is_mcp: bool = False
     is_declared: bool = False
     """Whether the session declares a server of this name."""
 
     @property
     def texts(self) -> list[str]:
-        """What globs of rules are compared with."""
+        """Names that the globs of rules are matched against."""
         texts = [f"{server}/{self.name}" for server in self.servers if self.name is not None]
         return [*texts, self.told_as] if self.told_as else texts
 
@@ -152,12 +152,12 @@ class Tool:
 
 @attrs.frozen
 class Identity:
-    """What is known of the tool: it is one of `tools` if that is `sure`; else they are hints."""
+    """The tool of a call: one of `tools` if `sure`, otherwise these are hints."""
 
     tools: tuple[Tool, ...] = ()
     sure: bool = False
     name: str | None = None
-    """What the protocol's member `name` says, if the tool is not sure: the agent's name for it."""
+    """Value of the protocol's member `name`, if the tool is not sure."""
 
     @property
     def is_mcp(self) -> bool:
@@ -165,18 +165,18 @@ class Identity:
         return self.sure and any(each.is_mcp for each in self.tools)
 
     def matches(self, globs: Sequence[str], *, allows: bool) -> Certainty:
-        """Whether a tool that is sure is of these globs; no glob allows a built-in tool."""
+        """Whether a sure tool matches the globs. A rule that allows matches no built-in tool."""
         found = {"no" if allows and not each.is_mcp else each.matches(globs) for each in self.tools}
         return found.pop() if len(found) == 1 else "maybe"
 
     def hints_at(self, globs: Sequence[str]) -> bool:
-        """Whether anything that was said of the tool, sure or not, matches a glob."""
+        """Whether any name of the tool, sure or not, matches a glob."""
         return any(each.matches(globs) != "no" for each in self.tools)
 
     def excludes(self, globs: Sequence[str]) -> bool:
-        """Whether the agent's name for the tool contains no tool's name of these globs, however it
-        is put together with the server's."""
-        if not self.name or len(self.name) > _CUT:
+        """Whether the agent's name for the tool, which may contain the server's, contains no tool
+        name of these globs."""
+        if not self.name or len(self.name) > _MAX_UNCUT:
             return False
         names = (glob.rpartition("/")[2] for glob in globs)
         plain = _plain(self.name).lower()
@@ -189,13 +189,13 @@ class Identity:
 
 @attrs.frozen
 class ToolTable:
-    """An agent's ways to name tools and to ask questions: its own entries, then the common ones."""
+    """How an agent names tools and asks questions: its own entries, then the common ones."""
 
     tools: Sequence[Naming] = ()
     questions: Sequence[Question] = ()
     mcp_kinds: frozenset[str] | None = None
-    """Kinds of calls that may be MCP tools although nothing names the tool for sure; None for any,
-    also for one with a command."""
+    """Kinds of calls that may be MCP tools if no place names the tool for certain; `None`: all
+    kinds, also with a command."""
 
     @classmethod
     def of(cls, entries: Iterable[Mapping[str, Any]], agent: str) -> ToolTable:
@@ -211,7 +211,7 @@ class ToolTable:
         return cls(tools, questions, mcp_kinds)
 
     def about(self, said: Evidence) -> tuple[About, ...]:
-        """What a request can be about: one thing, or several if the model may have written it."""
+        """Return the possible subjects of a request; several if the model may have written them."""
         found = [one for one in self.questions if said.fits(one.when)]
         sure: About = next((one.about for one in found if one.sure), "tool")
         return tuple(dict.fromkeys([*(one.about for one in found if not one.sure), sure]))
@@ -224,7 +224,7 @@ def tool_table(agent: str) -> ToolTable:
 
 
 def identify(table: ToolTable, said: Evidence, declared: Sequence[str]) -> Identity:
-    """The tool of a call, of a session with these MCP servers."""
+    """Identify the tool of a call; `declared` are the names of the session's MCP servers."""
     hints: list[Tool] = []
     for naming in table.tools:
         found = naming.alternatives(said, declared)
@@ -252,7 +252,8 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 @functools.lru_cache(100)
 def _form(form: str) -> tuple[re.Pattern[str], str, bool]:
-    """What is around `{server}` and `{tool}`, what is between, and whether the server is first."""
+    """Return a regex for the text around `{server}` and `{tool}`, the text between them, and
+    whether the server is first."""
     parts = re.split(r"\{(server|tool)\}", form)
     ends = [re.escape(part).replace(r"\{number\}", "[0-9]+") for part in (parts[0], parts[-1])]
     ends[1] = ends[1].replace(r"__\{rest\}", "(?<!_)__(?!_)(?:(?!__).)+")
@@ -261,7 +262,7 @@ def _form(form: str) -> tuple[re.Pattern[str], str, bool]:
 
 
 def _splits(form: str, text: str) -> Iterator[tuple[str | None, str]]:
-    """All (server, tool) that give this text; the server is None in a form without one."""
+    """Yield all (server, tool) that give this text; the server is `None` in a form without one."""
     around, between, server_first = _form(form)
     if (found := around.fullmatch(text)) is None:
         return
@@ -281,9 +282,9 @@ def _splits(form: str, text: str) -> Iterator[tuple[str | None, str]]:
 def _of_server(
     server: str | None, name: str | None, told_as: str, declared: Sequence[str]
 ) -> Iterator[Tool]:
-    """The tool of a server as the agent calls it, under the names that the session declares.
+    """Yield the tool under each declared server name that `server` can stand for.
 
-    An agent replaces characters in names, and the MCP bridge numbers them (`tools-2`).
+    Agents replace characters in names, and the MCP bridge numbers them (`tools-2`).
     """
     if server is None:
         yield Tool((), name, told_as)
@@ -301,12 +302,12 @@ def _plain(name: str) -> str:
 
 
 def _plain_glob(glob: str) -> str:
-    """A glob for names as `_plain` makes them; one with a set of characters is for any."""
+    """Return a glob for names from `_plain`; `*` for a glob with a character set."""
     return "*" if "[" in glob else re.sub(r"[^A-Za-z0-9*?]", "_", glob).lower()
 
 
 def _of_any(globs: Sequence[str], server: str) -> Certainty:
-    """Whether globs are about a tool of this server, when only the server is known."""
+    """Match globs against a tool of which only the server is known."""
     all_of_it = [glob[:-2] for glob in globs if glob.endswith("/*")]
     if any(fnmatch.fnmatchcase(server, glob) for glob in all_of_it):
         return "yes"

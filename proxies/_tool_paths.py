@@ -1,8 +1,8 @@
-"""The files that a tool call names, as the operating system would open them.
+"""Files that a tool call names, resolved as the operating system would.
 
-A path counts in every way in which a tool may read it: as it is written, normalized by its text
-(`a/../b`), and with symbolic links followed first. What cannot be resolved here (`$DIR/x`, the home
-of an unknown user, other schemes than `file:`) is kept apart.
+A path has several readings: as written, normalized as text (`a/../b`), and with symbolic links
+followed first. Paths that cannot be resolved (`$DIR/x`, the home of an unknown user, schemes other
+than `file:`) are listed separately.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_MOST_PATHS: Final = 1000
-_MOST: Final = 10_000
-"""Paths of a call, and words of a command, that are looked at; with more of them, every denying
-rule about paths denies."""
-_LONGEST: Final = 4096
-"""Characters of a path that an operating system opens."""
-_FEW: Final = 200
+_MAX_PATHS: Final = 1000
+_MAX_WORDS: Final = 10_000
+"""Maximum paths of a call, and words of a command, that are checked; with more, every rule about
+paths that denies matches."""
+_MAX_PATH_LENGTH: Final = 4096
+"""Maximum characters of a path that an operating system opens."""
+_MAX_RESOLVED: Final = 200
 """Maximum words of a command for which symbolic links are followed."""
-_FEW_PATTERNS: Final = 20
+_MAX_EXPANDED: Final = 20
 """Maximum words of a command for which wildcards are expanded."""
 _PATH_WORDS: Final = _words(
     "path paths file files filename filenames filepath filepaths dir dirs directory directories"
@@ -61,11 +61,11 @@ _CONTENTS: Final = _words(
 _PATTERNS: Final = _words(
     "pattern patterns glob globs include includes exclude excludes query regex filter"
 )
-"""Members that are searched for; a path only if they begin like one, or climb."""
+"""Members that are search patterns; a path only if they begin like one, or contain `..`."""
 _COMMANDS: Final = _words(
     "command commands cmd cmds cmdline commandline script scripts argv args arguments exec"
 )
-"""Members that are looked at as commands."""
+"""Members that are checked as commands."""
 _SELECTIONS: Final = _words("glob globs include includes filter filters")
 """Members that select files: a rule that denies one of these denies the call."""
 _BY_NAME: Final = _words("files changes paths filechanges")
@@ -96,7 +96,7 @@ class PathReading:
 
 @attrs.frozen
 class NamedPaths:
-    """All that a call says about files."""
+    """The paths in a tool call."""
 
     cwd: str
     paths: Mapping[str, Sequence[PathReading]] = attrs.field(factory=dict)
@@ -113,22 +113,22 @@ class NamedPaths:
         return bool(self.paths or self.unresolved or self.unclear)
 
     def not_covered(self, globs: Sequence[str]) -> str | None:
-        """Why these globs do not cover every path; None if they do."""
+        """Return why these globs do not cover every path; `None` if they do."""
         if self.unresolved:
-            return f"the path `{_short(self.unresolved[0])}` cannot be resolved"
+            return f"the path `{_shortened(self.unresolved[0])}` cannot be resolved"
         if self.unclear:
-            return f"the input may name another path: `{_short(self.unclear[0])}`"
+            return f"the input may name another path: `{_shortened(self.unclear[0])}`"
         real = _real(self.cwd) or self.cwd
         for name, readings in self.paths.items():
             for each in readings:
                 written = _covered(each.lexical, {self.cwd, real}, globs)
                 if not (written and _covered(each.real, {real}, globs)):
-                    return f"the path `{_short(name)}` is not covered"
+                    return f"the path `{_shortened(name)}` is not covered"
         return None if self.paths else "the call names no path"
 
     def touches(self, globs: Sequence[str]) -> bool:
-        """Whether these globs match any path in any reading, or one that could be anywhere."""
-        if self.unresolved or len(self.hints) > _MOST:
+        """Whether these globs match any reading of a path; true if a path is unresolved."""
+        if self.unresolved or len(self.hints) > _MAX_WORDS:
             return True
         directories = {self.cwd or "/", _real(self.cwd) or "/"}
         anchored = [
@@ -141,7 +141,7 @@ class NamedPaths:
         return any(matches(path, glob, where) for path in paths for glob, where in anchored)
 
     def outside(self) -> str | None:
-        """The first path that is not below the session's directory, if there is one."""
+        """Return the first path that is not below the session's directory, or `None`."""
         if self.unresolved or not self.cwd.startswith("/"):
             return next(iter([*self.unresolved, *self.paths]), None)
         roots = (os.path.normpath(self.cwd), os.path.realpath(self.cwd))
@@ -152,53 +152,53 @@ class NamedPaths:
         return None
 
     def _hinted(self) -> Iterator[PathReading]:
-        """Readings of the hints: those of the first few with symbolic links and wildcards."""
-        few = self.hints[:_FEW]
+        """Yield readings of the hints, for the first few with symbolic links and wildcards."""
+        few = self.hints[:_MAX_RESOLVED]
         inside = (os.path.join(self.cwd, os.path.expanduser(text)) for text in few)
         entered = [text for text in inside if _is_directory(text)][:5]  # `cd DIRECTORY && cat FILE`
         bases = list(dict.fromkeys([*self.bases, *entered]))
-        patterns = [text for text in few if not _WILD.isdisjoint(text)][:_FEW_PATTERNS]
+        patterns = [text for text in few if not _WILD.isdisjoint(text)][:_MAX_EXPANDED]
         expanded = [each for text in patterns for each in _expanded(text, self.cwd)]
         for text in [*few, *expanded]:
             yield from resolve(text, bases)[0]
-        for text in self.hints[_FEW:]:
+        for text in self.hints[_MAX_RESOLVED:]:
             path = _normal(os.path.join(self.cwd, text))
             yield PathReading(path, path)
 
 
 def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> NamedPaths:
-    """What a tool call, of either version of the protocol, says about files.
+    """Collect the paths in a tool call, of either protocol version.
 
     `more` are further texts that may be paths.
     """
     certain, possible, named = _collected(call)
     bases = [cwd, *_bases(call.get("rawInput"))]
-    named = [text for text in named if _may_be_one(text)][: _MOST + 1]
-    possible += [text for text in named[:_FEW] if _is_file(text, bases)]
+    named = [text for text in named if _may_be_path(text)][: _MAX_WORDS + 1]
+    possible += [text for text in named[:_MAX_RESOLVED] if _is_file(text, bases)]
     paths: dict[str, Sequence[PathReading]] = {}
     unresolved, unclear = [], list(possible)
-    for text in list(dict.fromkeys(certain))[:_MOST_PATHS]:
+    for text in list(dict.fromkeys(certain))[:_MAX_PATHS]:
         if _scheme(text) in _WEB:
             unclear.append(text)
             continue
-        if len(text) <= _LONGEST and _leads_elsewhere(text):
+        if len(text) <= _MAX_PATH_LENGTH and _leads_elsewhere(text):
             possible += [text, *re.split(r"[,;:|\s]+", text)]
             unclear.append(text)
         paths[text], is_certain = resolve(text, bases)
         if not is_certain:
             unresolved.append(text)
-    if len(certain) > _MOST_PATHS:
+    if len(certain) > _MAX_PATHS:
         unresolved.append(f"one of {len(certain)}")
     # Ten times as many, as a word of a command is given in several parts.
     wild = [text for text in certain if not _WILD.isdisjoint(text)]
-    many = itertools.islice(itertools.chain(possible, wild, named, more), 10 * _MOST)
-    hints = [text for text in dict.fromkeys(many) if _may_be_one(text)]
+    many = itertools.islice(itertools.chain(possible, wild, named, more), 10 * _MAX_WORDS)
+    hints = [text for text in dict.fromkeys(many) if _may_be_path(text)]
     return NamedPaths(cwd, paths, hints, bases, unresolved, unclear)
 
 
 def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
-    """All readings of a path, and whether these are all that there can be."""
-    if len(text) > _LONGEST:
+    """Return the readings of a path, and whether they are complete."""
+    if len(text) > _MAX_PATH_LENGTH:
         return [], False
     texts, certain = [text], True
     if (clean := text.strip().strip("'\"`")) != text:
@@ -232,9 +232,9 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
 
 
 def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a JSON value, with the name of the member that holds it, however deep it is.
+    """Yield (member name, text) for every string in a JSON value, at any depth.
 
-    The names of members are texts too, with the name of the member that they are in.
+    A member name that looks like a path is yielded too, as a member `path`.
     """
     waiting = [(key, value)]
     while waiting:
@@ -253,8 +253,8 @@ def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _json(key: str, text: str) -> Any:
-    """What is in a text of JSON, which some agents give; contents of files are none."""
-    if text[:1] not in ("{", "[") or len(text) > _LONGEST:
+    """Parse a text that some agents send as JSON; `None` if it is none, is prose or a file."""
+    if text[:1] not in ("{", "[") or len(text) > _MAX_PATH_LENGTH:
         return None
     if "".join(key_words(key)) in _CONTENTS | _PROSE:
         return None
@@ -265,16 +265,16 @@ def _json(key: str, text: str) -> Any:
 
 
 def key_words(key: str) -> list[str]:
-    """The words of a member's name: `oldFilePath` and `old_file_path` have the same."""
+    """Return the words of a member's name, the same for `oldFilePath` and `old_file_path`."""
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", key).lower().replace("-", "_").split("_")
 
 
 def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """The texts that are paths, those that may be, and those that can be the name of a file."""
+    """Return the texts that are paths, those that may be, and those that may be a file name."""
     found: list[str] = []
     for part in [*_list(call.get("locations")), *_list(call.get("content"))]:
         if isinstance(part, dict):
-            # A version 2 diff is about several files.
+            # A version 2 diff has several files.
             for change in [part, *_list(part.get("changes"))]:
                 if isinstance(change, dict):
                     found += [change[key] for key in ("path", "oldPath") if key in change]
@@ -295,7 +295,7 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
             found += _PATCH_FILE.findall(text)
         is_patch = name in _PATCH_WORDS or not {"patch", "diff"}.isdisjoint(key_words(key))
         if is_patch:
-            found += _patched(text)
+            found += _patch_names(text)
         if not text or name in _PROSE or (is_patch and name != "input" and "\n" in text):
             continue
         if name in _COMMANDS and runs:
@@ -316,16 +316,16 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
     return found, possible, named
 
 
-def _patched(text: str) -> Iterator[str]:
-    """The files that the lines of a patch name, without the prefixes that git gives them."""
-    names = [name for found in _DIFF_FILE.findall(text) for name in _in_a_header(found)]
+def _patch_names(text: str) -> Iterator[str]:
+    """Yield the files that a patch names, without git's prefixes `a/` and `b/`."""
+    names = [name for found in _DIFF_FILE.findall(text) for name in _header_names(found)]
     for line in _GIT_FILES.findall(text):
-        names += _in_a_header(line) if line.startswith('"') else _halves(line)
+        names += _header_names(line) if line.startswith('"') else _git_names(line)
     return (name for name in names if name != "/dev/null")
 
 
-def _in_a_header(text: str) -> list[str]:
-    """The names in a line of a patch; git quotes unusual ones as C does."""
+def _header_names(text: str) -> list[str]:
+    """Return the names in a header line of a patch; git quotes unusual ones as C does."""
     quoted = [_unquoted(found) for found in _QUOTED.findall(text)] if text[0] == '"' else []
     rest = _QUOTED.sub("", text).strip() if quoted else text
     return [_without_prefix(each) for each in [*quoted, rest] if each]
@@ -340,9 +340,9 @@ def _unquoted(text: str) -> str:
     return _ESCAPED.sub(char, text).encode("latin-1", "replace").decode(errors="replace")
 
 
-def _halves(line: str) -> list[str]:
-    """The two names after `diff --git`: the same for a file that is not renamed, else all that
-    they can be."""
+def _git_names(line: str) -> list[str]:
+    """Return the names after `diff --git`: one if the file is not renamed, else the names of all
+    possible splits."""
     half = len(line) // 2
     same = _without_prefix(line[:half]), _without_prefix(line[half + 1 :])
     if line[half : half + 1] == " " and same[0] == same[1]:
@@ -355,7 +355,7 @@ def _halves(line: str) -> list[str]:
 
 
 def _member_names(value: Any) -> Iterator[tuple[str, str]]:
-    """The names of members, each with the name of the member that they are in."""
+    """Yield (name of the enclosing member, member name) for all members."""
     waiting = [("", value)]
     while waiting:
         key, value = waiting.pop()
@@ -370,7 +370,7 @@ def _member_names(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_known(name: str) -> bool:
-    """Whether members are called so that say something about files."""
+    """Whether a member name has a known meaning."""
     plain = "".join(key_words(name))
     return plain in {"type", "kind", "status"} or any(
         plain in names for names in (_PATH_WORDS, _CONTENTS, _PATTERNS, _PROSE)
@@ -396,7 +396,7 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _leads_elsewhere(text: str) -> bool:
-    """Whether a path is several, or a pattern, to some tools, and one of them is somewhere else."""
+    """Whether some tools may read a path as several paths or a glob that lead elsewhere."""
     rest = text[len(_scheme(text) or "") + 1 :] if _scheme(text) else text
     parts = re.split(r"[:\s]", rest)
     if re.search(r"[,;|\n]", rest) or any(each.startswith(("/", "~", "..")) for each in parts[1:]):
@@ -415,12 +415,12 @@ def _scheme(text: str) -> str | None:
     return (found[1] or found[2]).lower() if found else None
 
 
-def _may_be_one(text: str) -> bool:
-    return "\n" not in text and len(text) <= _LONGEST
+def _may_be_path(text: str) -> bool:
+    return "\n" not in text and len(text) <= _MAX_PATH_LENGTH
 
 
 def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
-    """The globs, and each also with the symbolic links in its fixed beginning followed."""
+    """Yield the globs, each also with symbolic links in its literal prefix resolved."""
     for glob in globs:
         yield glob
         whole = os.path.join(directory, os.path.expanduser(glob))
@@ -432,7 +432,7 @@ def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
 
 
 def _expanded(word: str, cwd: str) -> list[str]:
-    """The files that a word with braces, or with wildcards in its last part, stands for."""
+    """Expand braces in a word, and wildcards in its last path component."""
     alternatives, found = [os.path.join(cwd, os.path.expanduser(word))], []
     for _ in range(50):
         whole = alternatives.pop(0)
@@ -463,7 +463,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _folded(path: str) -> str:
-    """Paths that are the same file where the file system ignores the case of letters."""
+    """Normalize a path on platforms with case-insensitive file systems."""
     if sys.platform not in ("darwin", "win32"):
         return path
     return unicodedata.normalize("NFC", path).casefold()
@@ -493,5 +493,5 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _short(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"

@@ -40,22 +40,22 @@ class UsageDelta:
 
 @attrs.define
 class UsageMeter:
-    """The sums of one session."""
+    """Sums of one session."""
 
     counting: Counting = "turn"
     restored: bool = False
-    """Whether the session was loaded: its first report was spent earlier."""
+    """Whether the session was loaded: the usage in its first report was spent earlier."""
     turns: int = 0
     tokens: dict[str, int] = attrs.field(factory=dict)
-    """By category, and the total, as the wire calls them."""
+    """By the wire's name of the category, and the total."""
     cost: dict[str, float] = attrs.field(factory=dict)
     used: int | None = None
     size: int | None = None
-    """Of the context window."""
+    """Size of the context window; `used` are the tokens in it."""
     _running: bool = attrs.field(default=False, init=False)
 
     def update(self, update: Mapping[str, Any]) -> UsageDelta:
-        """Read a session update; returns the usage that it adds."""
+        """Read a session update; return the usage that it adds."""
         match update.get("sessionUpdate"):
             case "usage_update":
                 self.used, self.size = update.get("used"), update.get("size")
@@ -63,7 +63,7 @@ class UsageMeter:
             case "state_update" if update.get("state") == "running":
                 self._running = True
             case "state_update" if update.get("state") == "idle" and self._running:
-                self._running = False  # what is repeated later is no other turn
+                self._running = False  # a repeated idle update is not another turn
                 return self.turn(update)
         return UsageDelta()
 

@@ -1,18 +1,18 @@
 """`budget`: limits turns, tokens and cost per session and per day.
 
-When a part of a limit is used the user is told once. At the limit, further prompts are refused
-without asking the agent, and a turn that runs into it is cancelled. A turn is counted before the
-agent is asked, and given back if it answers with an error. Tokens and cost are counted when the
-agent reports them, so turns that run at the same time may exceed a limit together by what they use;
-an agent that reports nothing is limited by turns only.
+The user is warned once per limit. At the limit, prompts are refused without reaching the agent, and
+a running turn is cancelled. A turn is counted before its prompt is forwarded, and refunded if the
+agent responds with an error. Tokens and cost are counted when the agent reports them, so concurrent
+turns may together exceed a limit by what they use; an agent that reports nothing is limited by
+turns only.
 
 Options:
-    session, day  limits, each with `turns`, `tokens` and `cost`; what is left out is unlimited
-    currency      of `cost`; default USD. What is reported in another one does not count.
-    warn_at       the part of a limit at which the user is told; default 0.8
+    session, day  limits, each with `turns`, `tokens` and `cost`; an absent one is unlimited
+    currency      of `cost`; default USD. Costs in other currencies do not count.
+    warn_at       the fraction of a limit at which the user is warned; default 0.8
     tokens_are    whether the reported tokens are those of the `turn` (default) or of the `session`
-    file          keeps the day's sums, for all chains that name it; without it a day ends with the
-                  chain. If it cannot be read and written, prompts are refused.
+    file          keeps the day's sums for all chains that name it; without it, they end with the
+                  chain. If it cannot be read or written, prompts are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = ["Budget", "Limits"]
 
 _ALL: Final = ("turns", "tokens", "cost")
 _IN_A_TURN: Final = ("tokens", "cost")
-"""What can run into its limit during a turn, which is counted before it begins."""
-_MOST_CLOSED: Final = 10_000
-_TRIES: Final = 20
-_BETWEEN_TRIES: Final = 0.1
+"""Quantities that can reach their limit during a turn."""
+_MAX_CLOSED: Final = 10_000
+_MAX_TRIES: Final = 20
+_RETRY_INTERVAL: Final = 0.1
 """Seconds; a file that is locked for longer than all tries is treated as unusable."""
 
 log = get_logger(component="budget")
@@ -58,7 +58,7 @@ class Limits:
     def reached(
         self, sums: Mapping[str, float], part: float = 1.0, names: Sequence[str] = _ALL
     ) -> str | None:
-        """The first limit of which this part is used, as `3 of 5 turns`."""
+        """Return the first limit of which this fraction is used, as `3 of 5 turns`, or `None`."""
         for name in names:
             limit = getattr(self, name)
             if limit is not None and sums.get(name, 0) >= part * limit:
@@ -95,9 +95,9 @@ class Budget(Proxy):
     _ledger: Ledger = attrs.field(init=False)
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
     _closed: dict[str, _Session] = attrs.field(factory=dict, init=False)
-    """Sessions that were closed: one that is opened again goes on with what it has spent."""
+    """Closed sessions; one that is reopened keeps its sums."""
     _is_writing: bool = attrs.field(default=False, init=False)
-    """Whether a task retries to write the ledger."""
+    """Whether a task retries writing the ledger."""
 
     sessions = per_session(_Session)
 
@@ -139,7 +139,7 @@ class Budget(Proxy):
         id = params["sessionId"]
         if id in self.sessions:
             self._closed[id] = self.sessions[id]
-            if len(self._closed) > _MOST_CLOSED:
+            if len(self._closed) > _MAX_CLOSED:
                 del self._closed[next(iter(self._closed))]
         return result
 
@@ -155,19 +155,19 @@ class Budget(Proxy):
             return await answer(
                 self.client, params, text, version=self._version, stop_reason="refusal"
             )
-        session.running = taken = True
+        session.running = is_counted = True
         try:
             result = await forward()
-            taken = not is_handled(result)
+            is_counted = not is_handled(result)
         except BaseException:
-            taken = False
+            is_counted = False
             raise
         finally:
-            if not taken:
-                self._give_back(session, today)
-            others = session.reserved - (1 if taken and self._version == 1 else 0)
+            if not is_counted:
+                self._refund(session, today)
+            others = session.reserved - (1 if is_counted and self._version == 1 else 0)
             session.running = others > 0
-        if self._version == 1 and taken:
+        if self._version == 1 and is_counted:
             session.reserved -= 1
             self._spend(session, attrs.evolve(session.meter.turn(result), turns=0))
             await self._warn(id)
@@ -209,7 +209,7 @@ class Budget(Proxy):
         over = self.session.reached(session.sums)
         if over is not None:
             return f"the budget is used up ({over} in this session)"
-        session.add({"turns": 1})  # before anything is waited for
+        session.add({"turns": 1})  # before the first await
         refused = await self._reserve_day() if self.day != Limits() else None
         if refused is not None:
             session.add({"turns": -1})
@@ -218,23 +218,23 @@ class Budget(Proxy):
         return refused
 
     async def _reserve_day(self) -> str | None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 over = self._ledger.reserve({"turns": 1}, self.day.reached)
             except BlockingIOError:
-                await trio.sleep(_BETWEEN_TRIES)
+                await trio.sleep(_RETRY_INTERVAL)
             except LedgerError as exc:
                 return f"the budget of the day is not known: {exc}"
             else:
                 return None if over is None else f"the budget is used up ({over} today)"
         return f"the budget of the day is not known: {self.file} is locked by another program"
 
-    def _give_back(self, session: _Session, day: str) -> None:
+    def _refund(self, session: _Session, day: str) -> None:
         if session.reserved:
             session.reserved -= 1
             session.add({"turns": -1})
             if self.day != Limits():
-                self._keep(lambda: self._ledger.give_back({"turns": 1}, day))
+                self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
     def _opened(self, params: dict[str, Any], result: Any) -> Any:
         if self._version > 1 and result is not None:
@@ -258,8 +258,8 @@ class Budget(Proxy):
             self._keep(lambda: self._ledger.add(amounts))
 
     def _keep(self, change: Callable[[], None]) -> None:
-        """Change the ledger; a file that is locked is tried again. What cannot be written at all
-        is written at the next prompt, or that prompt is refused."""
+        """Change the ledger; a locked file is retried. Amounts that cannot be written are written
+        at the next prompt, which is refused if that fails."""
         try:
             change()
         except BlockingIOError:
@@ -270,15 +270,15 @@ class Budget(Proxy):
             log.warning("budget not written", reason=str(exc))
 
     async def _write(self) -> None:
-        """Write what was spent, as soon as the file is not locked any more."""
+        """Write the unwritten amounts once the file is not locked."""
         try:
-            for _ in range(_TRIES):
+            for _ in range(_MAX_TRIES):
                 if self._ledger.is_written:
                     return
                 try:
                     self._ledger.add({})
                 except BlockingIOError:
-                    await trio.sleep(_BETWEEN_TRIES)
+                    await trio.sleep(_RETRY_INTERVAL)
                 except LedgerError as exc:
                     log.warning("budget not written", reason=str(exc))
                     return
@@ -297,7 +297,7 @@ class Budget(Proxy):
         return None if of_day is None else f"{of_day} today"
 
     async def _warn(self, id: str, names: Sequence[str] = _ALL) -> None:
-        """Tell once per limit."""
+        """Warn the user, once per limit."""
         session = self._session(id)
         near = self._reached(session, self.warn_at, names)
         if near is not None and _limit(near) not in session.warned:
@@ -306,7 +306,7 @@ class Budget(Proxy):
 
 
 def _limit(reached: str) -> str:
-    """Which limit a text like `3 of 5 turns today` is about."""
+    """Return the limit in a text like `3 of 5 turns today`."""
     return reached.partition(" of ")[2]
 
 

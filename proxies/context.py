@@ -1,21 +1,21 @@
 """`context`: adds texts, files and command output before the user's prompt.
 
-Not all agents read AGENTS.md, and none knows the current `git status`. Added are a text, files of
-the session's directory, and the output of a command; `/context` shows it to the user. Where the
-agent replays or echoes prompts, the added parts are removed, as the user did not write them.
+Not all agents read AGENTS.md, and none knows the current `git status`. This adds a text, files of
+the session's directory, and the output of a command; `/context` shows them to the user. The added
+parts are removed from prompts that the agent replays or echoes.
 
 Options:
     text       a text
     files      paths and globs, relative to the session's directory (`**` crosses directories).
-               `check`, `/context` and, once, the log tell of those that match no file
-    command    an argv, run in the session's directory without a shell; its output is put in
+               `check`, `/context` and (once) the log report those that match no file
+    command    an argv, run in the session's directory without a shell; its output is added
     timeout    of the command; default 3s
     every      0 (default): on a session's first prompt only; 1: on every prompt; N: every Nth
-    max_bytes  of all of it together; default 65536; what is over it is cut off, and says so
+    max_bytes  of all parts together; default 65536; a note says where a part was cut off
 
-A loaded session has had as many prompts as are replayed; one that is resumed without a replay, or
-forked, counts as begun. The prompt waits for the command, and so does what the client sends after
-it.
+The prompts of a loaded session are counted in its replay; a session that is resumed without a
+replay, or forked, is past its first prompt. The prompt, and later messages of the client, wait for
+the command.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Replay:
         if kind in _USER and not self.in_prompt:
             self.prompts += 1
         self.in_prompt = kind in _USER
-        self.prompts = max(self.prompts, 1)  # an agent may replay its own words only
+        self.prompts = max(self.prompts, 1)  # an agent may replay only its own messages
 
 
 @attrs.define
@@ -68,14 +68,14 @@ class _Session:
     prompts: int = 0
     """Prompts that the session has had."""
     shown: str = ""
-    """What was put in last."""
+    """The parts that were added last."""
     announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     replay: _Replay | None = None
-    """While the session is loaded."""
+    """Set while the session is loaded."""
     user: UserText | None = None
-    """While chunks of the user's message come."""
+    """Set while chunks of a user message arrive."""
     chunk: dict[str, Any] = attrs.field(factory=dict)
-    """The last of them."""
+    """The last of these chunks."""
 
 
 @attrs.define
@@ -91,9 +91,9 @@ class Context(Proxy):
     _version: int = attrs.field(default=1, init=False)
     _commands: SlashCommands = attrs.field(factory=lambda: SlashCommands(_COMMAND), init=False)
     _watched: set[str] = attrs.field(factory=set, init=False)
-    """Sessions of which every update is looked at."""
-    _told: set[str] = attrs.field(factory=set, init=False)
-    """Files that the log was told are missing."""
+    """Sessions for which every update is decoded."""
+    _logged_missing: set[str] = attrs.field(factory=set, init=False)
+    """Missing files that were logged."""
 
     sessions = per_session(_Session)
 
@@ -200,13 +200,13 @@ class Context(Proxy):
         return "\n".join(lines)
 
     async def collect(self, cwd: str) -> str:
-        """Everything that is put in, each part with its source, within the size allowed."""
+        """Return all parts, each with its source, within `max_bytes`."""
         parts = [("text", self.text.encode())] if self.text else []
         if self.files:
             parts += await trio.to_thread.run_sync(_read, self.files, cwd, self.max_bytes)
             await self._log_missing(cwd)
         if self.command:
-            # Arguments may hold secrets, and the user sees what is put in.
+            # Without the arguments, which may hold secrets: the user sees the added parts.
             parts.append((self.command[0], await self._output(cwd)))
         room, shown = self.max_bytes, []
         for source, content in parts:
@@ -226,7 +226,7 @@ class Context(Proxy):
             await self._end_user_message(id)
             session.replay = None
             self._watched.discard(id)
-        # Without a replay nothing says whether there were prompts; most likely there were.
+        # Without a replay, the number of prompts is unknown, and most likely not zero.
         session.prompts = max(session.prompts, replay.prompts if replays or known else 1)
         return self._opened(params, result)
 
@@ -238,7 +238,7 @@ class Context(Proxy):
         return result
 
     async def _user_chunk(self, id: str, params: dict[str, Any], forward: Any) -> None:
-        """Show of a chunk of the user's message what the user has written."""
+        """Forward a chunk of a user message without added parts."""
         session, update = self.sessions[id], params["update"]
         if session.chunk.get("messageId") != update.get("messageId"):
             await self._end_user_message(id)
@@ -268,8 +268,8 @@ class Context(Proxy):
 
     async def _log_missing(self, cwd: str) -> None:
         for name in await self._missing(cwd):
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._logged_missing:
+                self._logged_missing.add(name)
                 log.warning("context file not found", file=name, directory=cwd)
 
     async def _output(self, cwd: str) -> bytes:
@@ -293,14 +293,14 @@ def _has_text(content: Any) -> bool:
 
 
 def _without_parts(block: Any) -> Any:
-    """A content block of the user's, or `None` if it holds nothing but parts of context."""
+    """Return a user content block without added parts; `None` if nothing is left."""
     if not _has_text(block) or (text := without_parts(block["text"])) in (None, block["text"]):
         return block
     return {**block, "text": text} if text else None
 
 
 def _missing(patterns: list[str], cwd: str) -> list[str]:
-    """The patterns that match no file."""
+    """Return the patterns that match no file."""
     return [pattern for pattern in patterns if not _matching(pattern, cwd)]
 
 
@@ -312,7 +312,7 @@ def _matching(pattern: str, cwd: str) -> list[str]:
 
 
 def _read(patterns: list[str], cwd: str, limit: int) -> list[tuple[str, bytes]]:
-    """The files that the patterns match, each once, in the patterns' order."""
+    """Read the files that the patterns match, each once, in the patterns' order."""
     found = []
     for name in dict.fromkeys(name for pattern in patterns for name in _matching(pattern, cwd)):
         try:

@@ -1,10 +1,10 @@
 """`hide_tools`: keeps tools from the agent, or tool calls from the user's screen.
 
-From the agent: a tool that an MCP server over ACP offers (one that a proxy or the client provides)
-is taken out of the server's list, and calling it all the same is refused. Servers that the agent
-itself starts or connects to are out of reach: their messages do not come by; see `mcp_servers`.
+From the agent: a tool of an MCP server over ACP (provided by a proxy or the client) is removed from
+the server's `tools/list` result, and calls to it are refused. Messages of servers that the agent
+itself starts or connects to do not pass through the chain; see `mcp_servers` for these.
 
-From the client: tool calls that only make noise are not shown, unless permission is asked for one.
+From the client: updates of a tool call are dropped, unless the agent requests permission for it.
 
 Options:
     tools      globs for `server/tool`, or for the name of a tool
@@ -33,7 +33,7 @@ _INVALID_PARAMS = -32602
 class _Session:
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     shown: set[str] = attrs.field(factory=set)
-    """Calls that were shown although they match: permission was asked."""
+    """Calls that match but were shown, since permission was requested."""
 
 
 @attrs.define
@@ -91,18 +91,18 @@ class HideTools(Proxy):
         method, inner = params.get("method"), params.get("params") or {}
         if self.hide_from == "agent" and method == "tools/call":
             name = str(inner.get("name"))
-            if self._hidden(f"{server}/{name}", name):
+            if self._is_hidden_tool(f"{server}/{name}", name):
                 return _refusal(f"Unknown tool: {name}", stateless="serverId" in params)
         if self.hide_from == "client" or method != "tools/list":
             return await forward()
         result = await forward()
-        # One binding wraps the server's answer, the other does not.
+        # The stateless binding wraps the server's response.
         listed = result.get("result", {}) if "serverId" in params else result
         if "tools" in listed:
             listed["tools"] = [
                 tool
                 for tool in listed["tools"]
-                if not self._hidden(f"{server}/{tool['name']}", tool["name"])
+                if not self._is_hidden_tool(f"{server}/{tool['name']}", tool["name"])
             ]
         return result
 
@@ -118,7 +118,7 @@ class HideTools(Proxy):
                 known = session.calls.get(id, {})
             else:
                 known = merge_tool_call(session.calls, params["update"])
-            if id not in session.shown and self._uninteresting(known):
+            if id not in session.shown and self._is_hidden_call(known):
                 return
         await forward()
 
@@ -127,7 +127,7 @@ class HideTools(Proxy):
         session, told = self.sessions[params["sessionId"]], permission_tool_call(params)
         id = str(told.get("toolCallId"))
         known = session.calls.get(id)
-        if known is not None and id not in session.shown and self._uninteresting(known):
+        if known is not None and id not in session.shown and self._is_hidden_call(known):
             session.shown.add(id)
             first = "tool_call" if "toolCall" in params else "tool_call_update"
             await self.client.update(params["sessionId"], {**known, "sessionUpdate": first})
@@ -135,17 +135,17 @@ class HideTools(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    def _uninteresting(self, known: dict[str, Any]) -> bool:
+    def _is_hidden_call(self, known: dict[str, Any]) -> bool:
         table = tool_table(self._agent)
         call = Call.of(known, cwd="", session="", agent=self._agent, table=table)
         return call.kind in self.kinds or call.tool.hints_at(self.tools)
 
-    def _hidden(self, *names: str) -> bool:
+    def _is_hidden_tool(self, *names: str) -> bool:
         return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in self.tools)
 
 
 def _first(holder: dict[str, Any], *keys: str) -> str:
-    """What the first of these members says that is there: the bindings differ in their names."""
+    """Return the first of these members that is present; the bindings name them differently."""
     return next((str(holder[key]) for key in keys if key in holder), "")
 
 

@@ -1,26 +1,27 @@
 """`hooks`: runs a command, or calls a URL, when something happens in a session.
 
 A command gets the event as JSON on its stdin, a URL as the body of a POST: `event`, `session_id`,
-`cwd`, and what the event is about. As with Claude Code's hooks, exit status 0 (or an HTTP status of
-2xx) means all right, 2 (or 403) blocks, with stderr (the body) as the reason, and everything else
-is only logged. What blocking means:
+`cwd`, and members that depend on the event. As with Claude Code's hooks, exit status 0 (or an HTTP
+status of 2xx) means success, 2 (or 403) blocks, with stderr (the body) as the reason, and any other
+status is only logged. The effect of blocking:
 
-    turn_end    the agent goes on: it is prompted with the reason, `max_continues` times at most
-    permission  the tool call is rejected without asking the user, who is told why
-    tool_start  the turn is cancelled, and the user is told why; the tool may have run already
-    tool_end, error  the user is told the reason
+    turn_end    the agent is prompted with the reason, at most `max_continues` times
+    permission  the tool call is rejected without asking the user; the reason is shown
+    tool_start  the turn is cancelled and the reason shown; the tool may have run already
+    tool_end, error  the reason is shown
 
-A permission hook that gives no answer (it cannot be started, takes too long, is killed by a signal,
-the URL is not reached) blocks, too.
+A permission hook without an answer (not started, timed out, killed by a signal, URL not reachable)
+blocks too.
 
 Options:
     hooks          each with `events`, `run` (an argv, no shell) or `url` with `headers`, `timeout`
-                   (default 30s), and `kinds` of tool calls, if not for all; one that carries a
-                   command is an `execute`, too, and one with a diff an `edit`
+                   (default 30s), and `kinds` of tool calls (default all; a call with a command
+                   is an `execute` too, one with a diff an `edit`)
     max_continues  default 3
 
-Hooks for turn_end and permission are waited for, one after the other; the rest runs beside, with at
-most 8 hooks at once. While 200 events wait for their hooks, the agent's next updates wait.
+The hooks of an event run one after the other. A permission request, and a turn's end in protocol
+version 1, wait for them; those of other events run concurrently, at most 8 hooks at once. While 200
+events wait for their hooks, the agent's next updates wait.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ __all__ = ["Hook", "Hooks"]
 Event: TypeAlias = Literal["turn_end", "permission", "tool_start", "tool_end", "error"]
 
 _BLOCKS = {"run": 2, "url": 403}
-_AT_ONCE = 8
-_MOST_WAITING = 200
+_MAX_HOOKS = 8
+_MAX_EVENTS = 200
 """Maximum events with hooks that run or wait to run."""
 
 log = get_logger(component="hooks")
@@ -116,14 +117,14 @@ class Hooks(Proxy):
     hooks: list[Hook]
     max_continues: int = attrs.field(default=3, validator=ge(0))
     _version: int = attrs.field(default=1, init=False)
-    _slots: trio.CapacityLimiter = attrs.field(init=False)
-    _room: trio.Semaphore = attrs.field(init=False)
+    _hook_slots: trio.CapacityLimiter = attrs.field(init=False)
+    _event_slots: trio.Semaphore = attrs.field(init=False)
 
     sessions = per_session(_Session)
 
     def __attrs_post_init__(self) -> None:
-        self._slots = trio.CapacityLimiter(_AT_ONCE)
-        self._room = trio.Semaphore(_MOST_WAITING)
+        self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)
+        self._event_slots = trio.Semaphore(_MAX_EVENTS)
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -156,10 +157,10 @@ class Hooks(Proxy):
                 if reason is None:
                     return result
                 result = await forward(_prompt(id, reason))
-            return result  # of version 2, or what a proxy has answered: no turn of the agent's
+            return result  # version 2, or answered by a proxy: no turn of the agent
         except RequestError as exc:
             error = {"code": exc.code, "message": exc.message}
-            await self._beside("error", self._tell, id, "error", {"error": error})
+            await self._start_hooks("error", self._fire_and_show, id, "error", {"error": error})
             raise
 
     @on("session/cancel")
@@ -176,7 +177,7 @@ class Hooks(Proxy):
         id, update = params["sessionId"], params["update"]
         if update["sessionUpdate"] == "state_update":
             if turn_end(update):
-                await self._beside("turn_end", self._go_on, id, update["stopReason"])
+                await self._start_hooks("turn_end", self._continue_turn, id, update["stopReason"])
             return
         session, call_id = self.sessions[id], str(update.get("toolCallId"))
         first = call_id not in session.calls
@@ -186,10 +187,12 @@ class Hooks(Proxy):
             session.ended.remove(call_id)  # an id may be used again
         call = merge_tool_call(session.calls, update)
         if first:
-            await self._beside("tool_start", self._tool_started, id, call)
+            await self._start_hooks("tool_start", self._fire_tool_start, id, call)
         if call_id not in session.calls:
             session.ended.append(call_id)
-            await self._beside("tool_end", self._tell, id, "tool_end", {"tool_call": call})
+            await self._start_hooks(
+                "tool_end", self._fire_and_show, id, "tool_end", {"tool_call": call}
+            )
 
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -205,19 +208,19 @@ class Hooks(Proxy):
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _beside(self, event: Event, function: Any, *args: Any) -> None:
-        """Run `function`, which fires the hooks of an event, beside the lanes; wait while too many
-        events wait. Does nothing if no hook is for the event."""
+    async def _start_hooks(self, event: Event, function: Any, *args: Any) -> None:
+        """Run `function`, which fires the hooks of an event, in a task; wait while too many events
+        wait. Does nothing if no hook handles the event."""
 
-        async def run_and_make_room() -> None:
+        async def run_and_release() -> None:
             try:
                 await function(*args)
             finally:
-                self._room.release()
+                self._event_slots.release()
 
         if any(event in hook.events for hook in self.hooks):
-            await self._room.acquire()
-            self.start_soon(run_and_make_room)
+            await self._event_slots.acquire()
+            self.start_soon(run_and_release)
 
     async def _turn_ended(self, id: str, stop_reason: Any) -> str | None:
         """Fire the hooks of `turn_end`; return the prompt with which the agent continues."""
@@ -231,19 +234,19 @@ class Hooks(Proxy):
         session.continues += 1
         return reason
 
-    async def _go_on(self, id: str, stop_reason: str) -> None:
-        """Version 2: the turn has ended; a prompt begins another."""
+    async def _continue_turn(self, id: str, stop_reason: str) -> None:
+        """Fire the hooks of a turn's end in version 2; a prompt starts the next turn."""
         reason = await self._turn_ended(id, stop_reason)
         if reason is not None:
-            # Beside: its answer may come behind updates that wait for this to end.
+            # In a task: the response may come after updates that wait for this function.
             self.start_soon(self.agent.request, "session/prompt", _prompt(id, reason))
 
-    async def _tool_started(self, id: str, call: dict[str, Any]) -> None:
-        if await self._tell(id, "tool_start", {"tool_call": call}):
+    async def _fire_tool_start(self, id: str, call: dict[str, Any]) -> None:
+        if await self._fire_and_show(id, "tool_start", {"tool_call": call}):
             await self.agent.cancel(id)
 
-    async def _tell(self, id: str, event: Event, about: dict[str, Any]) -> bool:
-        async with self._slots:
+    async def _fire_and_show(self, id: str, event: Event, about: dict[str, Any]) -> bool:
+        async with self._hook_slots:
             reason = await self._fire(id, event, about)
         if reason is not None:
             await say(self.client, id, f"A hook says: {reason}\n", version=self._version)

@@ -1,15 +1,15 @@
-"""`log_messages`: logs every message that passes: sender, method, size, duration.
+"""`log_messages`: logs every message: sender, method, size, duration.
 
-It sees messages as they are at its place in the chain; put one before and one after a proxy to see
-what that proxy does. It changes and delays nothing.
+Messages are logged as they are at this place in the chain: put one before and one after a proxy to
+see the proxy's effect. They are neither changed nor delayed.
 
 Options:
     methods    globs for the methods that are logged; default all
     file       a file to append lines of JSON to; without one, the conductor's log, at `level`
     level      default info, which is logged by default
-    content    whether params and results are written, too, to the file only; default no. They hold
-               the text of users and files, secrets included
-    max_bytes  of one content; a larger one is left out; default 65536
+    content    whether params and results are written to the file; default no. They contain the
+               text of users and files, secrets included
+    max_bytes  of params or a result; larger ones are left out; default 65536
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LogMessages(Proxy):
     content: bool = False
     max_bytes: int = attrs.field(default=65536, validator=ge(0))
     _open: TextIO | None = attrs.field(default=None, init=False)
-    _asked: dict[int, float] = attrs.field(factory=dict, init=False)
+    _arrival_times: dict[int, float] = attrs.field(factory=dict, init=False)
     """Arrival time of open requests, by message number."""
 
     def __attrs_post_init__(self) -> None:
@@ -63,11 +63,11 @@ class LogMessages(Proxy):
         if self.file is None:
             yield
             return
-        with _append(self.file) as self._open:
+        with _open_for_append(self.file) as self._open:
             yield
 
     @on("*")
-    async def tell(self, message: RawMessage) -> None:
+    async def log_message(self, message: RawMessage) -> None:
         if not any(fnmatch.fnmatchcase(message.method, glob) for glob in self.methods):
             return
         fields = self._fields(message)
@@ -88,16 +88,16 @@ class LogMessages(Proxy):
                 fields[name] = found[1].decode(errors="replace")
         fields["bytes"] = len(payload)
         if message.kind == "request":
-            self._asked[message.number] = trio.current_time()
+            self._arrival_times[message.number] = trio.current_time()
         elif message.kind == "response":
             fields["error"] = message.is_error
-            asked = self._asked.pop(message.number, None)
+            asked = self._arrival_times.pop(message.number, None)
             if asked is not None:
                 fields["ms"] = round(1000 * (trio.current_time() - asked), 1)
         return fields
 
 
-def _append(path: Path) -> TextIO:
+def _open_for_append(path: Path) -> TextIO:
     def private(name: str, flags: int) -> int:
         return os.open(name, flags, 0o600)
 

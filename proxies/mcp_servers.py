@@ -1,19 +1,18 @@
-"""`mcp_servers`: which MCP servers a session has, by project and by agent.
+"""`mcp_servers`: adds, replaces and removes MCP servers of sessions, by directory and agent.
 
-Clients give every session and every agent the same servers, if they give any. Here servers are
-added, replaced (one of the client's with the same name), and removed, for the directories and the
-agents that an entry names.
+Most clients give the same servers to all sessions and agents. An entry adds a server, replaces the
+client's server of the same name, or removes servers.
 
 Options:
     servers   entries; later ones win. Each has
         name      of the server; to `remove`, a glob
-        command   an argv, or url: where it is, with `type` http (default) or sse
-        env       variables of a command, by name; headers of a url, by name
-        remove    true: take servers of this name away instead
+        command   an argv; or `url`, with `type` http (default) or sse
+        env       variables of a command, by name; `headers` of a url, by name
+        remove    true: remove servers of this name instead
         cwd       globs for the session's directory; `~` is expanded; without it, all
-        agent     globs for the name that the agent gives itself; without it, all
+        agent     globs for the agent's name; without it, all
 
-A server that the agent cannot reach, as it takes no http or sse, is left out with a warning.
+A server of a type that the agent lacks (http, sse) is left out with a warning.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Server:
         if self.headers and self.url is None:
             raise ValueError("`headers` belong to a `url`; a `command` has `env`")
 
-    def meant_for(self, cwd: str, agent: str) -> bool:
+    def applies_to(self, cwd: str, agent: str) -> bool:
         directory = os.path.normpath(cwd)
         return (not self.cwd or any(matches(directory, glob) for glob in self.cwd)) and (
             not self.agent or any(fnmatch.fnmatchcase(agent, glob) for glob in self.agent)
@@ -81,7 +80,7 @@ class McpServers(Proxy):
     servers: list[Server]
     _version: int = attrs.field(default=1, init=False)
     _agent: str = attrs.field(default="", init=False)
-    _can: dict[str, Any] = attrs.field(factory=dict, init=False)
+    _capabilities: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -92,7 +91,7 @@ class McpServers(Proxy):
             can = (result.get("agentCapabilities") or {}).get("mcpCapabilities")
         else:
             can = ((result.get("capabilities") or {}).get("session") or {}).get("mcp")
-        self._can = can or {}
+        self._capabilities = can or {}
         return result
 
     @on("session/new")
@@ -102,15 +101,15 @@ class McpServers(Proxy):
     async def amend(self, params: dict[str, Any], forward: Forward) -> Any:
         servers = list(params.get("mcpServers") or ())
         for entry in self.servers:
-            if entry.meant_for(params.get("cwd", ""), self._agent):
-                servers = self._amended(servers, entry)
+            if entry.applies_to(params.get("cwd", ""), self._agent):
+                servers = self._apply(servers, entry)
         return await forward({**params, "mcpServers": servers})
 
-    def _amended(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
+    def _apply(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
         if entry.remove:
             return [each for each in servers if not fnmatch.fnmatchcase(each["name"], entry.name)]
-        # Version 2 says `{}` for what it can, version 1 says true.
-        if entry.url is not None and self._can.get(entry.type) in (None, False):
+        # A capability is `{}` in version 2, true in version 1.
+        if entry.url is not None and self._capabilities.get(entry.type) in (None, False):
             log.warning(
                 "MCP server left out: agent lacks the type",
                 name=entry.name,

@@ -1,8 +1,7 @@
-"""`mcp_tools`: decide which tools of MCP servers over ACP the agent sees, and as what.
+"""`mcp_tools`: filters, renames and describes the tools of MCP servers over ACP.
 
-Its place is between the server and the agent. Denied tools are removed from `tools/list` results,
-the others get their new names, and a call to a hidden tool is refused as a server refuses an
-unknown tool.
+Place it between the server and the agent. Denied tools are removed from `tools/list` results,
+others are renamed, and a call to a hidden tool is refused as an unknown tool.
 
     - use: mcp_tools
       with:
@@ -31,11 +30,9 @@ _INVALID_PARAMS: Final = -32602
 class McpTools(Proxy):
     """Allow, deny, rename and describe the tools of MCP servers.
 
-    Names are shell patterns (`delete_*`) and mean the tools as their server calls them.
-
-    `allow`, unless empty, names all that there is; `deny` goes before it. `rename` and `describe`
-    are by the server's name, too; `prefix` is put before all names without a new one. `servers`,
-    unless empty, are the names of the MCP servers that this is about.
+    `allow` (empty: all) and `deny`, which overrides it, are globs (`delete_*`) for the server's
+    tool names. `rename` and `describe` have the server's tool names as keys; `prefix` is put before
+    names that are not renamed. `servers` (empty: all) are the names of the MCP servers affected.
     """
 
     allow: tuple[str, ...] = ()
@@ -45,9 +42,9 @@ class McpTools(Proxy):
     describe: dict[str, str] = attrs.field(factory=dict)
     servers: tuple[str, ...] = ()
     _declared: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The names of servers by their ids."""
+    """Server names, by server id."""
     _connections: dict[str, str] = attrs.field(factory=dict, init=False)
-    """The ids of servers by connection."""
+    """Server ids, by connection id."""
 
     @on("session/new")
     @on("session/load")
@@ -75,23 +72,23 @@ class McpTools(Proxy):
 
     @on("mcp/message", source="agent")
     async def filter(self, params: dict[str, Any], forward: Any) -> Any:
-        if not self._is_about(params):
+        if not self._applies_to(params):
             return await forward()
         match params.get("method"):
             case "tools/list":
-                return self._shown(await forward())
+                return self._filter_list(await forward())
             case "tools/call":
-                return await self._called(params, forward)
+                return await self._call_tool(params, forward)
         return await forward()
 
-    def _is_about(self, params: dict[str, Any]) -> bool:
+    def _applies_to(self, params: dict[str, Any]) -> bool:
         if not self.servers:
             return True
         server = params.get("serverId") or self._connections.get(params.get("connectionId", ""))
         return self._declared.get(str(server)) in self.servers
 
-    def _shown(self, answer: Any) -> Any:
-        """The list without what is hidden; the stateless binding has it one level deeper."""
+    def _filter_list(self, answer: Any) -> Any:
+        """Return the list without hidden tools; the stateless binding nests it in `result`."""
         result = answer.get("result", answer) if isinstance(answer, dict) else None
         if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
             return answer
@@ -100,9 +97,9 @@ class McpTools(Proxy):
         ]
         return answer
 
-    async def _called(self, params: dict[str, Any], forward: Any) -> Any:
+    async def _call_tool(self, params: dict[str, Any], forward: Any) -> Any:
         inner = params.get("params") or {}
-        original = self._original(str(inner.get("name")))
+        original = self._server_name(str(inner.get("name")))
         if original is None:
             text = f"Unknown tool: {inner.get('name')}"
             if "requestId" in params:
@@ -123,8 +120,8 @@ class McpTools(Proxy):
             changed["description"] = self.describe[name]
         return changed
 
-    def _original(self, shown: str) -> str | None:
-        """What the server calls a tool that the agent calls so; `None` if the agent has none."""
+    def _server_name(self, shown: str) -> str | None:
+        """Return the server's name of a tool that the agent sees; `None` if there is none."""
         for name, other in self.rename.items():
             if other == shown:
                 return name if self._allows(name) else None

@@ -1,20 +1,20 @@
 """`normalize`: repairs known protocol errors of agents and clients.
 
-Which of the repairs are made depends on the names and versions that client and agent give
-themselves; the table is `quirks.yaml`.
+The repairs depend on the names and versions in `clientInfo` and `agentInfo`; `quirks.yaml` is the
+table.
 
-    early_updates            updates of a session that come before the answer to session/new, which
-                             tells the client of the session, are sent after it
+    early_updates            updates of a session that precede the response to session/new, from
+                             which the client learns of the session, are sent after it
     protocol_version_text    `protocolVersion` as a text becomes a number
-    echoed_protocol_version  an agent that says yes to any version speaks version 1
+    echoed_protocol_version  an agent that accepts any version speaks version 1
     missing_tool_call_id     tool calls without an id get one; an update without one is about the
                              last such call
-    unannounced_tool_calls   a tool call that permission is asked for is announced first
+    unannounced_tool_calls   the tool call of a permission request is announced first
     one_turn_at_a_time       a prompt waits until the session's turn has ended (version 1)
 
 Options:
-    add   repairs that are made in any case
-    skip  repairs that are not
+    add   repairs that are always made
+    skip  repairs that are never made
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class _Session:
     announced: bool = False
     """Whether the client knows the session."""
     last_id: str = ""
-    """Of the last tool call that had none of its own."""
+    """Generated id of the last tool call without one."""
     calls: dict[str, None] = attrs.field(factory=dict)
-    """Ids of tool calls that were announced; the oldest are forgotten."""
+    """Ids of announced tool calls; the oldest are dropped."""
     commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
@@ -61,8 +61,8 @@ class Normalize(Proxy):
     skip: list[Quirk] = attrs.field(factory=list)
     _active: set[str] = attrs.field(factory=set, init=False)
     _opening: int = attrs.field(default=0, init=False)
-    """Requests for new sessions that are not answered yet."""
-    _holding: dict[str, deque[bytes]] = attrs.field(factory=dict, init=False)
+    """Number of session/new and session/fork requests in flight."""
+    _held_updates: dict[str, deque[bytes]] = attrs.field(factory=dict, init=False)
     """Updates that wait until the client knows their session."""
     _version: int = attrs.field(default=1, init=False)
     _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
@@ -95,7 +95,7 @@ class Normalize(Proxy):
             return result
         finally:
             self._opening -= 1
-            for held in list(self._holding):
+            for held in list(self._held_updates):
                 if self.sessions[held].announced or not self._opening:
                     self.start_soon(self._send_held, held)  # runs after the response is sent
 
@@ -107,12 +107,12 @@ class Normalize(Proxy):
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
-        if "early_updates" in self._active and (self._opening or self._holding):
+        if "early_updates" in self._active and (self._opening or self._held_updates):
             id = json.loads(raw)["sessionId"]
-            if id in self._holding or not self.sessions[id].announced:
-                self._holding.setdefault(id, deque()).append(self._repaired(raw))
+            if id in self._held_updates or not self.sessions[id].announced:
+                self._held_updates.setdefault(id, deque()).append(self._repair(raw))
                 return
-        await forward(self._repaired(raw))
+        await forward(self._repair(raw))
 
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -174,13 +174,13 @@ class Normalize(Proxy):
 
     async def _send_held(self, id: str) -> None:
         """Send held updates; those that arrive meanwhile are queued behind them, in order."""
-        held = self._holding.get(id, deque())
+        held = self._held_updates.get(id, deque())
         while held:
             await self.client.notify("session/update", held.popleft())
-        self._holding.pop(id, None)
+        self._held_updates.pop(id, None)
 
-    def _repaired(self, raw: bytes) -> bytes:
-        """An update with a tool call's id, if that is missing."""
+    def _repair(self, raw: bytes) -> bytes:
+        """Return the update, with a tool call id if it lacks one."""
         params = update_of_kind(raw, "tool_call", "tool_call_update", "available_commands_update")
         if params is None:
             return raw

@@ -1,18 +1,18 @@
 """`permissions`: answers permission requests of the agent by rules; forwards undecided ones.
 
-The first rule that matches decides. A request often names only a tool call's id, so tool calls are
-remembered from the updates that announced them. `/permissions` tells which rule decided what.
+The first rule that matches decides. A request often has only a tool call's id, so tool calls are
+remembered from the updates that announced them. `/permissions` shows which rule decided.
 
 Options:
-    rules     each with an `action` (allow_once, allow_always, deny, ask) and what it is about; all
-              of it must match: `kind`, `about`, `title`, `command`, `argv` with `options`, `path`,
-              `mcp_tool`, `session`, `agent`; see `Rule` for what these mean
-    default   the action when no rule matches; default ask. One that allows answers only what a rule
-              without conditions would
+    rules     each with an `action` (allow_once, allow_always, deny, ask) and conditions, which must
+              all match: `kind`, `about`, `title`, `command`, `argv` with `options`, `path`,
+              `mcp_tool`, `session`, `agent`; see `Rule`
+    default   the action when no rule matches; default ask. An allowing default allows only what a
+              rule without conditions would
     timeout   deny a request that is not answered in time, e.g. 2m; without it, wait
-    dry_run   ask for everything, but tell what the rules would have done
-    audit     a file that gets one line of JSON per decision: what was asked, and why which rule did
-              or did not decide; titles, commands and paths included
+    dry_run   forward every request, and record what the rules would have done
+    audit     a file that gets one line of JSON per decision: the request, with titles, commands and
+              paths, the rule that decided, and why others did not
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from proxies._tool_names import Evidence, ToolTable, tool_table
 __all__ = ["Permissions"]
 
 _COMMAND = SlashCommand("permissions", "Show which rule decided about which tool call")
-_SHOWN = 20
-_TOLD = 1000
+_MAX_SHOWN = 20
+_MAX_TEXT = 1000
 
 log = get_logger(component="permissions")
 
@@ -51,12 +51,12 @@ log = get_logger(component="permissions")
 class _Session:
     cwd: str = ""
     servers: list[str] = attrs.field(factory=list)
-    """Names of the MCP servers that it was opened with."""
+    """Names of the session's MCP servers."""
     reported: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    """Tool calls as updates tell of them."""
+    """Tool calls from updates."""
     calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    """Tool calls with what permission requests added."""
-    decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_SHOWN))
+    """Tool calls from updates and permission requests."""
+    decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_SHOWN))
     announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
@@ -78,7 +78,7 @@ class Permissions(Proxy):
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """An audit file that cannot be written is found at the start, not at the first decision."""
+        """Check at the start that the audit file can be written."""
         self._write("")
         yield
 
@@ -94,7 +94,7 @@ class Permissions(Proxy):
     @on("session/fork")
     async def open_session(self, params: dict[str, Any], forward: Any) -> Any:
         result = await forward()
-        return self._opened(self._learn(opened_session(params, result), params), result)
+        return self._opened(self._set_up(opened_session(params, result), params), result)
 
     @on("session/load")
     @on("session/resume")
@@ -104,7 +104,7 @@ class Permissions(Proxy):
         id = params["sessionId"]
         before = self.sessions.get(id)
         kept = (before.cwd, before.servers) if before is not None else None
-        session = self._learn(id, params)
+        session = self._set_up(id, params)
         try:
             result = await forward()
         except BaseException:
@@ -153,7 +153,7 @@ class Permissions(Proxy):
         if not self.dry_run:
             outcome = choose_option(decision.action, params.get("options") or (), call.about)
         result = {"outcome": outcome} if outcome else await self._ask(params, forward)
-        self._tell(session, call, decision, id, result)
+        self._record(session, call, decision, id, result)
         return result
 
     @on("session/prompt")
@@ -169,7 +169,7 @@ class Permissions(Proxy):
             return self._commands.announced(result, session.announced)
         return result
 
-    def _learn(self, id: str, params: dict[str, Any]) -> _Session:
+    def _set_up(self, id: str, params: dict[str, Any]) -> _Session:
         session = self.sessions[id]
         cwd, servers = params.get("cwd"), params.get("mcpServers")
         session.cwd = cwd if isinstance(cwd, str) else ""
@@ -184,7 +184,7 @@ class Permissions(Proxy):
             return await forward()
         return {"outcome": choose_option("deny", params.get("options") or ())}
 
-    def _tell(
+    def _record(
         self, session: _Session, call: Call, decision: Decision, id: str, result: Any
     ) -> None:
         outcome = result.get("outcome", {})
@@ -210,7 +210,7 @@ class Permissions(Proxy):
         if self.audit is None:
             return
         try:
-            with open(self.audit, "a", opener=_private, encoding="utf-8") as file:
+            with open(self.audit, "a", opener=_open_private, encoding="utf-8") as file:
                 file.write(line)
         except OSError as exc:
             reason = f"permissions: the audit file {self.audit} cannot be written: {exc.strerror}"
@@ -218,21 +218,21 @@ class Permissions(Proxy):
 
 
 def _one_line(text: str) -> str:
-    """A text that the model may have written, so that it cannot look like another decision."""
-    return " ".join(text.split())[:_TOLD]
+    """Return a text of the model as one line, so that it cannot imitate another decision."""
+    return " ".join(text.split())[:_MAX_TEXT]
 
 
 def _details(call: Call, decision: Decision) -> dict[str, Any]:
-    """What an audit line tells of a call: what the rules looked at, and why some did not decide."""
+    """Return the audit fields of a call: what rules read, and why rules did not match."""
     paths = [*call.paths.paths, *call.paths.unresolved, *call.paths.unclear]
     return {
         "title": call.title,
         "tool": str(call.tool) if call.tool.sure else None,
-        "command": "\n".join(call.commands.texts)[:_TOLD] or None,
-        "paths": [path[:_TOLD] for path in paths[:_SHOWN]],
+        "command": "\n".join(call.commands.texts)[:_MAX_TEXT] or None,
+        "paths": [path[:_MAX_TEXT] for path in paths[:_MAX_SHOWN]],
         "not_decided_by": list(decision.reasons),
     }
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

@@ -1,17 +1,17 @@
-"""`rate_limit`: limits prompts per time, and turns that run at once.
+"""`rate_limit`: limits prompts per time, and concurrent turns.
 
 For API keys with a quota, and against programs that prompt in a loop. Prompts over the limit wait,
 in order of arrival, or are refused.
 
 Options:
-    prompts   how many prompts may begin …
-    per       … in any stretch of this length; default 1m
-    at_once   how many turns may run at the same time, in all sessions; default unlimited
+    prompts   maximum prompts in any period of `per`
+    per       length of the period; default 1m
+    at_once   maximum concurrent turns, in all sessions; default unlimited
     when_full wait (default) or refuse
-    longest   a prompt that would have to wait longer for the rate is refused; default 10m
+    longest   a prompt that would wait longer for the rate is refused; default 10m
 
-A prompt that waits can be cancelled. In version 2 of the protocol a turn outlives the answer to its
-prompt, and `at_once` counts it until the session is idle.
+A waiting prompt can be cancelled. In protocol version 2 a turn goes on after the response to its
+prompt; `at_once` counts it until the session is idle.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["RateLimit"]
 @attrs.define
 class _Session:
     waiting: list[trio.CancelScope] = attrs.field(factory=list)
-    holds: int = 0
+    running: int = 0
     """Number of running turns of this session."""
     announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define
 class RateLimit(Proxy):
-    """Limit how often, and how many at once, prompts reach the agent."""
+    """Limit prompts per time, and concurrent turns."""
 
     prompts: int | None = attrs.field(default=None, validator=optional(gt(0)))
     per: timedelta = attrs.field(default=timedelta(minutes=1), validator=gt(timedelta()))
@@ -49,8 +49,8 @@ class RateLimit(Proxy):
     when_full: Literal["wait", "refuse"] = "wait"
     longest: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
     _version: int = attrs.field(default=1, init=False)
-    _begun: deque[float] = attrs.field(init=False)
-    """When the last prompts begin; those that wait are in the future."""
+    _starts: deque[float] = attrs.field(init=False)
+    """Start times of the last prompts; those of waiting prompts are in the future."""
     _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
@@ -60,7 +60,7 @@ class RateLimit(Proxy):
     def __attrs_post_init__(self) -> None:
         if self.prompts is None and self.at_once is None:
             raise ValueError("there is no limit: give `prompts` or `at_once`")
-        self._begun = deque(maxlen=self.prompts or 0)
+        self._starts = deque(maxlen=self.prompts or 0)
         if self.at_once is not None:
             self._turns = trio.Semaphore(self.at_once, max_value=self.at_once)
 
@@ -85,16 +85,16 @@ class RateLimit(Proxy):
         id = params["sessionId"]
         if self._commands.calls_other(params, self.sessions[id].announced):
             return await forward()
-        begin = self._next_begin()
-        wait = begin - trio.current_time()
-        room = wait <= 0 and not self._queue.locked() and self._take_turn()
-        if not room and (self.when_full == "refuse" or wait > self.longest.total_seconds()):
+        start = self._next_start()
+        wait = start - trio.current_time()
+        can_start = wait <= 0 and not self._queue.locked() and self._try_acquire_turn()
+        if not can_start and (self.when_full == "refuse" or wait > self.longest.total_seconds()):
             text = "Refused: there were too many prompts. Try again later."
             return await answer(
                 self.client, params, text, version=self._version, stop_reason="refusal"
             )
-        self._begun.append(max(begin, trio.current_time()))
-        if not room and not await self._wait(id, begin):
+        self._starts.append(max(start, trio.current_time()))
+        if not can_start and not await self._wait(id, start):
             if self._version == 1:
                 return {"stopReason": "cancelled"}
             raise RequestCancelled
@@ -116,23 +116,23 @@ class RateLimit(Proxy):
         if update["sessionUpdate"] == "available_commands_update":
             session.announced.read(update)
         elif update.get("state") == "idle" and not is_handled(update):
-            self._give_back(session)
+            self._release_turn(session)
 
     @on("session/close")
     async def close(self, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
-        self._give_back(self.sessions[params["sessionId"]])
+        self._release_turn(self.sessions[params["sessionId"]])
         return result
 
     # ----------------------------------------------------------------------------------------------
 
-    def _next_begin(self) -> float:
-        """When the next prompt may begin, as far as the rate is concerned."""
-        if self.prompts is None or len(self._begun) < self.prompts:
+    def _next_start(self) -> float:
+        """Return the earliest start time of the next prompt under the rate limit."""
+        if self.prompts is None or len(self._starts) < self.prompts:
             return trio.current_time()
-        return self._begun[0] + self.per.total_seconds()
+        return self._starts[0] + self.per.total_seconds()
 
-    def _take_turn(self) -> bool:
+    def _try_acquire_turn(self) -> bool:
         if self._turns is None:
             return True
         try:
@@ -141,9 +141,9 @@ class RateLimit(Proxy):
             return False
         return True
 
-    async def _wait(self, id: str, begin: float) -> bool:
-        """Wait in the queue, until `begin` and for a turn; False if that was cancelled."""
-        session, seconds = self.sessions[id], begin - trio.current_time()
+    async def _wait(self, id: str, start: float) -> bool:
+        """Wait in the queue, until `start` and for a turn; return `False` if cancelled."""
+        session, seconds = self.sessions[id], start - trio.current_time()
         if seconds >= 1:
             text = f"Waiting for {seconds:.0f} s: there were too many prompts.\n"
             await say(self.client, id, text, version=self._version)
@@ -152,7 +152,7 @@ class RateLimit(Proxy):
             try:
                 self.release_lane()
                 async with self._queue:
-                    await trio.sleep_until(begin)
+                    await trio.sleep_until(start)
                     if self._turns is not None:
                         await self._turns.acquire()
             finally:
@@ -160,9 +160,9 @@ class RateLimit(Proxy):
         return not scope.cancelled_caught
 
     async def _run(self, id: str, forward: Forward) -> Any:
-        """The turn, which has to be given back when it ends."""
+        """Forward the prompt, and release its turn when the turn ends."""
         session = self.sessions[id]
-        session.holds += 1
+        session.running += 1
         accepted = False
         try:
             result = await forward()
@@ -170,10 +170,10 @@ class RateLimit(Proxy):
             return result
         finally:
             if not accepted:
-                self._give_back(session)
+                self._release_turn(session)
 
-    def _give_back(self, session: _Session) -> None:
-        if session.holds:
-            session.holds -= 1
+    def _release_turn(self, session: _Session) -> None:
+        if session.running:
+            session.running -= 1
             if self._turns is not None:
                 self._turns.release()

@@ -1,31 +1,29 @@
 """`redact`: hides secrets from the model and from the screen.
 
-Secrets are found by pattern (API keys, tokens, private keys) and by value (of the environment's
-variables). Toward the agent they are replaced in prompts and in what the client answers about files
-and terminals; toward the client in all that the agent says, does, asks and answers, errors, `_meta`
-and the names of members included. A secret is also found if it comes in pieces: what may be the
-beginning of one is held back until it cannot be any more, or until something else of the
-conversation comes, at the latest until the turn's end.
+Secrets are found by pattern (API keys, tokens, private keys) and by value (of environment
+variables). Toward the agent they are replaced in prompts and in the client's responses about files
+and terminals; toward the client in all messages of the agent, including errors, `_meta` and member
+names. A secret that arrives in chunks is found too: the possible beginning of one is held back
+until it cannot be one, until another message of the conversation, or until the turn ends.
 
-The agent sees `[redacted:github-token:1]`; when it writes that into a file, the file gets the
-secret. Commands do not: that would let a prompt injection send it away.
+The agent sees `[redacted:github-token:1]`; in a file that it writes, the secret is restored. In
+commands it is not: a prompt injection could send it away.
 
 Options:
     builtin      the built-in patterns that are used, by name; default all
-    patterns     more of them, by name: regular expressions (RE2); if only a part of the match is
-                 the secret, it is the group `(?P<secret>…)`
+    patterns     further patterns, by name: regular expressions (RE2); if only a part of the match
+                 is the secret, it is the group `(?P<secret>…)`
     environment  globs for the names of variables with secret values; default *TOKEN*,
                  *SECRET*, *PASSWORD*, *API_KEY*, *PRIVATE_KEY*, *ACCESS_KEY*
-    shortest     how long a value is at least to be a secret; default 8
-    hold         how many characters are held back at most; default 16384. A secret that is longer
-                 is replaced, too, up to the next white space.
+    shortest     minimum length of a secret value; default 8
+    hold         maximum characters held back; default 16384. A longer secret is replaced up to the
+                 next white space.
 
-Not looked into: identifiers, enumerations and MIME types in the places that the schema has for
-them; images and other base64; what the agent tells the client to do (paths, commands, their
-arguments and environment); what sets a session or a provider up (MCP servers with their environment
-and headers); next edit suggestions; extension methods and MCP messages; what the agent reads by
-itself; a secret that is encoded or otherwise changed. `required`: if it cannot run, neither does
-the chain.
+Not searched: identifiers, enumerations and MIME types in their places of the schema; images and
+other base64; operations that the agent requests of the client (paths, commands, their arguments and
+environment); settings of sessions and providers (MCP servers with their environment and headers);
+next edit suggestions; extension methods and MCP messages; files that the agent reads by itself;
+secrets that are encoded or otherwise changed. `required`: the chain does not run without it.
 """
 
 from __future__ import annotations
@@ -53,8 +51,8 @@ __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
 _TERMINAL = "terminal_output_chunk"
-_MOST_STREAMS = 1000
-"""Texts of a session that may have a beginning of a secret held back at the same time."""
+_MAX_STREAMS = 1000
+"""Maximum texts of a session with a held-back end at the same time."""
 _CHUNKS = {
     "agent_message_chunk": "messageId",
     "agent_thought_chunk": "messageId",
@@ -63,12 +61,12 @@ _CHUNKS = {
     "compaction_summary_chunk": "compactionId",
     _TERMINAL: "terminalId",
 }
-"""Updates that are pieces of a text, and the member with the id of the text."""
+"""Updates that are chunks of a text, and the member with the id of the text."""
 
 
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
-"""Members of requests other than prompts that the model may read. What else is in them is for the
-agent: the environment and the headers of MCP servers, for example."""
+"""Members of requests other than prompts that the model may read. Other members, such as the
+environment and headers of MCP servers, are for the agent."""
 _NO_CONTENT: dict[str, Any] = {"type": "text", "text": ""}
 _CHUNK_MEMBERS = frozenset({"sessionUpdate", "content", *_CHUNKS.values()})
 
@@ -89,7 +87,7 @@ _Key: TypeAlias = tuple[str, str | None]
 
 @attrs.define
 class _Stream:
-    """A text that comes in pieces, and the last of these, to send the rest in its shape."""
+    """A text in chunks, and the last chunk: the held-back rest is sent in its shape."""
 
     tail: HeldTail
     last: dict[str, Any]
@@ -125,7 +123,9 @@ class Redact(Proxy):
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         try:
-            return await self._answer(forward, self._texts.clean(params, REQUEST), self._texts)
+            return await self._redact_response(
+                forward, self._texts.clean(params, REQUEST), self._texts
+            )
         finally:
             await self._flush(params["sessionId"])
 
@@ -134,9 +134,9 @@ class Redact(Proxy):
     @on("session/close")
     @on("session/delete")
     async def reopen_or_close(self, params: dict[str, Any], forward: Forward) -> Any:
-        """What the agent says before it answers these comes before the answer."""
+        """Held-back text is sent before the response."""
         try:
-            return await self._ask(params, forward)
+            return await self._forward_request(params, forward)
         finally:
             await self._flush(params["sessionId"])
 
@@ -161,20 +161,20 @@ class Redact(Proxy):
     @on("terminal/cancel")
     @on("tool_call/cancel")
     async def request(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._ask(params, forward)
+        return await self._forward_request(params, forward)
 
     @on("fs/read_text_file")
     @on("terminal/output")
     async def output(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return await self._answer(forward, None, self._outputs)
+        return await self._redact_response(forward, None, self._outputs)
 
     @on("terminal/create")
     @on("terminal/kill")
     @on("terminal/release")
     @on("terminal/wait_for_exit")
     async def operation(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._answer(forward, None, self._texts)
+        return await self._redact_response(forward, None, self._texts)
 
     # -- toward the client -------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Redact(Proxy):
             await self._flush(session_id, unless=lambda other: other == key or other[1] is not None)
             streams = self.streams[session_id]
             if key not in streams:
-                if len(streams) >= _MOST_STREAMS:
+                if len(streams) >= _MAX_STREAMS:
                     oldest = next(iter(streams))
                     await self._flush(session_id, unless=lambda other: other != oldest)
                 streams[key] = _Stream(HeldTail(self._secrets, self.hold), params)
@@ -201,53 +201,55 @@ class Redact(Proxy):
             return
         if kind not in OUTSIDE_TURN_UPDATES:
             await self._flush(session_id)
-        await self._pass_on(params, forward)
+        await self._forward_redacted(params, forward)
 
     @on("auth/status_update")
     @on("elicitation/complete")
     async def notification(self, params: dict[str, Any], forward: Forward) -> None:
-        await self._pass_on(params, forward)
+        await self._forward_redacted(params, forward)
 
     @on("session/request_permission")
     @on("elicitation/create")
     async def question(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return await self._answer(forward, self._texts.clean(params, REQUEST), self._texts)
+        return await self._redact_response(forward, self._texts.clean(params, REQUEST), self._texts)
 
     @on("fs/write_text_file")
     async def write(self, params: dict[str, Any], forward: Forward) -> Any:
         restored = {**params, "content": self._secrets.restore(params["content"])}
-        return await self._answer(forward, restored, self._texts)
+        return await self._redact_response(forward, restored, self._texts)
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _ask(self, params: dict[str, Any], forward: Forward) -> Any:
-        """A request of the client: what of it is for the model, and all of the answer."""
+    async def _forward_request(self, params: dict[str, Any], forward: Forward) -> Any:
+        """Forward a request of the client: redact its members for the model, and the response."""
         changed = {
             name: self._texts.clean(params[name], REQUEST.get(name, {}))
             for name in _FOR_MODEL & params.keys()
         }
         same = all(changed[name] is params[name] for name in changed)
-        return await self._answer(forward, None if same else {**params, **changed}, self._texts)
+        return await self._redact_response(
+            forward, None if same else {**params, **changed}, self._texts
+        )
 
-    async def _answer(
+    async def _redact_response(
         self, forward: Forward, params: dict[str, Any] | None, cleaner: TextCleaner
     ) -> Any:
-        """Send a request on, as it came or with these params; its answer without secrets."""
+        """Forward a request, unchanged or with these params; redact the response."""
         try:
             result = await (forward() if params is None else forward(params))
         except RequestError as exc:
             raise RequestError(exc.code, *cleaner.clean([exc.message, exc.data], {})) from None
         return cleaner.clean(result, ANSWER)
 
-    async def _pass_on(self, params: dict[str, Any], forward: Forward) -> None:
+    async def _forward_redacted(self, params: dict[str, Any], forward: Forward) -> None:
         cleaned = self._texts.clean(params, REQUEST)
         await (forward() if cleaned is params else forward(cleaned))
 
     async def _flush(
         self, session_id: str, *, unless: Callable[[_Key], bool] = lambda key: False
     ) -> None:
-        """Show what was held back of a session's texts: they end here."""
+        """Send the held-back ends of a session's texts."""
         streams = self.streams[session_id]
         for key in [key for key in streams if not unless(key)]:
             stream = streams.pop(key)
@@ -256,12 +258,12 @@ class Redact(Proxy):
 
 
 def _identity(id: Any) -> str | None:
-    """Return the id of the text of a piece; an id of another JSON type is encoded."""
+    """Return the id of a chunk's text; an id of another JSON type is encoded."""
     return id if id is None or isinstance(id, str) else json.dumps(id)
 
 
 def _is_plain(params: dict[str, Any]) -> bool:
-    """Whether a piece of a text has nothing with it that could be another one."""
+    """Whether a chunk has no other member that could contain a secret."""
     update = params["update"]
     content = update.get("content", _NO_CONTENT)
     return (
@@ -274,11 +276,11 @@ def _is_plain(params: dict[str, Any]) -> bool:
 
 
 def _text_of(update: Mapping[str, Any]) -> str | None:
-    """The text of a piece; a terminal's bytes one character each."""
+    """Return the text of a chunk; terminal output has one character per byte."""
     if update.get("sessionUpdate") == _TERMINAL:
         try:
             return decoded(update["data"])
-        except (KeyError, TypeError, ValueError):  # no base64
+        except (KeyError, TypeError, ValueError):  # invalid base64
             return None
     content = update.get("content")
     text = content.get("text") if isinstance(content, dict) else None

@@ -1,15 +1,14 @@
 """`system_prompt`: gives every session the same instructions.
 
-An agent that takes a system prompt gets it with the request that opens the session. For another one
-it comes before the first prompt, or, with `otherwise: skip`, not at all. Where such an agent
-replays or echoes the prompt, the instructions are taken out, as the user has not written them; not
-so if the file was edited in between.
+An agent with the system prompt capability gets them in the request that opens the session. For
+others they are put before the first prompt, or left out with `otherwise: skip`. They are removed
+from prompts that such an agent replays or echoes, unless the file was edited in between.
 
 Options:
     text, file  the instructions; of both, the text comes first
-    mode        append (default) to the agent's own instructions, or override them. An agent that
-                cannot be overridden gets them appended, with a warning in the log.
-    otherwise   prompt (default) or skip: what to do with an agent that takes no system prompt
+    mode        append (default) to the agent's own instructions, or override them. For an agent
+                without override they are appended, with a warning in the log.
+    otherwise   prompt (default) or skip, for an agent without the capability
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class SystemPrompt(Proxy):
     file: Path | None = None
     mode: Literal["append", "override"] = "append"
     otherwise: Literal["prompt", "skip"] = "prompt"
-    _can: dict[str, Any] | None = attrs.field(default=None, init=False)
-    """What the agent says about system prompts; None if it takes none."""
+    _capability: dict[str, Any] | None = attrs.field(default=None, init=False)
+    """The agent's system prompt capability; `None` if absent."""
 
     _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
 
-    _put_in: str = attrs.field(default="", init=False)
-    """What comes before first prompts, as it was read last."""
+    _prepended: str = attrs.field(default="", init=False)
+    """The instructions that are put before first prompts, as last read."""
 
     waiting = per_session(list[str])
-    """What comes before the session's first prompt."""
+    """Texts to put before the session's first prompt."""
 
     def __attrs_post_init__(self) -> None:
         if not self.text and self.file is None:
@@ -60,33 +59,33 @@ class SystemPrompt(Proxy):
             session = (result.get("agentCapabilities") or {}).get("sessionCapabilities")
         else:
             session = (result.get("capabilities") or {}).get("session")
-        self._can = (session or {}).get("systemPrompt")
+        self._capability = (session or {}).get("systemPrompt")
         return self._commands.initialized(result)
 
     @on("session/new")
     async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        if self._can is not None:
-            return await forward(await self._instructed(params))
+        if self._capability is not None:
+            return await forward(await self._with_instructions(params))
         result = await forward()
         if self.otherwise == "prompt":
-            self._put_in = await self._read()
-            self.waiting[result["sessionId"]].append(self._put_in)
+            self._prepended = await self._read()
+            self.waiting[result["sessionId"]].append(self._prepended)
         return result
 
     @on("session/load")
     @on("session/resume")
     @on("session/fork")
     async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
-        """What came before the first prompt is in the history; a system prompt is not."""
-        if self._can is not None:
-            return await forward(await self._instructed(params))
+        """Send a system prompt again. Instructions in the first prompt are part of the history."""
+        if self._capability is not None:
+            return await forward(await self._with_instructions(params))
         if self.otherwise == "prompt":
-            self._put_in = await self._read()
+            self._prepended = await self._read()
         return await forward()
 
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
-        params = self._put_in and update_of_kind(raw, "user_message", "user_message_chunk")
+        params = self._prepended and update_of_kind(raw, "user_message", "user_message_chunk")
         content = params and params["update"].get("content")
         blocks = content if isinstance(content, list) else [content]
         left = [block for block in map(self._without, blocks) if block]
@@ -98,7 +97,7 @@ class SystemPrompt(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        # Without a look at what is announced: a command of the agent's does without, too.
+        # Announced commands are not read: the agent's own commands get no instructions either.
         if self._commands.calls_other(params, AnnouncedCommands()):
             return await forward()
         waiting = self.waiting.pop(params["sessionId"], [])
@@ -108,27 +107,30 @@ class SystemPrompt(Proxy):
         return await forward({**params, "prompt": [*blocks, *params["prompt"]]})
 
     def _without(self, block: Any) -> Any:
-        """A content block of the user's, or `None` if it is nothing but the instructions."""
+        """Return a user content block without the instructions; `None` if nothing is left."""
         text = block.get("text") if isinstance(block, dict) else None
-        if not isinstance(text, str) or not text.startswith(self._put_in):
+        if not isinstance(text, str) or not text.startswith(self._prepended):
             return block
-        rest = text[len(self._put_in) :].lstrip("\n")
+        rest = text[len(self._prepended) :].lstrip("\n")
         return {**block, "text": rest} if rest else None
 
-    async def _instructed(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The request with our instructions, after the client's own unless they are overridden."""
-        theirs = params.get("systemPrompt") or {}
+    async def _with_instructions(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the request with the instructions, after the client's unless in mode override."""
+        existing = params.get("systemPrompt") or {}
         mode = self.mode
-        if mode == "override" and ((self._can or {}).get("mode") or {}).get("override") is None:
-            log.warning("the agent's system prompt cannot be overridden; it is appended to")
+        if (
+            mode == "override"
+            and ((self._capability or {}).get("mode") or {}).get("override") is None
+        ):
+            log.warning("system prompt appended: the agent does not support override")
             mode = "append"
-        ours = {"type": "text", "text": await self._read()}
-        if mode == "override" or not theirs:
-            return {**params, "systemPrompt": {"mode": mode, "content": [ours]}}
-        return {**params, "systemPrompt": {**theirs, "content": [*theirs["content"], ours]}}
+        block = {"type": "text", "text": await self._read()}
+        if mode == "override" or not existing:
+            return {**params, "systemPrompt": {"mode": mode, "content": [block]}}
+        return {**params, "systemPrompt": {**existing, "content": [*existing["content"], block]}}
 
     async def _read(self) -> str:
-        """The instructions as they are now: a file may have been edited since the start."""
+        """Return the current instructions: the file may have been edited since the start."""
         if self.file is None:
             return self.text
         content = await trio.Path(self.file).read_text(encoding="utf-8")

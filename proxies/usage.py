@@ -1,11 +1,11 @@
 """`usage`: answers the slash command `/usage` with the tokens and cost of the session.
 
-Most clients show none of what agents report: the context window, tokens, cost. The agent is not
-asked and spends nothing on the answer.
+Most clients do not show the context window, tokens and cost that agents report. The command does
+not reach the agent and costs nothing.
 
 Options:
-    command  the slash command; default `usage`. If the agent has one of that name, ours is
-             `acp:usage`
+    command  the slash command; default `usage`. If the agent has one of that name, this one
+             is `acp:usage`
     tokens   whether the tokens that the agent reports at a turn's end are those of the `turn`
              (default) or of the `session` so far; agents differ
 """

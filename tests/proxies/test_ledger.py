@@ -48,7 +48,7 @@ def test_amounts_add_up(ledger, clock):
 
 def test_nothing_is_reserved_beyond_a_limit(ledger, clock):
     assert [ledger.reserve({"turns": 1}, turns(2)) for _ in range(3)] == [None, None, "full"]
-    ledger.give_back({"turns": 1}, ledger.today())
+    ledger.refund({"turns": 1}, ledger.today())
     assert [ledger.reserve({"turns": 1}, turns(2)) for _ in range(2)] == [None, "full"]
     assert ledger.sums() == {"turns": 2}
 
@@ -59,7 +59,7 @@ def test_sums_start_at_zero_each_day(ledger, clock):
 
     assert ledger.sums() == {}
     ledger.add({"turns": 2})
-    ledger.give_back({"turns": 1}, yesterday)
+    ledger.refund({"turns": 1}, yesterday)
     assert ledger.sums() == {"turns": 2}
 
 

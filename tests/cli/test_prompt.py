@@ -194,6 +194,7 @@ def test_files_are_not_served_unless_asked_for(run, tmp_path):
     assert result.stdout == "cannot read a.txt: Method not found (-32601)\n"
 
 
+@pytest.mark.fast
 def test_files_below_the_working_directory_are_served(run, tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()

@@ -28,6 +28,7 @@ from support.server_clients import (
     texts,
     websocket,
 )
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.client.peer import background_tasks
 from conductor.network.tls import server_context
@@ -399,7 +400,7 @@ async def settled(server: RunningServer) -> int:
     sent = -1
     while sent != agent.sent or not sent:
         sent = agent.sent
-        await trio.sleep(0.3)
+        await wait_all_tasks_blocked(0.1)
     return int(sent)
 
 

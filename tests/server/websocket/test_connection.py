@@ -26,6 +26,7 @@ from support.server_clients import (
 
 from conductor.server.access import AccessPolicy
 from conductor.server.drain import kill
+from conductor.server.websocket.connection import TrioServerWebSocket
 
 QUICK = {"ping_interval": 0.1, "ping_timeout": 0.2}
 
@@ -201,10 +202,19 @@ async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
         kill(server.clients)
 
 
-async def test_a_peer_that_answers_pings_is_left_alone(tmp_path):
+async def test_a_peer_that_answers_pings_is_left_alone(tmp_path, monkeypatch):
+    ping, answered, five = TrioServerWebSocket.ping, [], trio.Event()
+
+    async def counted(self, deadline):
+        await ping(self, deadline)
+        answered.append(deadline)
+        if len(answered) == 5:
+            five.set()
+
+    monkeypatch.setattr(TrioServerWebSocket, "ping", counted)
     async with serving(tmp_path, timeouts=QUICK) as server, websocket(server) as socket:
         await ask(socket, initialize())
-        await trio.sleep(1)
+        await five.wait()
         (client,) = server.clients.by_id.values()
 
         assert client.attached

@@ -78,23 +78,23 @@ class Call:
         session: str,
         agent: str,
         table: ToolTable | None = None,
-        said: Evidence | None = None,
+        evidence: Evidence | None = None,
         declared: Sequence[str] = (),
     ) -> Call:
         """Read a tool call; `declared` are the names of the session's MCP servers."""
         call = {**call, "rawInput": _parsed(call.get("rawInput"))}
-        said = attrs.evolve(said, call=call) if said else Evidence(call, call, call)
+        evidence = attrs.evolve(evidence, call=call) if evidence else Evidence(call, call, call)
         table = table or ToolTable()
         kind, title = str(call.get("kind") or "other"), str(call.get("title") or "")
         run = commands(call["rawInput"], kind)
         return cls(
             kind=kind,
             kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
-            about=table.about(said) if said.asked else ("question",),
+            about=table.about(evidence) if evidence.asked else ("question",),
             title=title,
             commands=run,
             paths=named_paths(call, cwd, run.file_words()),
-            tool=identify(table, said, declared),
+            tool=identify(table, evidence, declared),
             may_be_mcp=_may_be_mcp(table, kind, run, call.get("content")),
             cwd=cwd,
             session=session,
@@ -208,8 +208,8 @@ class Rule:
     def _tool(self, call: Call) -> Verdict:
         if call.tool.sure:
             certainty = call.tool.matches(self.mcp_tool, allows=self.allows)
-            told = "" if certainty == "no" else f"the tool may be {call.tool}"
-            return Verdict(certainty, told)
+            reason = "" if certainty == "no" else f"the tool may be {call.tool}"
+            return Verdict(certainty, reason)
         is_other = not call.may_be_mcp or call.tool.excludes(self.mcp_tool)
         if not self.allows and is_other and not call.tool.hints_at(self.mcp_tool):
             return _NO
@@ -218,13 +218,14 @@ class Rule:
     def _path(self, call: Call) -> Verdict:
         if not self.allows:
             return _verdict_of(call.paths.touches(self.path))
-        told = [call.paths]
+        checked = [call.paths]
         if self.command is not None or self.argv:
             if call.commands.words is None:
                 return Verdict("maybe", "the files of the command are not certain")
             _, operands = _options_and_operands(call.commands.words[self._prefix(call) or 1 :])
-            told = [each for each in (call.paths, _as_paths(operands, call.cwd)) if each] or told
-        reasons = (each.not_covered(self.path) for each in told)
+            both = (call.paths, _as_paths(operands, call.cwd))
+            checked = [each for each in both if each] or checked
+        reasons = (each.not_covered(self.path) for each in checked)
         return next((Verdict("no", reason) for reason in reasons if reason), _YES)
 
     def _command(self, call: Call, pattern: str) -> Verdict:
@@ -237,8 +238,8 @@ class Rule:
             )
         run = call.commands
         if not run.texts:
-            told = "the agent gives only a title, not the command"
-            return Verdict("no", told if call.kind == "execute" else "")
+            reason = "the agent gives only a title, not the command"
+            return Verdict("no", reason if call.kind == "execute" else "")
         regex = compile_pattern(pattern, dot_all=True)
         if not all(len(text) <= _MAX_TEXT and regex.fullmatch(text) for text in run.texts):
             return _NO
@@ -249,8 +250,8 @@ class Rule:
     def _argv(self, call: Call) -> Verdict:
         words = call.commands.words
         if words is None:
-            told = call.commands.unclear or "shells may split the command differently"
-            return Verdict("no", told if call.commands else "")
+            reason = call.commands.unclear or "shells may split the command differently"
+            return Verdict("no", reason if call.commands else "")
         if not (start := self._prefix(call)):
             return _NO
         options, operands = _options_and_operands(words[start:])

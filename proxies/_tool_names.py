@@ -80,20 +80,20 @@ class Naming:
     longest: int = _MAX_NAME
     cut: str | None = None
 
-    def alternatives(self, said: Evidence, declared: Sequence[str]) -> list[Tool]:
+    def alternatives(self, evidence: Evidence, declared: Sequence[str]) -> list[Tool]:
         """Return the tools that the name can mean; empty if the place has no name."""
-        if not said.fits(self.when):
+        if not evidence.fits(self.when):
             return []
         for place in self.at:
-            text = said.at(place)
-            if isinstance(text, str) and text and (found := self._read(text, said, declared)):
+            text = evidence.at(place)
+            if isinstance(text, str) and text and (found := self._read(text, evidence, declared)):
                 return found
         return []
 
-    def _read(self, text: str, said: Evidence, declared: Sequence[str]) -> list[Tool]:
-        told = said.at(self.server) if self.server else None
+    def _read(self, text: str, evidence: Evidence, declared: Sequence[str]) -> list[Tool]:
+        declared_name = evidence.at(self.server) if self.server else None
         if self.tool is not None:  # server and tool are in different places
-            tool = said.at(self.tool) if self.tool else None
+            tool = evidence.at(self.tool) if self.tool else None
             return list(_of_server(text, tool if isinstance(tool, str) else None, "", declared))
         if len(text) > min(self.longest, _MAX_NAME) or (self.cut and self.cut in text):
             return [Tool((), None, text, is_mcp=True)] if _splits(self.form, text) else []
@@ -102,11 +102,11 @@ class Naming:
             for server, name in _splits(self.form, text)
             for tool in _of_server(server, name, text, declared)
         ]
-        if isinstance(told, str):
-            exact = [each for each in found if _plain(told) in map(_plain, each.servers)]
-            found = [attrs.evolve(each, servers=(told,)) for each in exact] or [
+        if isinstance(declared_name, str):
+            exact = [each for each in found if _plain(declared_name) in map(_plain, each.servers)]
+            found = [attrs.evolve(each, servers=(declared_name,)) for each in exact] or [
                 *found,
-                Tool((told,), None, text, is_mcp=True),
+                Tool((declared_name,), None, text, is_mcp=True),
             ]
         elif len(known := [each for each in found if each.is_declared]) == 1:
             found = known
@@ -130,7 +130,7 @@ class Tool:
     """Names of its MCP server; empty for a built-in tool, or if unknown."""
     name: str | None
     """Its name at the server; `None` if unknown."""
-    told_as: str
+    agent_name: str
     """The name that the agent gives it."""
     is_mcp: bool = False
     is_declared: bool = False
@@ -140,7 +140,7 @@ class Tool:
     def texts(self) -> list[str]:
         """Names that the globs of rules are matched against."""
         texts = [f"{server}/{self.name}" for server in self.servers if self.name is not None]
-        return [*texts, self.told_as] if self.told_as else texts
+        return [*texts, self.agent_name] if self.agent_name else texts
 
     def matches(self, globs: Sequence[str]) -> Certainty:
         if any(fnmatch.fnmatchcase(text, glob) for text in self.texts for glob in globs):
@@ -210,9 +210,9 @@ class ToolTable:
                     mcp_kinds = (mcp_kinds or frozenset()) | {*entry["mcp_kinds"]}
         return cls(tools, questions, mcp_kinds)
 
-    def about(self, said: Evidence) -> tuple[About, ...]:
+    def about(self, evidence: Evidence) -> tuple[About, ...]:
         """Return the possible subjects of a request; several if the model may have written them."""
-        found = [one for one in self.questions if said.fits(one.when)]
+        found = [one for one in self.questions if evidence.fits(one.when)]
         sure: About = next((one.about for one in found if one.sure), "tool")
         return tuple(dict.fromkeys([*(one.about for one in found if not one.sure), sure]))
 
@@ -223,15 +223,15 @@ def tool_table(agent: str) -> ToolTable:
     return ToolTable.of(table()["tool_calls"], agent)
 
 
-def identify(table: ToolTable, said: Evidence, declared: Sequence[str]) -> Identity:
+def identify(table: ToolTable, evidence: Evidence, declared: Sequence[str]) -> Identity:
     """Identify the tool of a call; `declared` are the names of the session's MCP servers."""
     hints: list[Tool] = []
     for naming in table.tools:
-        found = naming.alternatives(said, declared)
+        found = naming.alternatives(evidence, declared)
         if found and naming.sure and (not naming.declared or _one_declared(found)):
             return Identity(tuple(found), sure=True)
         hints += found
-    name = said.at("asked.name") or said.at("announced.name")
+    name = evidence.at("asked.name") or evidence.at("announced.name")
     return Identity(tuple(dict.fromkeys(hints)), name=name if isinstance(name, str) else None)
 
 
@@ -280,21 +280,21 @@ def _splits(form: str, text: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _of_server(
-    server: str | None, name: str | None, told_as: str, declared: Sequence[str]
+    server: str | None, name: str | None, agent_name: str, declared: Sequence[str]
 ) -> Iterator[Tool]:
     """Yield the tool under each declared server name that `server` can stand for.
 
     Agents replace characters in names, and the MCP bridge numbers them (`tools-2`).
     """
     if server is None:
-        yield Tool((), name, told_as)
+        yield Tool((), name, agent_name)
         return
     same = [server] if server in declared else [d for d in declared if _plain(d) == _plain(server)]
     if not same and (numbered := _NUMBERED.fullmatch(server)):
         same = [each for each in declared if _plain(each) == _plain(numbered[1])]
     for each in same or [server]:
         servers = tuple(dict.fromkeys((each, server)))
-        yield Tool(servers, name, told_as, is_mcp=True, is_declared=bool(same))
+        yield Tool(servers, name, agent_name, is_mcp=True, is_declared=bool(same))
 
 
 def _plain(name: str) -> str:

@@ -124,8 +124,8 @@ class HideTools(Proxy):
 
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
-        session, told = self.sessions[params["sessionId"]], permission_tool_call(params)
-        id = str(told.get("toolCallId"))
+        session, asked = self.sessions[params["sessionId"]], permission_tool_call(params)
+        id = str(asked.get("toolCallId"))
         known = session.calls.get(id)
         if known is not None and id not in session.shown and self._is_hidden_call(known):
             session.shown.add(id)

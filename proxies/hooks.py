@@ -196,9 +196,9 @@ class Hooks(Proxy):
 
     @on("session/request_permission")
     async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
-        id, told = params["sessionId"], permission_tool_call(params)
-        told = {name: value for name, value in told.items() if value is not None}
-        known = {**self.sessions[id].calls.get(str(told.get("toolCallId")), {}), **told}
+        id, asked = params["sessionId"], permission_tool_call(params)
+        asked = {name: value for name, value in asked.items() if value is not None}
+        known = {**self.sessions[id].calls.get(str(asked.get("toolCallId")), {}), **asked}
         self.release_lane()
         reason = await self._fire(id, "permission", {"tool_call": known})
         if reason is None:
@@ -255,11 +255,11 @@ class Hooks(Proxy):
     async def _fire(self, id: str, event: Event, about: dict[str, Any]) -> str | None:
         """Fire the hooks of an event, until one blocks; return its reason."""
         kinds = evident_kinds(about.get("tool_call", {}))
-        told = {"event": event, "session_id": id, "cwd": self.sessions[id].cwd, **about}
+        payload = {"event": event, "session_id": id, "cwd": self.sessions[id].cwd, **about}
         for hook in self.hooks:
             fits = not hook.kinds or "tool_call" not in about or not kinds.isdisjoint(hook.kinds)
             if event in hook.events and fits:
-                reason = await hook.fire(told)
+                reason = await hook.fire(payload)
                 if reason is not None:
                     return reason
         return None

@@ -124,8 +124,8 @@ class Normalize(Proxy):
             call["toolCallId"] = session.last_id or self._new_id(session)
         if "unannounced_tool_calls" in self._active and call["toolCallId"] not in session.calls:
             kind = "tool_call" if self._version == 1 else "tool_call_update"
-            told = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
-            await self.client.update(params["sessionId"], told)
+            announcement = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
+            await self.client.update(params["sessionId"], announcement)
             self._remember(session, call["toolCallId"])
         return await forward(params)
 

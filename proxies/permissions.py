@@ -135,17 +135,17 @@ class Permissions(Proxy):
     @on("session/request_permission")
     async def decide(self, params: dict[str, Any], forward: Any) -> Any:
         session = self.sessions[params["sessionId"]]
-        told = permission_tool_call(params)
-        known = merge_tool_call(session.calls, told) if told else {"title": params.get("title")}
-        id = str(told.get("toolCallId", ""))
-        said = Evidence(session.reported.get(id, {}), told, known, params)
+        asked = permission_tool_call(params)
+        known = merge_tool_call(session.calls, asked) if asked else {"title": params.get("title")}
+        id = str(asked.get("toolCallId", ""))
+        evidence = Evidence(session.reported.get(id, {}), asked, known, params)
         call = Call.of(
             known,
             cwd=session.cwd,
             session=params["sessionId"],
             agent=self._agent,
             table=self._table,
-            said=said,
+            evidence=evidence,
             declared=session.servers,
         )
         decision = decide(self.rules, self.default, call)
@@ -190,8 +190,8 @@ class Permissions(Proxy):
         outcome = result.get("outcome", {})
         became = outcome.get("optionId") or outcome.get("outcome", "?")
         would = " (dry run)" if self.dry_run else ""
-        told = _one_line(call.title or id)
-        line = f"- {told}: {decision.name} → {decision.action}{would}, {became}"
+        title = _one_line(call.title or id)
+        line = f"- {title}: {decision.name} → {decision.action}{would}, {became}"
         reasons = [f"  - {_one_line(each)}" for each in decision.reasons]
         session.decisions.append("\n".join([line, *reasons]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}

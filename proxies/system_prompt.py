@@ -97,7 +97,7 @@ class SystemPrompt(Proxy):
 
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        # Announced commands are not read: the agent's own commands get no instructions either.
+        # By the names in the `initialize` result only: announced commands are not read.
         if self._commands.calls_other(params, AnnouncedCommands()):
             return await forward()
         waiting = self.waiting.pop(params["sessionId"], [])

@@ -6,7 +6,8 @@ proxy `budget` and the hooks. So the members are removed from results of session
 `initialize` and prompts, from session updates, and from the commands in either.
 
 Only done in chains with proxies. A message without such members costs two searches, 0.15 µs for
-each update of 200 bytes in a batch (`re` takes a third of the time of `in` here).
+each update of 200 bytes in a batch (`re` takes a third of the time of `in` here). They would take
+0.6 ms for a message of 1 MiB, which is decoded to its `_meta` members first (0.2 ms).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, object_members
@@ -28,7 +30,19 @@ _PREFIX: Final = "acp-conductor/"
 _WORD: Final = re.compile(rb"-conductor")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:2[dDfF]|[67][0-9a-fA-F])")
 """A letter or `-` of the prefix as a JSON escape sequence."""
-_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_LARGE: Final = 32768
+_decode_list: Final = msgspec.json.Decoder(list[Raw]).decode
+
+
+class _Object(msgspec.Struct, gc=False):
+    """The members that `_cleaned_object` looks at."""
+
+    meta: Raw = msgspec.field(default=Raw(), name="_meta")
+    update: _Object | UnsetType = UNSET
+    commands: Raw = msgspec.field(default=Raw(), name="availableCommands")
+
+
+_decode_object: Final = msgspec.json.Decoder(_Object).decode
 
 
 def may_have_proxy_meta(data: Payload) -> bool:
@@ -41,7 +55,22 @@ def without_proxy_meta(payload: Payload) -> Payload:
 
     All other members keep their bytes. JSON that cannot be decoded is returned unchanged.
     """
+    if len(payload) > _LARGE and not _large_may_have_proxy_meta(payload):
+        return payload
     return _cleaned_object(bytes(payload)) if may_have_proxy_meta(payload) else payload
+
+
+def _large_may_have_proxy_meta(data: Payload) -> bool:
+    """The same as `may_have_proxy_meta`, in a third of the time for a large object."""
+    try:
+        found: _Object | UnsetType = _decode_object(data)
+    except DECODE_ERRORS:
+        return True
+    while found is not UNSET:
+        if may_have_proxy_meta(found.meta) or may_have_proxy_meta(found.commands):
+            return True
+        found = found.update
+    return False
 
 
 def _cleaned_object(data: bytes) -> bytes:

@@ -305,6 +305,26 @@ def test_marks_are_removed_where_they_count(sent, left, name):
     assert told == left.replace("%s", name).encode()
 
 
+@pytest.mark.parametrize("name", [HANDLED_KEY, ESCAPED])
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [
+        ('{"_meta":{"%s":1}%f}', '{"_meta":{}%f}'),
+        ('{"update":{"_meta":{"%s":1}%f}}', '{"update":{"_meta":{}%f}}'),
+        ('{"update":{"update":{"_meta":{"%s":1}%f}}}', '{"update":{"update":{"_meta":{}%f}}}'),
+        ('{"availableCommands":[{"_meta":{"%s":1}}]%f}', '{"availableCommands":[{"_meta":{}}]%f}'),
+        ('{"x":"\\ud83d","_meta":{"%s":1}%f}', '{"x":"\\ud83d","_meta":{}%f}'),
+        ('{"update":[{"%s":1}],"_meta":{"%s":1}%f}', '{"update":[{"%s":1}],"_meta":{}%f}'),
+        ('{"rawInput":{"_meta":{"%s":1}}%f}', '{"rawInput":{"_meta":{"%s":1}}%f}'),
+        ('["%s"%f]', '["%s"%f]'),
+    ],
+)
+def test_marks_are_removed_from_large_updates(sent, left, name):
+    filler = ',"%s"' % ("-" * 100_000) + (":1" if sent[0] == "{" else "")
+    sent, left = (each.replace("%s", name).replace("%f", filler) for each in (sent, left))
+    assert without_proxy_meta(sent.encode()) == left.encode()
+
+
 async def test_marks_are_removed_from_updates_that_come_together(chain):
     """They are sent on as a run if nothing is in them."""
     update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "a"}}

@@ -201,7 +201,7 @@ class Link:
         connection.duplicate_id_requests.clear()
         for call in unanswered:
             call.cancel()
-            if call.session is not None and self.enveloped is not None:
+            if call.session is not None and self.role == "proxy" and self.enveloped is not None:
                 # Most agents implement no other way to end the turn of a cancelled prompt.
                 params = msgspec.json.encode({"sessionId": call.session})
                 self.enveloped.neighbour.notify("session/cancel", params)

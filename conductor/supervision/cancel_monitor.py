@@ -49,7 +49,9 @@ class CancelMonitor(PromptTurnObserver):
 
     def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:
         self.wants_updates = self._speaks_version_2()
-        self.timeouts.prompt_sent(call, session_id_of(params))
+        if call.session is None:
+            call.session = session_id_of(params)
+        self.timeouts.prompt_sent(call, call.session)
 
     def on_cancel(self, params: Payload | None) -> None:
         session = session_id_of(params)

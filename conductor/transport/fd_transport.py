@@ -30,10 +30,11 @@ _PIPE_SIZE = 262144
 """Capacity of a pipe and size of a read, in bytes (with 4 KiB messages, three quarters of the CPU
 of reads of 64 KiB)."""
 
-# glibc's malloc maps each block over 128 KiB anew, and returns the end of its heap above twice
-# that: half a millisecond for each message of a megabyte. Freeing one large block raises both
-# thresholds, to its size and to twice its size.
-bytes(2 * 1024 * 1024)
+# By default, glibc's malloc maps each block over 128 KiB anew, page by page, and returns the end of
+# its heap to the system from 256 KiB on: 0.5 ms for each message of 1 MiB. Once a mapped block was
+# freed, its size replaces the 128 KiB, twice its size the 256 KiB. Three proxies with messages of
+# 1 MiB need 8 MiB of heap (2 MiB instead of 4 here: 150 page faults a message, 5 % of its CPU).
+bytes(4 * 1024 * 1024)
 
 
 @attrs.define(eq=False, repr=False)

@@ -88,6 +88,23 @@ def test_a_page_names_files_that_exist(page: str) -> None:
     assert [*missing_files(text, names_alone=True)] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_link_to_a_page_has_a_target(page: str) -> None:
+    wrong = []
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", (ROOT / page).read_text()):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
 def test_a_row_of_contributing_names_what_is_in_its_files() -> None:
     rows = [row for row in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if row[:1] == "|"]
     wrong = []

@@ -22,16 +22,16 @@ __all__ = ["command"]
 @click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
 @click.pass_context
 def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
-    """Report every mistake in chain files; with --start, try whether they start.
+    """Report every mistake in chain files; with --start, start the chains, too.
 
-    What is allowed but probably a mistake is a warning, and no reason to fail; so is a program
-    that is not on this machine.
+    Probable mistakes, and programs that are not on this machine, are warnings: they do not fail the
+    check.
 
     Without --start no program is run; proxies named by `use:` are imported to check their options,
     in another process, within their `start_timeout`.
     With --start each chain is started and initialized, as by an editor, and ended; a chain of
-    proxies is tried with the test agent. Exit codes: 0 all is well, 2 there are mistakes, 3 a chain
-    did not start.
+    proxies is tried with the test agent. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did not
+    start.
 
     \b
     Examples:

@@ -17,14 +17,14 @@ __all__ = ["acp_conductor", "run_command"]
 _COMMANDS: Final = {
     "run": "Serve the chain of a chain file to the editor that started this.",
     "agent": "Serve a chain given as commands: proxies, then the agent.",
-    "proxy": "Be a chain of proxies inside another conductor.",
-    "serve": "Give every remote client a chain of its own, by WebSocket or HTTP.",
-    "connect": "Be the local end of an agent on another machine.",
-    "check": "Report every mistake in chain files; with --start, try them.",
-    "show": "Show what a chain file comes to.",
-    "components": "List what `use:` can name, with its options.",
+    "proxy": "Serve a chain of proxies to another conductor.",
+    "serve": "Start a chain for each remote client: WebSocket, HTTP, Unix socket.",
+    "connect": "Serve a remote agent to the editor that started this.",
+    "check": "Report every mistake in chain files; with --start, start them.",
+    "show": "Show the components of a chain file in order.",
+    "components": "List the names for `use:`, with their options.",
     "prompt": "Send one prompt through a chain and print the answer.",
-    "new": "Write a package to begin a proxy with.",
+    "new": "Write a package for a new proxy.",
 }
 """The commands with their line in `--help`, which is printed without importing them."""
 

@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 @click.command("components")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def command(names: tuple[str, ...]) -> None:
-    """List what `use:` can name: the components of installed packages, with their options.
+    """List the names for `use:`: components of installed packages, with their options.
 
     An option with `=` has a default. Their modules are imported. A class in a file of yours needs
     no installation: `use: ./file.py:Class`.

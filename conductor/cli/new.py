@@ -28,7 +28,7 @@ _ELSEWHERE = "--directory chooses another place"
     help="Where to write it; a new directory called NAME if not given.",
 )
 def command(kind: str, name: str, directory: Path | None) -> None:
-    """Write a small package: a proxy, its test, a chain file, and what makes it installable.
+    """Write an installable package: a proxy, its test and a chain file.
 
     \b
     Examples:

@@ -61,7 +61,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings:
     The chain is a chain FILE or, behind `--`, commands as for `agent`. The TEXT - is read from
     stdin. The answer goes to stdout; tool calls, plans and everything else to stderr.
 
-    Ctrl-C cancels the turn, a second one ends everything now. Exit codes: 0 the turn ended, 1 it
+    Ctrl-C cancels the turn, a second one ends the chain at once. Exit codes: 0 the turn ended, 1 it
     failed, 2 wrong usage or chain file, 3 the chain did not start, 130 interrupted.
 
     \b

@@ -13,7 +13,7 @@ __all__ = ["command"]
 @click.argument("components", nargs=-1, metavar="[PROXY]...|FILE.yaml")
 @click.option("-n", "--name", default="conductor", help="A name for logs and traces.")
 def command(components: tuple[str, ...], name: str) -> None:
-    """Be a chain of proxies inside another conductor, on stdin and stdout.
+    """Serve a chain of proxies to another conductor, on stdin and stdout.
 
     The components are commands as for `agent`, all of them proxies, or one chain file without an
     agent.

@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> None:
     """Serve the chain of FILE to the editor that started this, on stdin and stdout.
 
-    A mistake in FILE is told to the editor, too.
+    Mistakes in FILE are also reported to the editor.
 
     \b
     Examples:

@@ -107,7 +107,7 @@ _COUNT = click.IntRange(min=1)
     help="With --sessions: where the other servers reach this one.  [default: --listen]",
 )
 def command(file: str, **options: Any) -> None:
-    """Give every remote client a chain of its own: the chain of FILE.
+    """Start the chain of FILE for each remote client.
 
     Clients speak WebSocket or Streamable HTTP, at /acp, or JSON lines on a Unix socket. /health and
     /ready are for load balancers.

@@ -23,10 +23,10 @@ _URL_SECRETS: Final = re.compile(r"(?<=://)[^/@]+(?=@)|(?<==)[^&#]+")
 @click.command("show")
 @click.argument("file", type=click.Path())
 def command(file: str) -> None:
-    """Show what a chain file comes to: its components in order, nested chains put in line.
+    """Show the components of a chain file in order, nested chains in line.
 
-    Nothing is started. Values of environment variables are masked, and so is anything called a
-    token, key, secret or password; `${VAR}` is shown as it is written.
+    Starts nothing. Masks values of environment variables and headers, and values with the name of a
+    secret (token, key, password); `${VAR}` is shown as it is written.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def _lines(chain: ChainFile) -> Iterator[str]:
 
 
 def _facts(component: ComponentSpec) -> Iterator[tuple[str, str]]:
-    """What the chain file's keys come to, under their names."""
+    """The values of the chain file's keys, with their names."""
     if component.run is not None:
         yield "run", shlex.join(_argv(component))
     if component.use is not None:

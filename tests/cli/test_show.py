@@ -1,4 +1,4 @@
-"""`acp-conductor show`: what a chain file comes to, without its secrets."""
+"""`acp-conductor show`: the components of a chain file, without its secrets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_the_smallest_chain(run):
         "    use: usage",
         "    start_timeout: 30s",
         "    stop_timeout: 5s",
-        f"    at: {HELLO}:8:5",
+        f"    at: {HELLO}:7:5",
         "  agent: test-agent",
         "    use: test-agent",
         "    start_timeout: 30s",
         "    stop_timeout: 5s",
-        f"    at: {HELLO}:10:3",
+        f"    at: {HELLO}:9:3",
         "  mcp_bridge: auto",
         "  max_message_bytes: 268435456",
     ]

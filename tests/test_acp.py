@@ -31,6 +31,7 @@ DEEP = b'{"sessionId":"s","a":' + b"[" * 5000 + b"]" * 5000 + b"}"
         (rb'{"sessionId":"\ud83d\ude00","_meta":"\ud83d"}', "😀"),
         (rb'{"sessionId":"s","_meta":{"session_id":"t","sessionId":"u","x":"\u00e4"}}', "s"),
         (b'{"sessionId":"s","prompt":"\\"session_id\\":1, \\"SESSIONID\\":2"}', "s"),
+        (b'{"sessionId":"s","prompt":"%b"}' % (b"session " * 2000), "s"),
     ],
 )
 def test_the_session_is_read_beside_any_other_params(payload, session):

@@ -1,4 +1,4 @@
-"""Programs start before plugins are imported, if a client waits: whatever comes of those."""
+"""Early spawning: programs start before plugins are imported, and end if the chain does not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 
 import psutil
@@ -18,7 +19,7 @@ INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"pro
 
 @pytest.fixture
 def chain(tmp_path):
-    """A chain file with a mistake, whose agent leaves its process id."""
+    """A chain file with an error; its agent writes its process id to a file."""
     script = f"echo $$$$ > {tmp_path}/started; exec sleep 3600"
     path = tmp_path / "chain.yaml"
     path.write_text(f"""version: 1
@@ -54,7 +55,7 @@ def test_a_bad_chain_file_answers_a_waiting_initialize_and_nothing_starts(chain)
 
 @pytest.fixture
 def with_plugin(tmp_path):
-    """Makes a chain of a plugin with this source, and an agent that starts something of its own."""
+    """Write a chain of a plugin with this source and an agent that starts a child process."""
 
     def make(source, options="{}"):
         (tmp_path / "plugin.py").write_text(source + CLASS)
@@ -86,7 +87,7 @@ class Plugin(Proxy):
 
 
 def started_by(chain):
-    """What the agent's shell left in `pids`, as far as it came."""
+    """The process ids that the agent's shell has written to `pids` so far."""
     pids = chain.parent / "pids"
     return [int(pid) for pid in pids.read_text().split()] if pids.exists() else []
 
@@ -98,8 +99,7 @@ def wait_gone(pids):
 
 @contextmanager
 def importing_its_plugin(with_plugin, tmp_path, options="{}"):
-    """A conductor that has its client's `initialize` and imports a plugin, until this is over; and
-    what its agent has started by then."""
+    """A conductor that imports a plugin until the block ends, and the process ids of its agent."""
     os.mkfifo(tmp_path / "gate")
     chain = with_plugin(f"open('{tmp_path}/gate').read()", options)
     conductor = subprocess.Popen(
@@ -139,8 +139,10 @@ def test_a_signal_during_plugin_import_ends_the_early_agent_and_its_children(
 
 
 def wait_for_two(chain):
-    """The agent's shell and what it started."""
+    """The process ids of the agent's shell and of its child; fails after 60 s without them."""
+    end = time.monotonic() + 60
     while len(pids := started_by(chain)) < 2:
+        assert time.monotonic() < end, "the agent was not started before the plugin was imported"
         os.sched_yield()
     return pids
 

@@ -1,4 +1,4 @@
-"""The same class in the conductor's process, in one of its own, and as a program."""
+"""One proxy class in the conductor's process, isolated, and as a stand-alone program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROXY = '''
-"""A proxy of a third party's."""
+"""A third-party proxy."""
 import attrs
 
 from conductor.proxy import Proxy, on, run, text
@@ -64,8 +64,8 @@ def start(tmp_path):
 
 
 def exchange(program, message):
-    """Send a request; the lines up to its answer. stdin stays open, as an editor leaves it: after
-    its end, a chain that starts slowly has `stop_timeout` and no more."""
+    """Send a request; return the lines up to its response. stdin stays open: after EOF, a chain
+    that is still starting would get only `stop_timeout`."""
     program.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     program.stdin.flush()
     lines = []
@@ -84,21 +84,26 @@ def chain(more):
 
 
 def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
+    patient = "    start_timeout: 5m\n"  # seven interpreters start one inside the other
+    components = [
+        [PYTHON, "-m", "conductor", "proxy", "inside.yaml"],
+        [PYTHON, "-m", "conductor", "proxy", "isolated.yaml"],
+        [PYTHON, "mark.py", "--mark", "alone"],
+    ]
+    agent = f"agent:\n    run: [{PYTHON}, -m, conductor.testing.agent]\n{patient}"
+    proxies = "".join(f"  - run: {json.dumps(command)}\n{patient}" for command in components)
     files = {
         "inside.yaml": chain("    with: {mark: inside}\n"),
-        "isolated.yaml": chain("    isolate: true\n    with: {mark: isolated, count: 2}\n"),
+        "isolated.yaml": chain(
+            "    isolate: true\n    with: {mark: isolated, count: 2}\n" + patient
+        ),
+        "outer.yaml": f"version: 1\nproxies:\n{proxies}{agent}",
     }
-    components = [
-        f"{PYTHON} -m conductor proxy inside.yaml",
-        f"{PYTHON} -m conductor proxy isolated.yaml",
-        f"{PYTHON} mark.py --mark alone",
-        f"{PYTHON} -m conductor.testing.agent",
-    ]
     initialize = {"protocolVersion": 1, "clientCapabilities": {}}
     prompt = {"sessionId": "session-1", "prompt": [{"type": "text", "text": "echo"}]}
 
     result = start(
-        *("-m", "conductor", "agent", *components),
+        *("-m", "conductor", "run", "outer.yaml"),
         files=files,
         messages=[
             {"id": 0, "method": "initialize", "params": initialize},
@@ -120,7 +125,7 @@ def test_in_process_isolated_and_stand_alone_in_one_chain(start, tmp_path):
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
 def test_a_stand_alone_proxy_speaks_the_dialect_of_its_conductor(tmp_path, dialect):
-    # What a module prints before it calls `run` is noise, which a conductor skips and we do not.
+    # A conductor skips lines that a module prints before it calls `run`; this test does not.
     (tmp_path / "mark.py").write_text(PROXY.replace('print("stray output of an import")', ""))
     command = [PYTHON, tmp_path / "mark.py", "--mark", "m"]
     capabilities = {"protocolVersion": 1, "agentCapabilities": {}}

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -294,6 +295,35 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert not has_not_ended(int(printed))
     finally:
         forked.kill()
+
+
+def test_the_guard_kills_marked_processes_outside_of_the_groups():
+    """The program that the guard becomes finds them; without it, only the groups are killed."""
+    printed = run("""
+import os, signal, trio
+from conductor.transport.orphan_guard import start_orphan_guard
+from conductor.transport.child_process import start_child
+
+start_orphan_guard()
+
+async def main():
+    argv = ["sh", "-c", "setsid sh -c 'echo $$; exec sleep 3600'; wait"]
+    child = start_child(argv, env=dict(os.environ), cwd=None)
+    print((await child.transport.receive()).decode().strip(), flush=True)
+
+trio.run(main)
+os.kill(os.getpid(), signal.SIGKILL)
+""")
+    process = int(printed)
+
+    try:
+        until = time.monotonic() + PATIENCE
+        while has_not_ended(process) and time.monotonic() < until:
+            os.sched_yield()
+        assert not has_not_ended(process)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def test_the_guard_is_ended_last():

@@ -1,0 +1,57 @@
+"""Components of `agent` and `run FILE` are spawned before trio is imported."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+
+class AtImportOfTrio:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trio":
+            spawn = sys.modules.get("conductor.transport.spawn")
+            early = spawn._prestarted if spawn is not None else []
+            print(json.dumps([[*each.argv, each.env.get("NAME")] for each in early]), flush=True)
+            raise SystemExit(0)
+
+sys.meta_path.insert(0, AtImportOfTrio())
+from conductor.cli import main
+main()
+"""
+INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+
+
+def spawned_before_trio(*words: str, message: str = INITIALIZE) -> object:
+    """Run the command; the argv and the variable NAME of each program spawned before trio."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words],
+        input=message,
+        env={name: value for name, value in os.environ.items() if name != "NAME"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_agent_spawns_its_components_before_trio_is_imported():
+    started = spawned_before_trio("agent", "NAME=x sleep 3600", "sleep 3601")
+
+    assert started == [["sleep", "3600", "x"], ["sleep", "3601", None]]
+
+
+def test_run_spawns_its_components_before_trio_is_imported(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text("version: 1\nproxies: [{use: usage}]\nagent: {run: [sleep, '3600']}\n")
+
+    assert spawned_before_trio("run", str(file)) == [["sleep", "3600", None]]
+
+
+@pytest.mark.parametrize("message", ["", '{"jsonrpc":"2.0","method":"x"}\n'])
+def test_nothing_is_spawned_before_the_client_sends_initialize(message):
+    assert spawned_before_trio("agent", "sleep 3600", message=message) == []

@@ -3,8 +3,8 @@
 To check options, a plugin's module is imported and an instance created. Both run arbitrary code,
 which may exit, hang, print or start programs. A checker process therefore handles one plugin after
 the other, each within its `start_timeout`. A plugin that ends the process or takes too long is
-reported with its location, and the next one gets a new process. At the end the checker processes
-and all their descendants are killed.
+reported with its location; the next one gets a new checker process. At the end the checker
+processes and all their descendants are killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["check_plugins"]
 
-_TIMED_OUT = "it was not imported and made within {:g} s (start_timeout); `check` has given it up"
+_TIMED_OUT = "import and construction took longer than {:g} s (start_timeout)"
 
 
 def check_plugins(chains: Iterable[ChainFile]) -> list[Diagnostic]:

@@ -72,13 +72,13 @@ async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> b
         started = False
         async with attach_file(Client, tried, made=watch) as attached:
             with trio.CancelScope() as work:
-                dog = await nursery.start(_obey_signals, attached.chain, work, signals)
+                dog = await nursery.start(_handle_signals, attached.chain, work, signals)
                 started = await _initialize(file, tried, attached, stdout, clocks)
             dog.end_within(max_stop_seconds(attached.chain.stop_timeout))
     return started
 
 
-async def _obey_signals(
+async def _handle_signals(
     chain: Chain,
     work: trio.CancelScope,
     received: list[int],
@@ -105,7 +105,7 @@ async def _initialize(
     stdout: Stdout,
     clocks: _StartTimes,
 ) -> bool:
-    remark = "" if file.agent is not None else " (no agent of its own: tried with test-agent)"
+    remark = "" if file.agent is not None else " (no agent: tried with test-agent)"
     begin = trio.current_time()
     try:
         answer = await attached.client.initialize(capabilities=_CAPABILITIES)
@@ -123,7 +123,7 @@ async def _initialize(
     stdout.write(f"{file.path}: started in {spent * 1000:.0f} ms{remark}\n")
     stdout.write(_report(tried, attached.chain, answer, clocks))
     if methods := offered_methods(answer):
-        stdout.write("  authentication: not tried; if a session is refused for want of it:\n")
+        stdout.write("  authentication: not tried; if the agent requires it:\n")
         stdout.write("".join(f"    {one_line(x)}\n" for x in next_steps(methods, tried)))
     return True
 
@@ -154,7 +154,7 @@ def _report(file: ChainFile, chain: Chain, answer: Mapping[str, Any], clocks: _S
             below = msgspec.json.decode(with_mcp_over_acp(msgspec.json.encode(result)))
         else:
             below = result if result is not None else below
-    lines = [_table([("component", "kind", "dialect", "start", "says that it can"), *rows[::-1]])]
+    lines = [_table([("component", "kind", "dialect", "start", "capabilities"), *rows[::-1]])]
     lines.append(f"  protocol version {answer.get('protocolVersion')}, {_agent_name(answer)}")
     lines.append(f"  MCP over ACP: {_mcp_over_acp(answer, agent_answer)}")
     return "\n".join(lines) + "\n"
@@ -174,7 +174,7 @@ def _agent_name(answer: Mapping[str, Any]) -> str:
 
 
 def _without_acp(file: ChainFile, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `initialize` result of an in-process agent, without what the MCP bridge added to it."""
+    """The `initialize` result of an in-process agent, without the MCP bridge's additions."""
     mcp = answer.get("agentCapabilities", {}).get("mcpCapabilities", {})
     if file.mcp_bridge == "off" or "acp" not in mcp:
         return answer
@@ -231,10 +231,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 @attrs.define(eq=False)
 class _StartTimes:
-    """How long the chain waited for each component during initialization, in seconds.
+    """Seconds for which the chain waited for each component during initialization.
 
-    All components start concurrently, so this is not the start time of one alone but what a faster
-    start of it would gain. In-process components are not measured.
+    All components start concurrently, so this is the time that a faster start of the component
+    would save, not its start time. In-process components are not measured.
     """
 
     _spent: dict[str, float] = attrs.field(factory=dict)
@@ -243,7 +243,7 @@ class _StartTimes:
         return f"{self._spent[name] * 1000:.0f} ms" if name in self._spent else "-"
 
     async def follow(self, name: str, initialization: Initialization) -> None:
-        """Sum up the time during which the deadline of the initialization is set."""
+        """Add up the time during which the initialization has a deadline."""
         while not initialization.done:
             since, is_initializing = trio.current_time(), initialization.deadline != float("inf")
             await initialization.changed.wait()

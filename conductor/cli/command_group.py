@@ -26,7 +26,7 @@ _COMMANDS: Final = {
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package for a new proxy.",
 }
-"""The commands with their line in `--help`, which is printed without importing them."""
+"""The commands with their lines in `--help`, which does not import them."""
 
 
 class _LazyGroup(click.Group):
@@ -65,8 +65,8 @@ class _LazyGroup(click.Group):
     default="info",
     show_default=True,
     envvar="ACP_CONDUCTOR_LOG",
-    help="What to log on stderr. Components' own stderr is logged as info; by prompt and check "
-    "only where a level is given.",
+    help="Log level on stderr. Components' stderr is logged as info; by prompt and check only if a "
+    "level is given.",
 )
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 def acp_conductor(level: str, log_json: bool, **_: Any) -> None:

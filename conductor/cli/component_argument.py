@@ -38,9 +38,7 @@ def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:
 
 def _split(word: str) -> list[str]:
     if word.isprintable() and not any(special in word for special in "'\"\\"):
-        return (
-            word.split()
-        )  # like shlex, without the 2 ms of its import before a component can start
+        return word.split()  # like shlex, without its import of 2 ms before a component starts
     import shlex
 
     try:
@@ -60,7 +58,7 @@ def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
     try:
         spec = json.loads(word)
     except (ValueError, RecursionError) as exc:
-        raise ValueError(f"{word!r} is no JSON ({exc}); expected {_FORM}") from exc
+        raise ValueError(f"{word!r} is not JSON ({exc}); expected {_FORM}") from exc
     command, args, env = spec.get("command"), spec.get("args", []), spec.get("env", {})
     unknown = sorted(spec.keys() - {"command", "args", "env"})
     if unknown:
@@ -68,5 +66,5 @@ def _from_json(word: str) -> tuple[list[str], dict[str, str]]:
     texts = isinstance(args, list) and all(isinstance(arg, str) for arg in args)
     pairs = isinstance(env, dict) and all(isinstance(value, str) for value in env.values())
     if not (isinstance(command, str) and command and texts and pairs):
-        raise ValueError(f"{word!r} does not fit; expected {_FORM}")
+        raise ValueError(f"{word!r} has the wrong form; expected {_FORM}")
     return [command, *args], env

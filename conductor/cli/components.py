@@ -21,8 +21,8 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 def command(names: tuple[str, ...]) -> None:
     """List the names for `use:`: components of installed packages, with their options.
 
-    An option with `=` has a default. Their modules are imported. A class in a file of yours needs
-    no installation: `use: ./file.py:Class`.
+    An option with `=` has a default. The components' modules are imported. A class in a local file
+    needs no installation: `use: ./file.py:Class`.
 
     \b
     Examples:
@@ -71,20 +71,20 @@ def _first_line(doc: str | None) -> str:
 
 
 def _options(cls: type) -> Iterator[str]:
-    """The options of a class as `name: type` or `name: type = default`, followed by the fields of
-    the attrs classes among their types."""
-    parts: dict[str, type] = {}
-    yield from _fields(cls, parts)
+    """The options of a class as `name: type` or `name: type = default`, then the fields of attrs
+    classes among their types."""
+    nested: dict[str, type] = {}
+    yield from _fields(cls, nested)
     shown = 0
-    while shown < len(parts):  # grows while it is read
-        name, part = list(parts.items())[shown]
+    while shown < len(nested):  # `_fields` adds to it
+        name, nested_class = list(nested.items())[shown]
         shown += 1
         yield f"{name}:"
-        yield from (f"    {field}" for field in _fields(part, parts))
+        yield from (f"    {field}" for field in _fields(nested_class, nested))
 
 
-def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
-    """The fields of one class; adds the attrs classes among their types to `parts`, by name."""
+def _fields(cls: type, nested: dict[str, type]) -> Iterator[str]:
+    """The fields of one class; adds the attrs classes among their types to `nested`, by name."""
     import attrs
 
     from conductor.chainfile.attrs_fields import field_key
@@ -93,28 +93,28 @@ def _fields(cls: type, parts: dict[str, type]) -> Iterator[str]:
         return
     known = vars(sys.modules[cls.__module__])
 
-    def spelt_out(found: re.Match[str]) -> str:
-        meant = known.get(found[0])
-        if get_origin(meant) is Literal:
-            return f"Literal{list(get_args(meant))!r}"
-        if isinstance(meant, type) and attrs.has(meant):
-            parts.setdefault(found[0], meant)
+    def expand(found: re.Match[str]) -> str:
+        definition = known.get(found[0])
+        if get_origin(definition) is Literal:
+            return f"Literal{list(get_args(definition))!r}"
+        if isinstance(definition, type) and attrs.has(definition):
+            nested.setdefault(found[0], definition)
         return found[0]
 
     for field in attrs.fields(cls):
         if not field.init:
             continue
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", None)
-        text = f"{field_key(field)}: {_NAME.sub(spelt_out, str(kind or field.type))}"
+        text = f"{field_key(field)}: {_NAME.sub(expand, str(kind or field.type))}"
         default = field.default
         if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             takes_self = default.takes_self
             shown = "…" if takes_self else repr(default.factory())
             text += f" = {shown}"
         elif default is not attrs.NOTHING:
-            text += f" = {_shown(default)}"
+            text += f" = {_default_text(default)}"
         yield text
 
 
-def _shown(default: object) -> str:
+def _default_text(default: object) -> str:
     return f"{default.total_seconds():g}s" if isinstance(default, timedelta) else repr(default)

@@ -22,7 +22,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 
 @click.command("connect")
 @click.argument("url", metavar="URL")
-@click.option("--token-file", type=_FILE, help="A file with the bearer token to come in with.")
+@click.option("--token-file", type=_FILE, help="A file with the bearer token.")
 @click.option(
     "--header-file", type=_FILE, help="A file with more headers, one `Name: value` a line."
 )
@@ -30,7 +30,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False)
 @click.option(
     "--cert", type=_FILE, help="PEM: the client certificate, for servers that require one."
 )
-@click.option("--key", type=_FILE, help="PEM: its key, if that is in a file of its own.")
+@click.option("--key", type=_FILE, help="PEM: the key of --cert, if it is in a separate file.")
 @click.option("--server-name", help="The name on the server's certificate, if not that in URL.")
 @click.option(
     "--ping-timeout",
@@ -63,7 +63,7 @@ def command(
     from conductor.chainfile.model import Tls
 
     if key is not None and cert is None:
-        raise click.UsageError("--key is of use with --cert only.")
+        raise click.UsageError("--key needs --cert.")
     tls = Tls(ca, cert, key, server_name)
     if url.startswith("unix:"):
         if token_file or header_file or tls != Tls():

@@ -85,7 +85,7 @@ def _serve_commands(words: list[str]) -> None:
 
 
 def _wait_for_initialize() -> bool:
-    """Read the client's first bytes into `prefetched_stdin`; whether they hold `initialize`."""
+    """Read the client's first bytes into `prefetched_stdin`; true if they contain `initialize`."""
     for number in _SIGNALS:
         signal.signal(number, _exit_on_signal)
     try:
@@ -107,7 +107,7 @@ def _start(programs: Iterable[_Program]) -> None:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler until the chain installs its own: kill what was started and exit."""
+    """Signal handler until the chain installs its own: kill the started processes and exit."""
     _end_unclaimed()
     sys.stderr.flush()
     os._exit(128 + number)
@@ -116,7 +116,7 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 def _end_unclaimed() -> None:
     """Kill processes that were started early and not taken over by the chain, with descendants."""
     spawn = sys.modules.get("conductor.transport.spawn")
-    if hasattr(spawn, "end_prestarted"):  # a signal can come while the module is being imported
+    if hasattr(spawn, "end_prestarted"):  # a signal can arrive during the import of the module
         from conductor.transport.process_tree import kill_descendants
 
         spawn.end_prestarted()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`acp-conductor new proxy NAME`: a package to begin with."""
+"""`acp-conductor new proxy NAME`: write the package of a new proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 
 __all__ = ["command"]
 
-_ELSEWHERE = "--directory chooses another place"
+_DIRECTORY_HINT = "--directory chooses another place"
 
 
 @click.command("new")
@@ -25,7 +25,7 @@ _ELSEWHERE = "--directory chooses another place"
     "-d",
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where to write it; a new directory called NAME if not given.",
+    help="Directory to write to; a new one called NAME if not given.",
 )
 def command(kind: str, name: str, directory: Path | None) -> None:
     """Write an installable package: a proxy, its test and a chain file.
@@ -37,13 +37,13 @@ def command(kind: str, name: str, directory: Path | None) -> None:
       pytest
     """
     module = _module_name(name)
-    where = directory if directory is not None else Path(name)
+    target = directory if directory is not None else Path(name)
     try:
-        _write(where, name, module)
+        _write(target, name, module)
     except OSError as exc:
-        reason = f"{exc.filename or where} cannot be written: {exc.strerror}"
-        raise click.UsageError(f"{reason}; {_ELSEWHERE}") from None
-    shown, python = shlex.quote(str(where)), shlex.quote(sys.executable)
+        reason = f"{exc.filename or target} cannot be written: {exc.strerror}"
+        raise click.UsageError(f"{reason}; {_DIRECTORY_HINT}") from None
+    shown, python = shlex.quote(str(target)), shlex.quote(sys.executable)
     print(
         f"\nTry it:      cd {shown} && acp-conductor prompt chain.yaml 'echo hello'\n"
         f"Install it:  cd {shown} && {_pip_install(python)} -e '.[dev]'"
@@ -57,20 +57,20 @@ def command(kind: str, name: str, directory: Path | None) -> None:
         )
 
 
-def _write(where: Path, name: str, module: str) -> None:
-    if where.is_dir() and any(where.iterdir()):
-        raise click.UsageError(f"{where} exists and is not empty; {_ELSEWHERE}")
-    where.mkdir(parents=True, exist_ok=True)
+def _write(target: Path, name: str, module: str) -> None:
+    if target.is_dir() and any(target.iterdir()):
+        raise click.UsageError(f"{target} exists and is not empty; {_DIRECTORY_HINT}")
+    target.mkdir(parents=True, exist_ok=True)
     cls = "".join(word.capitalize() for word in module.split("_"))
     for file, template in _TEMPLATES.items():
         content = template.replace("@name@", name).replace("@module@", module)
-        path = where / file.replace("@module@", module)
+        path = target / file.replace("@module@", module)
         path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
         print(path)
 
 
 def _pip_install(python: str) -> str:
-    """The command that installs beside acp-conductor; environments of `uv tool` have no pip."""
+    """The install command for this environment; environments of `uv tool` have no pip."""
     if importlib.util.find_spec("pip") is not None:
         return f"{python} -m pip install"
     return f"uv pip install --python {python}"
@@ -97,7 +97,7 @@ def _module_name(name: str) -> str:
         )
     if importlib.util.find_spec(module) is not None:
         raise click.UsageError(
-            f"there is a Python module called {module!r} already, which would hide yours; "
+            f"a Python module {module!r} already exists and would hide this one; "
             f"how about {name}-proxy?"
         )
     return module

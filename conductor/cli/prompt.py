@@ -31,8 +31,8 @@ class _PromptCommand(click.Command):
 @click.option(
     "--permissions",
     type=click.Choice(["ask", "allow", "deny"]),
-    help="What to answer when the agent asks for permission; the default is ask on a terminal, "
-    "deny elsewhere.",
+    help="Response to permission requests of the agent; the default is ask on a terminal, deny "
+    "elsewhere.",
 )
 @click.option(
     "--fs",
@@ -40,12 +40,12 @@ class _PromptCommand(click.Command):
     default="off",
     show_default=True,
     help="Whether the agent may read, or read and write, files through this client: text files "
-    "below --cwd only. (What it does on its own this cannot limit.)",
+    "below --cwd only. (This does not limit the agent's own file access.)",
 )
 @click.option(
     "--authenticate",
     metavar="METHOD",
-    help="Log in first, with this method of the agent's; where that is needed, they are listed.",
+    help="Log in first, with this method of the agent. If login is required, the error lists them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @click.option(
@@ -56,7 +56,7 @@ class _PromptCommand(click.Command):
 )
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings: Any) -> None:
-    """Send one prompt through a chain and print the answer as it comes.
+    """Send one prompt through a chain and print the answer as it arrives.
 
     The chain is a chain FILE or, behind `--`, commands as for `agent`. The TEXT - is read from
     stdin. The answer goes to stdout; tool calls, plans and everything else to stderr.

@@ -1,7 +1,7 @@
-"""What `prompt` shows: the answer on stdout and the rest on stderr, or JSON lines for machines.
+"""Output of `prompt`: the answer on stdout and the rest on stderr, or JSON lines on stdout.
 
-What comes from an agent is text of strangers: on a terminal it cannot move the cursor, and a line
-on stderr stays one line.
+Text of an agent is untrusted: control characters are removed on a terminal, and each message on
+stderr stays one line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MARKS: Final = {"completed": "x", "in_progress": ">"}
 
 @attrs.define(eq=False)
 class Stdout:
-    """Writer for the answer's file descriptor. Calls `broken` once when the reader is gone."""
+    """Writer for the answer's file descriptor. Calls `broken` once, when a write fails."""
 
     fd: int
     broken: Callable[[], None] = attrs.field(default=lambda: None)
@@ -49,7 +49,7 @@ class Stdout:
 
 
 class Display(Protocol):
-    """Shows the events of one prompt, in their order."""
+    """Shows the events of one prompt, in order."""
 
     stdout: Stdout
 
@@ -72,7 +72,7 @@ class Display(Protocol):
 
 @attrs.define(eq=False)
 class TextDisplay:
-    """For people."""
+    """Text output for people."""
 
     stdout: Stdout
     _in_line: bool = attrs.field(default=False, init=False)
@@ -88,9 +88,9 @@ class TextDisplay:
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
-                self._say(_content(update.get("content")))
+                self._write_answer(_content(update.get("content")))
             case "tool_call" | "tool_call_update":
-                self._tool(update)
+                self._note_tool_call(update)
             case "notice":
                 text = f"{update.get('severity')}: {update.get('title')}"
                 self.note("; ".join(filter(None, (text, update.get("description")))))
@@ -101,7 +101,7 @@ class TextDisplay:
 
     def permission(self, request: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
         title = _mapping(request.get("toolCall")).get("title") or "a tool call"
-        self.note(f"permission: {title}: {_chosen(request, outcome)}")
+        self.note(f"permission: {title}: {_chosen_option(request, outcome)}")
 
     def ended(self, result: Mapping[str, Any]) -> None:
         reason = result.get("stopReason")
@@ -111,16 +111,16 @@ class TextDisplay:
     def failed(self, step: str, error: RequestError) -> None:
         first, *others = error.message[:_LONGEST_ERROR].splitlines() or [""]
         self._end_line()
-        told = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
-        told += [f"  {line}" for line in _details(error)]
+        lines = [f"error: {step}: {first} ({error.code})", *(f"  {line}" for line in others)]
+        lines += [f"  {line}" for line in _details(error)]
         if step == "initialize":
-            told += [f"  try: {remedy}" for remedy in remedies(error.message)]
-        for line in told:
+            lines += [f"  try: {remedy}" for remedy in remedies(error.message)]
+        for line in lines:
             print(_printable(line), file=sys.stderr, flush=True)
         self._last = ""
 
     def note(self, text: str) -> None:
-        """A line on stderr, once; it ends the line of the answer."""
+        """Print a line on stderr, after the current line of the answer; repeats are left out."""
         self._end_line()
         line = one_line(text)
         if line != self._last:
@@ -130,7 +130,7 @@ class TextDisplay:
     def end(self) -> None:
         self._end_line()
 
-    def _say(self, text: str) -> None:
+    def _write_answer(self, text: str) -> None:
         if text:
             self.stdout.write(text)
             self._in_line = not text.endswith("\n")
@@ -141,7 +141,7 @@ class TextDisplay:
             self.stdout.write("\n")
             self._in_line = False
 
-    def _tool(self, update: Mapping[str, Any]) -> None:
+    def _note_tool_call(self, update: Mapping[str, Any]) -> None:
         id = str(update.get("toolCallId"))
         known = self._titles.get(id)
         title = str(update.get("title") or known or id)
@@ -156,7 +156,7 @@ class TextDisplay:
 
 @attrs.define(eq=False)
 class JsonDisplay:
-    """For machines: one JSON object per line, with the event's kind as its `type`."""
+    """JSON output: one object per line, with the kind of event as `type`."""
 
     stdout: Stdout
 
@@ -191,13 +191,13 @@ class JsonDisplay:
 
 
 def one_line(text: str) -> str:
-    """Text of a stranger as a short line that a terminal shows as it is."""
+    """Untrusted text as one short line without control characters."""
     line = _printable(text).strip()
     return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
 
 
 def _printable(text: str) -> str:
-    """Without what moves the cursor."""
+    """The text with unprintable characters replaced by spaces."""
     return "".join(char if char.isprintable() else " " for char in text).rstrip()
 
 
@@ -222,7 +222,7 @@ def _plan(entries: Any) -> str:
     return "  ".join(shown)
 
 
-def _chosen(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
+def _chosen_option(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
     for option in request.get("options") or ():
         if option.get("optionId") == outcome.get("optionId"):
             return str(option.get("name"))
@@ -230,7 +230,7 @@ def _chosen(request: Mapping[str, Any], outcome: Mapping[str, Any]) -> str:
 
 
 def _details(error: RequestError) -> list[str]:
-    """Lines for the `data` of an error; its known members come first, in reading order."""
+    """Lines for the `data` of an error."""
     data = error.data
     if data is None:
         return []

@@ -25,7 +25,7 @@ _OPTION_KINDS: Final = {
 
 
 def open_terminal() -> int | None:
-    """A file descriptor of the terminal for the user's answers; None if there is none."""
+    """A file descriptor for reading the terminal; `None` without a terminal."""
     if sys.stdin.isatty():
         return 0
     try:
@@ -42,29 +42,29 @@ class PermissionPrompt:
     terminal: int | None
     display: Display
     _cancelled: bool = attrs.field(default=False, init=False)
-    _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _scopes: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+    _question_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _open_questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     def cancel(self) -> None:
-        """The turn is being cancelled: so is every question (ACP: prompt turn, cancellation)."""
+        """Answer open and later questions as cancelled (ACP: prompt turn, cancellation)."""
         self._cancelled = True
-        for scope in self._scopes:
+        for scope in self._open_questions:
             scope.cancel()
 
     async def decide(self, params: Any) -> dict[str, Any]:
-        """The answer to a request for permission."""
+        """The result of a `session/request_permission` request."""
         request: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
         options = [each for each in request.get("options") or () if isinstance(each, Mapping)]
         outcome: Mapping[str, Any] = _CANCELLED
         if self.policy == "ask":
             scope = trio.CancelScope()
-            self._scopes.add(scope)
+            self._open_questions.add(scope)
             with scope:
                 if self._cancelled:
                     scope.cancel()
-                async with self._asking:
+                async with self._question_lock:
                     outcome = _selected(await self._ask(request, options))
-            self._scopes.discard(scope)
+            self._open_questions.discard(scope)
         else:
             outcome = _selected(_first(options, _OPTION_KINDS[self.policy]))
         self.display.permission(request, outcome)
@@ -80,7 +80,7 @@ class PermissionPrompt:
             _print(f"  {one_line(msgspec.json.encode(call['rawInput']).decode())}")
         for number, option in enumerate(options, 1):
             _print(f"  {number}  {one_line(str(option.get('name')))}")
-        # Discard what was typed before the question.
+        # Discard input typed before the question.
         assert self.terminal is not None
         with suppress(termios.error):
             termios.tcflush(self.terminal, termios.TCIFLUSH)
@@ -94,7 +94,7 @@ class PermissionPrompt:
         return None
 
     async def _read_line(self) -> str | None:
-        """A line of the terminal, which gives whole ones; None at its end."""
+        """One line from the terminal; `None` at EOF."""
         assert self.terminal is not None
         await trio.lowlevel.wait_readable(self.terminal)
         try:

@@ -55,7 +55,7 @@ class PromptSettings:
 
 
 def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoReturn:
-    """Send the prompt, print what comes, and exit the process."""
+    """Send the prompt, print the events, and exit the process."""
     policy = settings.permissions
     if policy is None:
         policy = "ask" if sys.stdin.isatty() and sys.stderr.isatty() else "deny"
@@ -64,14 +64,14 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
         raise click.UsageError("--permissions ask needs a terminal to ask on")
     become_subreaper()
     start_orphan_guard()
-    # Plugins run in this process: what they print goes to stderr.
+    # Plugins run in this process: their output goes to stderr.
     stdout = os.dup(1)
     os.dup2(2, 1)
     display = (JsonDisplay if settings.as_json else TextDisplay)(Stdout(stdout))
     permissions = PermissionPrompt(policy, terminal, display)
-    once = _PromptRun(text, settings, display, permissions)
+    prompt_run = _PromptRun(text, settings, display, permissions)
     try:
-        code = trio.run(once.run, chain)
+        code = trio.run(prompt_run.run, chain)
     finally:
         kill_descendants()
     exit_now(code)
@@ -89,7 +89,7 @@ class _PromptRun:
     session: str | None = None
     """The session with the running turn."""
     methods: list[Mapping[str, Any]] = attrs.field(factory=list)
-    """The ways to log in that the agent offers."""
+    """The authentication methods that the agent offers."""
     signals: list[int] = attrs.field(factory=list)
     work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
@@ -101,19 +101,21 @@ class _PromptRun:
             attach_file(partial(Client, handlers=self._handlers()), file) as attached,
         ):
             self.chain, self.client = attached.chain, attached.client
-            await nursery.start(self._obey_signals)
+            await nursery.start(self._handle_signals)
             with self.work:
-                code = await self._converse(file)
+                code = await self._run_turn(file)
             self.watchdog.end_within(max_stop_seconds(self.chain.stop_timeout))
             self.display.end()
         if self.signals:
             return 128 + self.signals[0]
         return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
 
-    async def _converse(self, file: ChainFile) -> int:
+    async def _run_turn(self, file: ChainFile) -> int:
         step, failure = "initialize", 3
         try:
-            answer = await self.client.initialize(version=_VERSION, capabilities=self._abilities())
+            answer = await self.client.initialize(
+                version=_VERSION, capabilities=self._capabilities()
+            )
             self.display.initialized(answer)
             if self.client.protocol_version != _VERSION:
                 version = self.client.protocol_version
@@ -148,7 +150,7 @@ class _PromptRun:
             self.session = None
         return 0
 
-    def _abilities(self) -> dict[str, Any]:
+    def _capabilities(self) -> dict[str, Any]:
         fs = self.settings.fs
         return {
             "fs": {"readTextFile": fs != "off", "writeTextFile": fs == "write"},
@@ -173,7 +175,7 @@ class _PromptRun:
         if isinstance(update, Mapping):
             self.display.update(str(params.get("sessionId")), update)
 
-    async def _obey_signals(
+    async def _handle_signals(
         self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         stop_timeout = self.chain.stop_timeout
@@ -191,6 +193,6 @@ class _PromptRun:
                 elif number == signal.SIGINT and self.session is not None:
                     self.permissions.cancel()
                     self.client.cancel(self.session)
-                    self.display.note("cancelling; once more to end everything now")
+                    self.display.note("cancelling; press again to kill the chain")
                 else:
                     self.work.cancel()

@@ -34,7 +34,7 @@ def command(components: tuple[str, ...], name: str) -> None:
 def _is_chain_file(word: str) -> bool:
     """Whether a word is the path of a chain file, not a command that ends with one.
 
-    A path with a space in it is one if there is such a file.
+    A path with a space counts only if the file exists.
     """
     if not word.endswith((".yaml", ".yml")):
         return False

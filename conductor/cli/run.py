@@ -14,9 +14,9 @@ __all__ = ["command"]
 @click.option(
     "--on-start-failure",
     type=click.Choice(["explain", "error"]),
-    help="When the chain does not start: an agent that explains why in the chat and tries again "
-    "with each new session, or an error as the answer to `initialize`. The default is the chain "
-    "file's `on_start_failure`, or explain.",
+    help="If the chain does not start: explain the reason in the chat and try again with each new "
+    "session, or answer `initialize` with an error. The default is the chain file's "
+    "`on_start_failure`, or explain.",
 )
 def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> None:
     """Serve the chain of FILE to the editor that started this, on stdin and stdout.

@@ -40,13 +40,13 @@ _COUNT = click.IntRange(min=1)
     type=click.Choice(["subject", "dns", "email", "uri"]),
     default="subject",
     show_default=True,
-    help="What in a client's certificate says who it is: the whole subject, or its one alternative "
-    "name of this type.",
+    help="The part of a client's certificate that identifies the client: the whole subject, or its "
+    "one alternative name of this type.",
 )
 @click.option(
     "--token-file",
     type=click.Path(),
-    help="Bearer tokens of those who may come in, one per line: `name:token`, a token alone, or "
+    help="Bearer tokens of allowed clients, one per line: `name:token`, a token alone, or "
     "`name:sha256:HEX`, its digest. The environment variable ACP_CONDUCTOR_TOKENS holds the same.",
 )
 @click.option(
@@ -66,7 +66,7 @@ _COUNT = click.IntRange(min=1)
     type=_COUNT,
     default=10_000,
     show_default=True,
-    help="Sessions of one principal that are not deleted, in the server's life.",
+    help="Undeleted sessions of one principal since the server started.",
 )
 @click.option(
     "--max-message-bytes",
@@ -83,7 +83,7 @@ _COUNT = click.IntRange(min=1)
     type=_SECONDS,
     default=60.0,
     show_default=True,
-    help="Seconds that the chain of a client that was cut off waits for its return.",
+    help="Seconds for which the chain of a disconnected client is kept.",
 )
 @click.option("--idle-timeout", type=_SECONDS, default=86400.0, show_default=True)
 @click.option(
@@ -91,7 +91,7 @@ _COUNT = click.IntRange(min=1)
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
-    help="Seconds that turns may go on after SIGTERM.",
+    help="Seconds for running prompt turns to end after SIGTERM.",
 )
 @click.option(
     "--sessions",
@@ -104,13 +104,13 @@ _COUNT = click.IntRange(min=1)
 @click.option(
     "--advertise",
     metavar="URL",
-    help="With --sessions: where the other servers reach this one.  [default: --listen]",
+    help="With --sessions: URL of this server for the other servers.  [default: --listen]",
 )
 def command(file: str, **options: Any) -> None:
     """Start the chain of FILE for each remote client.
 
-    Clients speak WebSocket or Streamable HTTP, at /acp, or JSON lines on a Unix socket. /health and
-    /ready are for load balancers.
+    Clients connect by WebSocket or Streamable HTTP, at /acp, or with JSON lines on a Unix socket.
+    /health and /ready are for load balancers.
 
     \b
     Examples:
@@ -141,7 +141,7 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
         raise click.UsageError(str(exc)) from None
     cert, key, client_ca = options["tls_cert"], options["tls_key"], options["client_ca"]
     if (cert is None) != (key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together")
+        raise click.UsageError("--tls-cert and --tls-key need each other")
     if client_ca is not None and cert is None:
         raise click.UsageError("--client-ca needs --tls-cert and --tls-key")
     try:
@@ -163,7 +163,7 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
     if exposed and missing and not options["insecure"]:
         raise click.UsageError(
             f"{exposed[0].host} can be reached from other machines, which needs "
-            f"{' and '.join(missing)}; --insecure listens all the same"
+            f"{' and '.join(missing)}; --insecure listens nevertheless"
         )
     limits = ServerLimits(
         clients=options["max_clients"],
@@ -203,14 +203,14 @@ def _directory(
     take_secret("ACP_CONDUCTOR_SESSIONS")  # read by click; components must not inherit it
     if sessions is None:
         if advertise is not None:
-            raise click.UsageError("--advertise goes with --sessions")
+            raise click.UsageError("--advertise needs --sessions")
         return None
     source = click.get_current_context().get_parameter_source("sessions")
     if urlsplit(sessions).scheme not in ("redis", "rediss", "unix"):
-        raise click.UsageError("--sessions wants redis://HOST:PORT/DB, rediss:// or unix://")
+        raise click.UsageError("--sessions: expected redis://HOST:PORT/DB, rediss:// or unix://")
     if urlsplit(sessions).password and source is ParameterSource.COMMANDLINE:
         raise click.UsageError(
-            "--sessions: everybody on this machine can read a password on the command line; put "
+            "--sessions: all users of this machine can read a password on the command line; put "
             "the URL into the environment variable ACP_CONDUCTOR_SESSIONS"
         )
     if importlib.util.find_spec("coredis") is None:
@@ -218,10 +218,10 @@ def _directory(
     url = advertise or advertised_url(listen[0], secure=secure)
     if url is None:
         raise click.UsageError(
-            "--sessions needs --advertise: --listen does not tell others where this one is"
+            "--sessions needs --advertise: other servers cannot connect to --listen"
         )
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise click.UsageError("--advertise wants http://HOST:PORT or https://HOST:PORT")
+        raise click.UsageError("--advertise: expected http://HOST:PORT or https://HOST:PORT")
     return SessionDirectory(sessions, url.removesuffix("/").removesuffix("/acp"))
 
 
@@ -229,7 +229,10 @@ _TOKENS = "ACP_CONDUCTOR_TOKENS"
 
 
 def _token_lines(path: str | None) -> list[str]:
-    """Raises `ValueError`, for people."""
+    """The tokens of the environment variable and of the file.
+
+    Raises `ValueError` with a message for the user.
+    """
     import os
     import stat
 
@@ -247,5 +250,5 @@ def _token_lines(path: str | None) -> list[str]:
     except (OSError, UnicodeDecodeError) as exc:
         raise ValueError(f"--token-file {path}: {getattr(exc, 'strerror', None) or exc}") from None
     if not any(line.strip() and not line.strip().startswith("#") for line in found):
-        raise ValueError(f"--token-file {path}: there is no token in it")
+        raise ValueError(f"--token-file {path}: it contains no token")
     return [*lines, *found]

@@ -44,7 +44,7 @@ def _lines(chain: ChainFile) -> Iterator[str]:
     for number, component in enumerate(components, 1):
         is_agent = chain.agent is not None and number == len(components)
         yield f"  {'agent' if is_agent else f'proxy {number}'}: {component.name}"
-        for label, text in _facts(component):
+        for label, text in _settings(component):
             yield f"    {label}: {text}"
     if chain.agent is None:
         yield "  no agent: a chain of proxies"
@@ -52,29 +52,29 @@ def _lines(chain: ChainFile) -> Iterator[str]:
     yield f"  max_message_bytes: {chain.limits.max_message_bytes}"
 
 
-def _facts(component: ComponentSpec) -> Iterator[tuple[str, str]]:
+def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     """The values of the chain file's keys, with their names."""
     if component.run is not None:
         yield "run", shlex.join(_argv(component))
     if component.use is not None:
         yield "use", component.use + (" (in a process of its own)" if component.isolate else "")
     if component.connect is not None:
-        url = _written(component, ("connect",))
+        url = _unexpanded(component, ("connect",))
         yield "connect", url or _URL_SECRETS.sub(_MASK, component.connect)
     if component.unix is not None:
-        yield "unix", _written(component, ("unix",)) or component.unix
+        yield "unix", _unexpanded(component, ("unix",)) or component.unix
     if component.ssh is not None:
-        yield "ssh", _written(component, ("ssh",)) or component.ssh
+        yield "ssh", _unexpanded(component, ("ssh",)) or component.ssh
     for name in component.headers:
-        yield "header", f"{name}: {_written(component, ('headers', name)) or _MASK}"
+        yield "header", f"{name}: {_unexpanded(component, ('headers', name)) or _MASK}"
     if component.tls is not None:
         yield "tls", _tls(component.tls)
     if component.connect is not None or component.ssh is not None:
         yield "ping_timeout", f"{component.ping_timeout:g}s"
     if component.options:
-        yield "with", _flow(component, ("with",), component.options)
+        yield "with", _flow_style(component, ("with",), component.options)
     for name in component.env:
-        yield "env", f"{name}={_written(component, ('env', name)) or _MASK}"
+        yield "env", f"{name}={_unexpanded(component, ('env', name)) or _MASK}"
     if not component.inherit_env:
         yield "inherit_env", "no"
     if component.cwd is not None:
@@ -102,45 +102,49 @@ def _facts(component: ComponentSpec) -> Iterator[tuple[str, str]]:
 
 
 def _tls(tls: Tls) -> str:
-    """Files and names; nothing of it is secret."""
+    """The TLS settings: paths and names, no secrets."""
     named = {"ca": tls.ca, "cert": tls.cert, "key": tls.key, "server_name": tls.server_name}
-    said = [f"{name}: {value}" for name, value in named.items() if value is not None]
-    return ", ".join(said + ["verify: no"] * (not tls.verify))
+    shown = [f"{name}: {value}" for name, value in named.items() if value is not None]
+    return ", ".join(shown + ["verify: no"] * (not tls.verify))
 
 
 def _argv(component: ComponentSpec) -> Iterator[str]:
-    """The command; the value of an option that is called a secret is one."""
-    hidden = False
+    """The command, with the values of options that are named like secrets masked."""
+    is_secret = False
     for index, word in enumerate(component.run or ()):
-        written = _written(component, ("run", index))
+        written = _unexpanded(component, ("run", index))
         name, equals, _ = word.partition("=")
         if written is not None:
             yield written
-        elif hidden and not word.startswith("-"):
+        elif is_secret and not word.startswith("-"):
             yield _MASK
         elif equals and index and names_a_secret(name):
             yield f"{name}={_MASK}"
         else:
             yield word
-        hidden = word.startswith("-") and not equals and names_a_secret(word)
+        is_secret = word.startswith("-") and not equals and names_a_secret(word)
 
 
-def _flow(component: ComponentSpec, path: ValuePath, value: Any) -> str:
-    """An option as YAML would have it on one line."""
+def _flow_style(component: ComponentSpec, path: ValuePath, value: Any) -> str:
+    """The value of an option in YAML flow style."""
     match value:
         case Mapping():
             members = []
             for name, inner in value.items():
-                where = (*path, name)
-                masked = names_a_secret(str(name)) and _written(component, where) is None
-                members.append(f"{name}: {_MASK if masked else _flow(component, where, inner)}")
+                member = (*path, name)
+                masked = names_a_secret(str(name)) and _unexpanded(component, member) is None
+                members.append(
+                    f"{name}: {_MASK if masked else _flow_style(component, member, inner)}"
+                )
             return "{" + ", ".join(members) + "}"
         case None:
             return "null"
         case str():
-            return _quoted(_written(component, path) or value)
+            return _quoted(_unexpanded(component, path) or value)
         case Sequence():
-            items = (_flow(component, (*path, index), each) for index, each in enumerate(value))
+            items = (
+                _flow_style(component, (*path, index), each) for index, each in enumerate(value)
+            )
             return "[" + ", ".join(items) + "]"
     return str(value)
 
@@ -153,7 +157,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _written(component: ComponentSpec, path: ValuePath) -> str | None:
-    """The string as the file has it, if there is `${VAR}` in it."""
+def _unexpanded(component: ComponentSpec, path: ValuePath) -> str | None:
+    """The unexpanded string of the file if it contains `${VAR}`, else `None`."""
     written = component.written.get(path)
     return None if written is None else written.text

@@ -43,8 +43,8 @@ def serve_path(
 ) -> NoReturn:
     """Serve the chain of a file; never returns. Mistakes in the file are reported to the client.
 
-    `mode` None takes either, and a pipe, too. `on_start_failure`, if given, is stronger than the
-    file's own.
+    `mode=None` accepts both kinds of chain, and a pipe as file. `on_start_failure` overrides the
+    file's setting.
     """
     try:
         chain = load_chain(path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
@@ -96,12 +96,12 @@ def serve_unusable_arguments(mistake: CommandLineError, *, mode: Mode, explains:
 
 @attrs.define
 class _ChainReloader:
-    """Builds the components of a chain file, which is read again from the second attempt on."""
+    """Builds the components of a chain file; reloads the file before every later attempt."""
 
     path: str
     mode: Mode
     known: ChainFile | ChainFileError
-    """The result of the last reading."""
+    """The result of the last load."""
     _tried: bool = False
 
     def make(self) -> list[Component]:

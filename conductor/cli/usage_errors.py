@@ -1,8 +1,8 @@
 """Report usage errors: on stderr with exit code 2, and to a connected client.
 
 An editor's settings hold the command line, and most editors show nothing of the conductor's stderr.
-When stdin is no terminal and the command serves a client on stdio, the error is therefore also the
-response to `initialize`, or explained in the chat, as for a chain file with mistakes.
+If stdin is not a terminal and the command serves a client on stdio, the error is therefore also the
+response to `initialize`, or explained in the chat, as for an invalid chain file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""ACP's types and methods, generated from the official schemas.
+"""ACP types and methods, generated from the official schemas.
 
 - `conductor.schema.v1`, `conductor.schema.v2`: an attrs class for every type.
-- `conductor.schema.convert`: `structure`, `unstructure` and `dumps` between JSON and these.
-- here: the tables of methods by name. Importing this package imports no types; the functions that
-  return types import them when called.
+- `conductor.schema.convert`: `structure`, `unstructure` and `dumps` convert between JSON and
+  these classes.
+- this module: the tables of methods by name. Importing this package imports no types; the functions
+  that return types import them when called.
 
 `generate` writes the modules of types and methods from the pinned schemas in `data/`. May import
 only `conductor.errors` and `conductor.limits`.
@@ -33,8 +34,8 @@ METHODS_BY_VERSION: Mapping[int, Mapping[str, Method]] = MappingProxyType(
     {1: MappingProxyType(V1), 2: MappingProxyType(V2)}
 )
 METHODS: Mapping[str, Method] = MappingProxyType(V2 | V1)
-"""Every method of any version. A name means the same in both, but its types may have other names:
-for these ask `METHODS_BY_VERSION`."""
+"""The methods of all versions. A method has the same meaning in both, but its types may have other
+names: `METHODS_BY_VERSION` has these."""
 
 
 def similar_methods(name: str) -> list[str]:

@@ -19,8 +19,8 @@ CONSTANTS = {"None": None, "True": True, "False": False, "ABSENT": ABSENT}
 
 
 def read_lines(i: int, row: FieldRow) -> list[str]:
-    """Sets `v<i>` to the value of one field of `d`; `new<i>()` makes the default if it is no
-    constant, `read<i>` reads what is not a string."""
+    """Code that sets `v<i>` to the value of one field of `d`. `new<i>()` creates a non-constant
+    default; `read<i>` reads any type except strings."""
     _, wire, spec, flags, default = row
     v, required = f"v{i}", "r" in flags
     constant = default if default in CONSTANTS else None
@@ -60,8 +60,8 @@ def read_lines(i: int, row: FieldRow) -> list[str]:
 
 
 def write_lines(i: int, row: FieldRow, *, is_scalar: bool) -> list[str]:
-    """Brings `out` up to date with one field of `o`; `write<i>` writes what is not a scalar,
-    `again<i>` reads the field from the source once more."""
+    """Code that updates `out` with one field of `o`. `write<i>` writes non-scalars; `reread<i>`
+    reads the field from the source again."""
     name, wire, spec, flags, default = row
     required = "r" in flags
     missing = default if default in CONSTANTS and not required else "MISSING"
@@ -72,23 +72,23 @@ def write_lines(i: int, row: FieldRow, *, is_scalar: bool) -> list[str]:
         lines.append(f"    {unless_source}")
         if required or missing != "MISSING":
             lines.append(f"        if {wire!r} not in s: out[{wire!r}] = v")
-            lines.append(f"        else: settle(out, s, {wire!r}, v, again{i}, {nulls})")
+            lines.append(f"        else: settle(out, s, {wire!r}, v, reread{i}, {nulls})")
         else:
-            lines.append(f"        settle(out, s, {wire!r}, v, again{i}, {nulls})")
+            lines.append(f"        settle(out, s, {wire!r}, v, reread{i}, {nulls})")
         return lines
     indent = "    "
     if not required or "n" in flags:
         lines += [
             "    if v is None or v is ABSENT:",
-            f"        {unless_source} settle(out, s, {wire!r}, v, again{i}, {nulls})",
+            f"        {unless_source} settle(out, s, {wire!r}, v, reread{i}, {nulls})",
             "    else:",
         ]
         indent = "        "
     lines.append(f"{indent}w = write{i}(v)")
     if missing == "MISSING" and (not required or spec[0] == "["):
-        # An empty value may be the default for something absent or invalid, which then stays.
+        # An empty value may be the default for an absent or invalid member, which is then kept.
         lines.append(f"{indent}if w: out[{wire!r}] = w")
-        lines.append(f"{indent}else: settle(out, s, {wire!r}, w, again{i}, {nulls})")
+        lines.append(f"{indent}else: settle(out, s, {wire!r}, w, reread{i}, {nulls})")
     else:
         lines.append(f"{indent}out[{wire!r}] = w")
     return lines
@@ -100,14 +100,14 @@ def compiled(code: str, scope: dict[str, Any], filename: str, name: str) -> Any:
 
 
 def settle(
-    out: dict[str, Any], source: dict[str, Any], wire: str, value: Any, again: Read, nulls: bool
+    out: dict[str, Any], source: dict[str, Any], wire: str, value: Any, reread: Read, nulls: bool
 ) -> None:
-    """Write `value` unless that is what the source reads as: then its own spelling stays.
+    """Write `value`, unless the source has the same value: then keep the source's spelling.
 
-    None takes the member out, except where it is a value of its own (`nulls`).
+    `None` removes the member, unless null is a valid value (`nulls`).
     """
     try:
-        was = again(source)
+        was = reread(source)
     except SchemaError:
         was = MISSING
     if _unchanged(was, value, wire in source):

@@ -3,11 +3,11 @@
 cattrs' own generators drop the dict after reading its fields; these keep it (`base`), give errors a
 path, and apply the schema's leniency. `convert.converter` offers them to cattrs as hooks.
 
-A row of the wire table says for a class which tag it writes, which tags belong to it, and for each
-field its name, its wire name, its spec, flags and default.
+A row of the wire table has, for one class, the tag that it writes, the names of its tags, and for
+each field its name, wire name, spec, flags and default.
 
 spec: `str int float bool any dict null`, a class or union, `[X]`, `{X}` (a map), `A|B` (scalars),
-`A/B` (classes told apart by their required members).
+`A/B` (classes distinguished by their required members).
 flags: `r` required · `n` null is a value · `e` an invalid value reads as the default
 (`x-deserialize-default-on-error`) · `s` invalid items are left out
 (`x-deserialize-skip-invalid-items`) · `0` null reads as the default
@@ -52,10 +52,10 @@ _NOTHING: dict[str, Any] = {}
 
 
 class _Writers(dict[type, Write]):
-    """How to write an object, by its class; makes what is missing."""
+    """Writers by class; a missing one is created on first use."""
 
     def __missing__(self, cls: type) -> Write:
-        if cls is dict:  # an author may put JSON where an object belongs
+        if cls is dict:  # proxy code may use a dict in place of an object
             write: Write = _same
         elif issubclass(cls, Object):
             write = hooks_of(cls).make_write(cls)
@@ -84,7 +84,7 @@ class Hooks:
         self._writes: dict[str, Write | None] = {}
 
     def read(self, spec: str) -> Read:
-        """The function that reads a value of this spec, made on the first call."""
+        """The function that reads a value of this spec, created on the first call."""
         if spec not in self._reads:
             self._reads[spec] = self._make_read(spec)
         return self._reads[spec]
@@ -105,7 +105,7 @@ class Hooks:
         return self._read_union(None, {}, tuple(spec.split("/")), None)
 
     def write(self, spec: str) -> Write | None:
-        """The function that writes a value of this spec; None if it is written as it is."""
+        """The function that writes a value of this spec; `None` if it is written unchanged."""
         if spec not in self._writes:
             self._writes[spec] = self._make_write(spec)
         return self._writes[spec]
@@ -141,7 +141,7 @@ class Hooks:
             try:
                 return reader(value)
             except SchemaError:
-                for name, _ in required:  # these variants may have any member, the tag too
+                for name, _ in required:  # these variants may have any member, even the tag
                     with contextlib.suppress(SchemaError):
                         return self.read(name)(value)
                 raise
@@ -170,7 +170,7 @@ class Hooks:
         return read
 
     def _write_union(self, name: str) -> Write:
-        """Adds the tag for variants that are also used elsewhere, and so do not write it."""
+        """Return a writer that adds the tag to variants that do not write it themselves."""
         tag, variants, _, _ = self.unions[name]
         tags: dict[type, str] = {}
         for value, target in variants.items():
@@ -217,7 +217,7 @@ class Hooks:
         return cast(Read, compiled("\n".join(lines), scope, f"<read {name}>", "read"))
 
     def _field_reader(self, row: FieldRow) -> Read:
-        """Reads a field's value; looked up late, so that making one type does not make all."""
+        """Return a field's reader, resolved on first use: creating one type does not create all."""
         _, _, spec, flags, _ = row
         made: Read | None = None
 
@@ -266,7 +266,7 @@ class Hooks:
             lines.append(f"    if s is not NOTHING and out.get({written[0]!r}) != {written[1]!r}:")
             lines.append(f"        out = {{**{fresh}, **out, **{fresh}}}")
         for i, row in enumerate(fields):
-            scope[f"again{i}"] = self._again(row)
+            scope[f"reread{i}"] = self._reread(row)
             if (write := self.write(row[2])) is not None:
                 scope[f"write{i}"] = write
             lines += write_lines(i, row, is_scalar=write is None)
@@ -276,22 +276,22 @@ class Hooks:
         ]
         return cast(Write, compiled("\n".join(lines), scope, f"<write {name}>", "write"))
 
-    def _again(self, row: FieldRow) -> Callable[[dict[str, Any]], Any]:
-        """Reads one field from the source once more, to see whether its value was changed."""
+    def _reread(self, row: FieldRow) -> Callable[[dict[str, Any]], Any]:
+        """Return a function that reads one field from the source again, to detect changes."""
         scope: dict[str, Any] = {
             "fail": fail, "SchemaError": SchemaError, "MISSING": MISSING, "ABSENT": ABSENT,
             "read0": self._field_reader(row), "new0": self._default_factory(row),
         }  # fmt: skip
-        code = "\n".join(["def again(d):", *read_lines(0, row), "    return v0"])
+        code = "\n".join(["def reread(d):", *read_lines(0, row), "    return v0"])
         made: Callable[[dict[str, Any]], Any] | None = None
 
-        def again(source: dict[str, Any]) -> Any:
+        def reread(source: dict[str, Any]) -> Any:
             nonlocal made
             if made is None:
-                made = compiled(code, scope, f"<again {row[0]}>", "again")
+                made = compiled(code, scope, f"<reread {row[0]}>", "reread")
             return made(source)
 
-        return again
+        return reread
 
 
 def _write_object(value: Any) -> Any:

@@ -11,7 +11,7 @@ import attrs
 
 @attrs.frozen
 class Type:
-    """What a value may be: for people (`python`) and for the converter (`spec`, see `_hooks`)."""
+    """The type of a value, as a Python annotation and as a converter spec (see `_hooks`)."""
 
     python: str
     spec: str
@@ -40,7 +40,7 @@ class Field:
 
     @property
     def flags(self) -> str:
-        """The wire table's letters; the place where they are explained is `_hooks`."""
+        """The flags of the wire table; see `_hooks`."""
         letters = {
             "r": self.required,
             "n": self.nullable,
@@ -57,8 +57,8 @@ class Class:
     doc: str
     fields: list[Field] = attrs.field(factory=list)
     base: str = "Object"
-    tags: dict[str, str] = attrs.field(factory=dict)  # what the class says about its own tags
-    written: tuple[str, str] | None = None  # the tag it writes in every place
+    tags: dict[str, str] = attrs.field(factory=dict)  # tag member -> value of this class
+    written: tuple[str, str] | None = None  # the tag that it always writes, with its value
 
 
 @attrs.define

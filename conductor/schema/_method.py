@@ -15,13 +15,13 @@ class Method(msgspec.Struct, frozen=True):
     name: str
     kind: Literal["request", "notification", "both"]
     source: Literal["client", "agent", "both", "proxy"]
-    """Who sends it: "client" travels toward the agent, "agent" toward the client, "proxy" between a
-    conductor and a proxy."""
+    """The sender: "client" (toward the agent), "agent" (toward the client), or "proxy" (between a
+    conductor and a proxy)."""
     params: str
-    """The type of the params: of the request, if there is one."""
+    """The type of the params; those of the request if a notification has the same name."""
     result: str | None = None
     notification: str | None = None
-    """The type of the notification's params, where a request has the same name."""
+    """The type of the notification's params, if a request has the same name."""
     unstable: bool = False
     earlier: bool = False
     """Only in the schema state of August 2026."""

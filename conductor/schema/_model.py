@@ -1,18 +1,18 @@
 """Translate the pinned JSON Schemas into Python types.
 
-In: the `$defs` of one protocol version, newest state and the earlier one. Out: `Class`, `Union` and
-`Alias` objects in a definite order, which `generate` prints. Rules:
+In: the `$defs` of one protocol version, the newest state and the earlier one. Out: `Class`, `Union`
+and `Alias` objects in the order of the schema, which `generate` prints. Rules:
 
-- An object is a class; what a tagged union adds to its variants, or a variant's own members, are
-  merged into one class per variant. Each tagged union gets an `Other…` class for unknown tags, also
-  where the schema's own list is closed: a proxy has to pass on what it does not know.
-- A definition that is a variant under one tag value is that variant's class. One that is a variant
-  under several (`ContentChunk`) gets a subclass for each.
+- An object is a class. The members of a tagged union and of its variant are merged into one class
+  per variant. Each tagged union gets an `Other…` class for unknown tags, even if the schema's list
+  is closed: a proxy must forward unknown variants.
+- A definition that is the variant of one tag value is that variant's class. The variant of several
+  values (`ContentChunk`) gets a subclass for each.
 - A union of scalars is an alias; an enumeration is `Literal[...] | str`: unknown values are kept
   without conversion, `match` works on the literals, and reading or writing one costs nothing. (An
   `Enum` would cost a lookup per value and would not log and compare as a plain string.)
 - A member where absent and null differ (`PATCH`) gets `ABSENT` as its default.
-- What only the earlier state has is generated too and says so. A method's params that changed
+- Definitions only in the earlier state are generated too, marked `EARLIER`. Params that changed
   incompatibly get a second class, with `Earlier` at the end of its name.
 """
 
@@ -42,7 +42,7 @@ _PATCH_FIELD = re.compile(
 )
 _NOT_PATCH = re.compile(r"null`?\s+(are equivalent|both mean|mean)")
 
-# Where the schema has no name for a variant: (union, tag value or title) -> class name.
+# Names of variants that the schema does not name: (union, tag value or title) -> class name.
 _VARIANT_NAMES = {
     ("CreateElicitationResponse", "cancel"): "ElicitationCancelAction",
     ("CreateElicitationResponse", "decline"): "ElicitationDeclineAction",
@@ -68,12 +68,12 @@ def _made_optional(field: Field) -> Field:
 
 
 def _in_order(fields: Iterable[Field]) -> list[Field]:
-    """Required ones first, as attrs wants it, and the metadata last."""
+    """Sort fields: required ones first, as attrs demands, and `_meta` last."""
     return sorted(fields, key=lambda field: (not field.required, field.wire == "_meta"))
 
 
 def ref_of(schema: Schema) -> str | None:
-    """The one definition that this schema refers to, if that is all it does."""
+    """The name of the definition, if the schema is only a reference to it."""
     inner = schema.get("allOf", [schema])
     if len(inner) == 1 and "$ref" in inner[0]:
         return str(inner[0]["$ref"]).rpartition("/")[2]
@@ -81,7 +81,7 @@ def ref_of(schema: Schema) -> str | None:
 
 
 def merged(newest: dict[str, Schema], earlier: dict[str, Schema]) -> dict[str, Schema]:
-    """The newest definitions and what only the earlier state has."""
+    """The newest definitions, and those only in the earlier state."""
     defs = {name: dict(schema) for name, schema in newest.items() if "x-docs-ignore" not in schema}
     for name, old in earlier.items():
         if "x-docs-ignore" in old:
@@ -102,7 +102,7 @@ def merged(newest: dict[str, Schema], earlier: dict[str, Schema]) -> dict[str, S
 
 
 class Reader:
-    """Turns definitions into items; `items` has them in the order of the schema."""
+    """Translates definitions to `items`, in the order of the schema."""
 
     def __init__(self, defs: dict[str, Schema]) -> None:
         self._defs = defs
@@ -146,7 +146,7 @@ class Reader:
         self._add(union)
 
     def _variant(self, union: str, schema: Schema, variant: Schema, ref: str | None) -> str:
-        """The class (or union) for one variant, made here unless its definition is enough."""
+        """The name of a variant's class (or union), created unless its definition suffices."""
         value = tag_value(variant)
         has_own = bool(schema.get("properties")) or len(variant.get("properties", {})) > (
             value is not None
@@ -174,7 +174,7 @@ class Reader:
         return name
 
     def _variant_class(self, name: str, union: str, schema: Schema, variant: Schema) -> Class:
-        """One class from what the union gives to all variants and what this variant has."""
+        """A class with the members of the union and of this variant."""
         parts = [schema, variant]
         if (ref := ref_of({"allOf": variant.get("allOf", [])})) is not None:
             parts.append(self._defs[ref])
@@ -208,8 +208,8 @@ class Reader:
             for wire, member in schema.get("properties", {}).items()
         ]
         if "properties" in schema:
-            # A choice between definitions beside properties adds the members of one of them: a
-            # scope (`ElicitationFormMode`), or a member's consequences (`IdleStateUpdate`).
+            # `anyOf` or `oneOf` beside `properties` adds the members of one definition: a scope
+            # (`ElicitationFormMode`), or members that depend on another (`IdleStateUpdate`).
             for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
                 ref = ref_of({"allOf": choice.get("allOf", [])})
                 if ref is not None and not is_union(schema):
@@ -264,7 +264,7 @@ class Reader:
         return "None"
 
     def type_of(self, schema: Schema) -> Type:
-        """The type of a member or item, without its null."""
+        """The type of a member or item, without null."""
         if (ref := ref_of(schema)) is not None:
             return self._types[ref]
         any_of = [s for s in schema.get("anyOf", ()) if s != {"type": "null"}]
@@ -284,7 +284,7 @@ class Reader:
                 return _SCALARS[kind]
 
     def _definition(self, name: str, schema: Schema) -> str:
-        """What stands right of an alias's equals sign."""
+        """The right-hand side of an alias."""
         if self._types[name].python != name:
             return self._types[name].python
         if self._types[name].spec == "any":
@@ -342,7 +342,7 @@ class _Use:
     union: str
     tag: str
     value: str
-    only: bool  # and nowhere but in variants
+    only: bool  # not used elsewhere
 
 
 def _variant_uses(defs: dict[str, Schema]) -> dict[str, list[_Use]]:
@@ -378,7 +378,7 @@ def _variant_uses(defs: dict[str, Schema]) -> dict[str, list[_Use]]:
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether values of this definition are of one of several classes."""
+    """Whether this definition is a union of classes."""
     choices = schema.get("oneOf") or schema.get("anyOf") or []
     if tag_of(schema) is not None:
         return tag_of(schema) not in schema.get("properties", {})
@@ -418,7 +418,7 @@ def doc_of(schema: Schema, *, wire: str = "", patch: bool = False) -> str:
 
 
 def _enum_doc(schema: Schema) -> str:
-    """The meaning of an alias, and of each of its values."""
+    """The description of an alias and of each of its values."""
     lines = [doc_of(schema)]
     values = []
     for choice in schema.get("oneOf") or schema.get("anyOf") or ():

@@ -1,7 +1,7 @@
 """Helpers to decode and encode values of any type: errors, numbers, lists with invalid items.
 
-Types are checked; ranges and formats are not, as the receiver decides about a negative line number.
-Unknown values of enumerations and unknown tags are valid, so leniency does not hide them.
+Types are checked; ranges and formats are not: the receiver decides about a negative line number.
+Unknown enumeration values and unknown tags are valid, so leniency does not hide them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Write: TypeAlias = Callable[[Any], Any]
 
 
 class SchemaError(ConductorError, ValueError):
-    """A value does not have the type that the schema demands; `path` is the way to it.
+    """A value has a type that the schema does not allow; `path` is its location.
 
-    The value itself is not shown: it may be a secret.
+    The text does not contain the value: it may be a secret.
     """
 
     def __init__(self, problem: str) -> None:
@@ -36,14 +36,14 @@ class SchemaError(ConductorError, ValueError):
 
 
 class _Missing:
-    """Stands for a member that is not there while it is being read."""
+    """Placeholder for an absent member during reading."""
 
 
 MISSING = _Missing()
 
 
 class LiteralFloat(float):
-    """A number that remembers how it was written: `1e400`, `1.10`, `-0`."""
+    """A number with its original spelling: `1e400`, `1.10`, `-0`."""
 
     __slots__ = ("text",)
     text: str
@@ -54,7 +54,7 @@ class LiteralFloat(float):
 
 def literal_float(text: str) -> float:
     value = float(text)
-    if "e" not in text and repr(value) == text:  # msgspec writes exponents in its own way
+    if "e" not in text and repr(value) == text:  # msgspec spells exponents differently
         return value
     kept = LiteralFloat(value)
     kept.text = text
@@ -62,9 +62,10 @@ def literal_float(text: str) -> float:
 
 
 class Items(list[Any]):
-    """A list from which invalid items were left out; it knows where they were.
+    """A list without its invalid items, and their positions.
 
-    Each stays behind the item that it followed, or the last one before that which is still there.
+    `rejoined` inserts each after the item that preceded it, or after the nearest earlier item that
+    is still in the list.
     """
 
     __slots__ = ("skipped",)
@@ -157,7 +158,7 @@ def list_reader(read: Read, spec: str, *, skip_invalid: bool) -> Read:
             items = [read(item) for item in value]
         except SchemaError:
             return _read_items(value, read, skip_invalid=skip_invalid)
-        return value if scalar else items  # the very list, so that edits need no comparison
+        return value if scalar else items  # the same list, so that edits need no comparison
 
     return read_list
 

@@ -1,12 +1,12 @@
-"""JSON ⇄ typed objects: `structure`, `unstructure`, `dumps`; and the same as cattrs hooks.
+"""Convert between JSON and typed objects: `structure`, `unstructure`, `dumps`, and cattrs hooks.
 
-`structure` of bytes decodes them with msgspec; numbers that a float would spell differently are
-kept as `LiteralFloat`. What msgspec refuses and JSON allows (lone surrogates, integers of more than
-4,300 digits, `-0`) takes a slower way through the standard library. Duplicate members do not
-survive, the last one wins; nor do white space and the choice of escapes in strings. msgspec rather
-than orjson: orjson refuses integers over 64 bits and `1e400`.
+`structure` decodes bytes with msgspec; numbers that a float would spell differently are kept as
+`LiteralFloat`. JSON that msgspec refuses or changes (lone surrogates, integers of more than 4,300
+digits, `-0`) is decoded by the standard library, which is slower. Of duplicate members only the
+last is kept; white space and the choice of escapes in strings are lost. msgspec rather than orjson:
+orjson refuses integers over 64 bits and `1e400`.
 
-`structure` of a dict owns the dict from then on: the object refers to it and to what is in it.
+`structure` takes ownership of a dict: the object refers to it and to its values.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def structure(raw: Any, cls: Any) -> Any:
 
 
 def unstructure(obj: Object | dict[str, Any]) -> dict[str, Any]:
-    """The JSON object for a typed one, as a dict of the caller's; what is in it may be shared.
+    """The JSON object for a typed object, as a new dict; its values may be shared.
 
-    A method's result may be a dict already; it comes back as it is. To write the dict use `dumps`:
-    it may hold numbers that a plain encoder would spell differently.
+    A dict is returned unchanged. Encode the result with `dumps`: it may contain numbers that a
+    plain encoder would spell differently.
     """
     written: dict[str, Any] = WRITERS[type(obj)](obj)
     return written
@@ -73,7 +73,7 @@ def dumps(obj: Any) -> bytes:
 
 
 def decode(raw: Raw) -> Any:
-    """The Python value of a JSON text, with the spelling of numbers."""
+    """The Python value of a JSON text; numbers keep their spelling."""
     data = bytes(raw) if isinstance(raw, msgspec.Raw) else raw
     try:
         value = _decoder.decode(data)
@@ -117,7 +117,7 @@ def _no_constant(name: str) -> Any:
 def _encode_hook(value: Any) -> Any:
     if type(value) is LiteralFloat:
         return msgspec.Raw(value.text.encode())
-    if isinstance(value, Object):  # in a dict that an author made
+    if isinstance(value, Object):  # inside a dict from proxy code
         return unstructure(value)
     raise TypeError(f"cannot write a {type(value).__name__} as JSON")
 
@@ -126,7 +126,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_encode_hook)
 
 
 def _spell(value: Any) -> str:
-    """JSON with lone surrogates escaped, which UTF-8 cannot hold."""
+    """JSON with lone surrogates escaped, as UTF-8 cannot encode them."""
     match value:
         case str():
             return json.dumps(value)
@@ -166,15 +166,15 @@ def _hooks_of_module(types: Any) -> Hooks:
 @functools.cache
 def converter() -> cattrs.Converter:
     """A cattrs converter that knows the schema's types, also inside other attrs classes."""
-    import cattrs  # 50 ms that only those who use it should pay
+    import cattrs  # takes 50 ms
 
     made = cattrs.Converter()
-    made.register_structure_hook_func(_is_ours, structure)
-    made.register_unstructure_hook_func(_is_ours, unstructure)
+    made.register_structure_hook_func(_is_schema_type, structure)
+    made.register_unstructure_hook_func(_is_schema_type, unstructure)
     return made
 
 
-def _is_ours(cls: Any) -> bool:
+def _is_schema_type(cls: Any) -> bool:
     if isinstance(cls, type):
         return issubclass(cls, Object)
     return _union(cls) is not None

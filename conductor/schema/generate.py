@@ -3,10 +3,9 @@
     python -m conductor.schema.generate            # write the files
     python -m conductor.schema.generate --check    # list files that would change; exit 1 if any
 
-One module per protocol version, although each is thousands of lines long: it is used to look types
-up, not read from top to bottom, and `from conductor.schema.v1 import …` needs no further name. The
-data that the converter needs for each type is separate, in the tables of `_wire_v1.py` and
-`_wire_v2.py`. Needs ruff to format the output.
+One module per protocol version, although each has thousands of lines: types are looked up in it,
+and `from conductor.schema.v1 import …` needs no further module name. The converter's data for each
+type is separate, in the tables of `_wire_v1.py` and `_wire_v2.py`. Needs ruff to format the output.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def text(string: str) -> TextContent:
     """A text block, as prompts and messages have."""
     return TextContent(text=string)
 '''
-# Who sends a method, by who handles it (`x-side`).
+# Sender of a method by its handler (`x-side`).
 _SOURCES = {
     "agent": "client",
     "client": "agent",
@@ -62,7 +61,7 @@ def main(args: list[str]) -> int:
 
 
 def outputs() -> dict[Path, str]:
-    """Yield every generated file with its content."""
+    """The content of every generated file, by path."""
     texts: dict[Path, str] = {}
     methods: dict[int, dict[str, dict[str, Any]]] = {}
     for version in VERSIONS:

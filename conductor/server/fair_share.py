@@ -1,9 +1,8 @@
-"""Fair sharing of the event loop between principals: one that uses much waits, the others do not.
+"""Fair sharing of the event loop between principals: only those over their share wait.
 
 Each connection and each chain has an `AccountRef` in its context, inherited by all its tasks. It
 names the account of a principal (of an address, until the principal is known). A trio instrument
-adds the duration of every step of such a task to the account, including what the step waits for:
-the loop is blocked for the others either way.
+adds the duration of every step of such a task to the account, blocking calls included.
 
 An account drains at its share of the time: all of it while no other account is active; otherwise
 1 / (n + 1), with n accounts over their share, so that one share is always left for accounts with
@@ -29,10 +28,10 @@ SLICE: Final = 0.002
 _RECENT: Final = 0.1
 """Seconds for which an account is active after its last step."""
 _MOST: Final = 0.5
-"""Maximum seconds that an account can be ahead: a step may also be long because the machine is
-busy."""
+"""Maximum seconds that an account can be ahead: a step may also be long because of other load on
+the machine."""
 _ACCOUNTS: Final = 1000
-"""Number of accounts above which the settled ones are dropped."""
+"""Number of accounts above which idle ones are dropped."""
 
 
 @attrs.define(eq=False)
@@ -88,7 +87,7 @@ class FairShare:
         found = self._accounts.get(name)
         if found is None:
             if len(self._accounts) >= _ACCOUNTS:
-                self._drop_settled()
+                self._drop_idle()
             found = self._accounts[name] = Account(name, updated=self.clock())
         return found
 
@@ -127,7 +126,7 @@ class FairShare:
             return 1.0
         return 1 / (1 + max(self._over, 1))
 
-    def _drop_settled(self) -> None:
+    def _drop_idle(self) -> None:
         now = self.clock()
         for account in list(self._accounts.values()):
             if now - account.last > _MOST * (1 + max(self._over, 1)) and not account.waiting:
@@ -143,7 +142,7 @@ class _Meter(trio.abc.Instrument):
 
     def __init__(self, shares: FairShare) -> None:
         self._shares = shares
-        self._began = shares.clock()  # the step that installs it
+        self._began = shares.clock()  # for the current step
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._began = self._shares.clock()

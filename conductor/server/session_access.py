@@ -1,8 +1,8 @@
 """Per-principal session access list: only a session's principals may load, delete or list it.
 
 Agents of all chains run as one user, usually with one session store, and load any session. The
-server therefore records in memory the principals of each session. For an authenticated client,
-every request and notification that names a session is checked before the chain sees it
+server therefore records the principals of each session in memory. For an authenticated client,
+every request and notification with a session id is checked before it enters the chain
 (`_SessionGuard.check`, on every transport); a session of another principal is "not found". A
 session without a principal, older than the server process, belongs to the first that loads it.
 Agents may number their sessions, so one id may have several principals.
@@ -10,9 +10,9 @@ Agents may number their sessions, so one id may have several principals.
 Where several nodes share a directory, a session that this principal has not set up here is looked
 up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
 
-Rules: what cannot be read is refused; a session is recorded before the agent is asked for it; a
+Rules: unreadable params are refused; a session is recorded before the agent gets the request; a
 principal at its quota is refused further sessions, and never displaces a record, its own included;
-where the directory gives no answer, what it would have been asked is refused.
+if the directory does not answer, requests that need it are refused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LOOKED_UP: Final = frozenset(
         *("session/delete", "nes/close"),
     }
 )
-"""Methods for sessions that this node may not know: their handlers ask the directory."""
+"""Methods for sessions that may be unknown to this node: their handlers query the directory."""
 _OPEN: Final = ("ours", "free")
 
 
@@ -64,20 +64,20 @@ class SessionAccess:
     """Number of sessions by principal, those being set up included."""
 
     def allow(self, session: str, principal: str) -> bool:
-        """Whether the session is this principal's, or no principal's."""
+        """Whether the session belongs to this principal, or to none."""
         principals = self._principals.get(_digest(session))
         return principals is None or principal in principals
 
     def has(self, session: str, principal: str) -> bool:
-        """Whether it is recorded that the session is this principal's."""
+        """Whether the session is recorded for this principal."""
         return principal in self._principals.get(_digest(session), ())
 
     def records(self) -> list[Record]:
         return [(key, each) for key, names in self._principals.items() for each in names]
 
     def claim(self, session: str, principal: str) -> bool:
-        """Record that the session is this principal's; whether it was not before. Raises
-        `RequestError` at the quota."""
+        """Record the session for this principal; true if it was not recorded. Raises `RequestError`
+        at the quota."""
         key = _digest(session)
         principals = self._principals.get(key, ())
         if principal in principals:
@@ -88,7 +88,7 @@ class SessionAccess:
         return True
 
     def release(self, session: str, principal: str) -> None:
-        """The session is not this principal's any more."""
+        """Remove the record of the session for this principal."""
         key = _digest(session)
         principals = self._principals.get(key, ())
         if principal not in principals:
@@ -124,8 +124,8 @@ class SessionAccess:
 def restrict_sessions(
     chain: Chain, owners: SessionAccess, principal: str, directory: SessionDirectory | None = None
 ) -> None:
-    """Have a chain that is not running yet serve this principal only its sessions. `directory` is
-    that of several nodes."""
+    """Restrict a chain, before it runs, to the sessions of this principal. `directory` is the
+    session directory of several nodes, if there is one."""
     make, access_check = chain.make, _SessionGuard(owners, principal, directory)
 
     def make_with_guard() -> Sequence[Component]:
@@ -138,14 +138,14 @@ def restrict_sessions(
 
 @attrs.define(eq=False)
 class _SessionGuard(Proxy):
-    """Of one client."""
+    """Session access check of one client."""
 
     owners: SessionAccess
     principal: str
     directory: SessionDirectory | None = None
 
     def check(self, method: str, params: Payload | None) -> None:
-        """Raise `RequestError` for a message that names a session of others."""
+        """Raise `RequestError` for a message with the session id of another principal."""
         session = session_in_params(params)
         if session is None:
             return
@@ -170,7 +170,7 @@ class _SessionGuard(Proxy):
         try:
             session = unambiguous_session_id(result)
         except AmbiguousSessionId as exc:
-            text = f"The agent's answer names no session that can be read: {exc}"
+            text = f"The agent's response has an ambiguous session id: {exc}"
             raise RequestError(INTERNAL_ERROR, text) from None
         if session is not None:
             self.owners.claim(session, self.principal)
@@ -182,10 +182,10 @@ class _SessionGuard(Proxy):
     async def take_up(self, params: bytes, forward: Forward) -> bytes:
         session = session_in_params(params)
         if session is None:
-            return bytes(await forward())  # the agent says what is missing
+            return bytes(await forward())  # the agent reports the missing member
         if not self.owners.allow(session, self.principal):
-            raise _not_found(session)  # another principal was first, since the message was checked
-        # First at all nodes: what is recorded here is written to a Redis that lost its data.
+            raise _not_found(session)  # another principal claimed it since the check
+        # The directory first: local records are written to a Redis that has lost its data.
         is_new_to_all = await self._claim(session)
         is_new = False
         try:
@@ -230,8 +230,8 @@ class _SessionGuard(Proxy):
     # -- the directory of several nodes ------------------------------------------------------------
 
     async def _claim(self, session: str) -> bool:
-        """Claim a session at all nodes; whether it was free. Raises `RequestError` if it is of
-        others, or its owner is unknown."""
+        """Claim a session at all nodes; true if it was free. Raises `RequestError` if it belongs to
+        another principal, or its owner is unknown."""
         directory = self.directory
         if directory is None or self.owners.has(session, self.principal):
             return False
@@ -244,7 +244,7 @@ class _SessionGuard(Proxy):
         return verdict == "free"
 
     async def _look_up(self, session: str) -> None:
-        """Raise `RequestError` for a session of others at any node."""
+        """Raise `RequestError` if the session belongs to another principal at any node."""
         if self.directory is None or self.owners.has(session, self.principal):
             return
         try:
@@ -254,7 +254,7 @@ class _SessionGuard(Proxy):
         _check(session, verdict)
 
     async def _visible(self, sessions: set[str]) -> set[str]:
-        """Without those of others at any node, and those with an unknown owner."""
+        """The sessions that belong to this principal or to none, at any node."""
         if self.directory is None:
             return sessions
         visible = {each for each in sessions if self.owners.has(each, self.principal)}
@@ -272,8 +272,9 @@ class _SessionGuard(Proxy):
         return await directory.ask(partial(directory.claims.look_up, records=records))
 
     async def _publish(self, session: str) -> None:
-        """Before the client knows the session, which is open at the other nodes until then. Raises
-        `RequestError` where Redis is away; it is told when it is back."""
+        """Write the claim to the directory before the client gets the session id: until then any
+        principal may load it at other nodes. Raises `RequestError` if Redis is unavailable; the
+        claim is then written when Redis is back."""
         if (directory := self.directory) is None:
             return
         records = [(_digest(session), self.principal)]
@@ -284,7 +285,7 @@ class _SessionGuard(Proxy):
             raise _cannot_record() from None
 
     async def _delete_own_keys(self, session: str) -> None:
-        """Where Redis is away, the claim stays until it expires."""
+        """Withdraw the claim; if Redis is unavailable, it stays until it expires."""
         if (directory := self.directory) is None:
             return
         record = (_digest(session), self.principal)
@@ -298,7 +299,7 @@ def _id_of(session: Any) -> str | None:
 
 
 def _check(session: str, verdict: Verdict) -> None:
-    """Raise `RequestError` for what is not open to the principal."""
+    """Raise `RequestError` if the session is not accessible to the principal."""
     if verdict == "theirs":
         raise _not_found(session)
     if verdict == "unknown":
@@ -306,11 +307,11 @@ def _check(session: str, verdict: Verdict) -> None:
 
 
 def session_in_params(params: Payload | None) -> str | None:
-    """The session that a client's message names. Raises `RequestError` if that cannot be told."""
+    """The session id in a client's message. Raises `RequestError` if it is ambiguous."""
     try:
         return unambiguous_session_id(params)
     except AmbiguousSessionId as exc:
-        text = f"Invalid params: it cannot be told which session is meant: {exc}"
+        text = f"Invalid params: ambiguous session id: {exc}"
         raise RequestError(INVALID_PARAMS, text) from None
 
 

@@ -87,7 +87,7 @@ def test_start_shows_what_was_negotiated(run, chain_file):
     lines = re.sub(r"\d+ ms", "N ms", result.stdout).splitlines()
     assert [re.split(r"\s{2,}", line.strip()) for line in lines] == [
         [f"{path}: started in N ms"],
-        ["component", "kind", "dialect", "start", "says that it can"],
+        ["component", "kind", "dialect", "start", "capabilities"],
         ["first", "run", "proxy/*", "N ms", "the same"],
         ["second", "run", "_proxy/*", "N ms", "the same"],
         [
@@ -108,7 +108,7 @@ def test_a_chain_of_proxies_is_tried_with_the_test_agent(run, chain_file):
     result = run("check", "--start", path)
 
     assert result.returncode == 0
-    assert "(no agent of its own: tried with test-agent)" in result.stdout
+    assert "(no agent: tried with test-agent)" in result.stdout
 
 
 def test_one_that_does_not_start_does_not_keep_the_others_from_it(run, chain_file):
@@ -138,7 +138,7 @@ WHAT_ENDS_IT = {
     "sys.exit(5)": "mine.py cannot be imported: SystemExit: 5",
     "os._exit(5)": "it ended the process that imports it, which exited with status 5",
     "os.kill(os.getpid(), 9)": "it ended the process that imports it, which was ended by SIGKILL",
-    "time.sleep(1000)": "it was not imported and made within 3 s (start_timeout)",
+    "time.sleep(1000)": "import and construction took longer than 3 s (start_timeout)",
     "1 / 0": "mine.py cannot be imported: ZeroDivisionError: division by zero",
 }
 

@@ -51,7 +51,7 @@ def test_check_says_so_too(run, path):
 
     assert result.returncode == 0
     lines = [line.strip() for line in result.stdout.splitlines()]
-    remark = "authentication: not tried; if a session is refused for want of it:"
+    remark = "authentication: not tried; if the agent requires it:"
     assert lines[lines.index(remark) + 1 :] == steps(path)
 
 

@@ -73,7 +73,7 @@ def test_it_is_as_clean_as_our_own_code(written):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("json", "there is a Python module called 'json' already"),
+        ("json", "a Python module 'json' already exists"),
         ("Notes", "'Notes' cannot be the name of a package"),
         ("class", "'class' cannot be the name of a package"),
         ("../up", "'../up' cannot be the name of a package"),

@@ -20,8 +20,8 @@ REDIS = "redis://127.0.0.1:6379/0"
         (["--sessions", "redis://:secret-word@127.0.0.1/0"], {}, "ACP_CONDUCTOR_SESSIONS"),
         (["--sessions", REDIS, "--listen", "127.0.0.1:0"], {}, "needs --advertise"),
         (["--listen", "unix:/tmp/x"], {"ACP_CONDUCTOR_SESSIONS": REDIS}, "needs --advertise"),
-        (["--sessions", REDIS, "--advertise", "node-a:8765"], {}, "--advertise wants http://"),
-        (["--advertise", "http://node-a:8765"], {}, "--advertise goes with --sessions"),
+        (["--sessions", REDIS, "--advertise", "node-a:8765"], {}, "--advertise: expected http://"),
+        (["--advertise", "http://node-a:8765"], {}, "--advertise needs --sessions"),
     ],
 )
 def test_a_mistake_is_told(tmp_path, monkeypatch, arguments, environment, said):

@@ -192,7 +192,7 @@ def test_connect_warns_of_a_token_that_others_can_read_and_does_not_show_it():
     [
         (["ftp://example.org"], "expected a URL such as wss://example.org/acp"),
         (["ws://example.org", "--ca", __file__], "ws:// is not encrypted: write wss://"),
-        (["wss://example.org", "--key", __file__], "--key is of use with --cert only"),
+        (["wss://example.org", "--key", __file__], "--key needs --cert"),
         (["unix:/x", "--token-file", __file__], "A Unix socket has neither headers nor TLS"),
         (["wss://me:hidden@example.org"], "all users of this machine can read a password"),
         (["ws://example.org", "--header-file", __file__], "is not of the form `Name: value`"),

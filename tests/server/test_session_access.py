@@ -108,7 +108,7 @@ async def test_a_session_that_cannot_be_read_for_sure_is_refused(connect, params
         answer = json.loads(await bob.get_message())
 
     assert answer["error"]["code"] == -32602
-    assert "it cannot be told which session is meant" in answer["error"]["message"]
+    assert "ambiguous session id" in answer["error"]["message"]
 
 
 def test_one_id_may_be_of_several():

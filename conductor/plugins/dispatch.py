@@ -110,13 +110,16 @@ class Dispatcher:
                     reply = None, CANCELLED_ERROR
         except BaseException as exc:
             failure, passing = split_failure(exc)
-            if failure is not None:
-                reply = self._failed(handler_call, response_state, item, failure)
-            if passing is not None:
-                reply = None
-                if not response_state.settled:
-                    self.abort(port, item, handler_call.forwarded)
-                raise passing from None
+            try:
+                if failure is not None:
+                    reply = self._failed(handler_call, response_state, item, failure)
+                if passing is not None:
+                    reply = None
+                    if not response_state.settled:
+                        self.abort(port, item, handler_call.forwarded)
+                    raise passing from None
+            finally:
+                del failure, passing  # a reference cycle: exception, traceback, frame
         finally:
             del self.running[call]
             if reply is not None and not response_state.settled:

@@ -8,6 +8,7 @@ cycle (`lifespan`, start timeout, stop) and the runtime functions that `Plugin` 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -212,6 +213,12 @@ class PluginComponent(Component):
     def kill(self) -> None:
         self._stop.set()
         self._run_scope.cancel()
+
+    def break_cycles(self) -> None:
+        self._scheduler.break_cycles()
+        del self.client, self.agent, self._scheduler
+        with suppress(AttributeError):  # it was never prepared
+            del self.plugin._acp_runtime
 
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)

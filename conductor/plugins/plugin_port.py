@@ -87,6 +87,10 @@ class PluginPort(Port):
         self._withheld: dict[str, list[LaneNotification]] = {}
         self._update_intercepted()
 
+    def break_cycles(self) -> None:
+        """Break reference cycles, after `close` and the end of the chain."""
+        del self._owner, self.other, self.neighbour
+
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         if method == "initialize" and self._is_repeated(call):
             return

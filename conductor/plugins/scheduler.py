@@ -131,6 +131,12 @@ class LaneScheduler:
         self.dispatcher.close()
         self.queued.clear()
 
+    def break_cycles(self) -> None:
+        """Break reference cycles, after `close` and the end of the chain."""
+        for port in self.ports:
+            port.break_cycles()
+        del self.dispatcher
+
     def answer_aborted(self, failure: FailureErrors | None = None) -> None:
         """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
         ended".

@@ -114,6 +114,10 @@ class Component(Protocol):
     async def run(self) -> None:
         """Run the component; returns when it has ended and its resources are released."""
 
+    def break_cycles(self) -> None:
+        """Break reference cycles among its objects, after the end of the chain."""
+        return
+
     def close_input(self) -> None:
         """Signal EOF: the component should finish its work and end."""
 

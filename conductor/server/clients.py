@@ -245,6 +245,7 @@ class ClientRegistry:
                 if client.resumable_stream is not None:
                     with trio.move_on_after(_CLOSE_TIMEOUT):
                         await client.resumable_stream.wait_drained()
+            client.chain.break_cycles()
         except Exception as exc:  # other clients are not affected
             log.error("chain crashed", client=client.number, **exception_location(exc))
         finally:

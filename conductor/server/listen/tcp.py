@@ -216,6 +216,7 @@ class TcpAcceptor:
                     partial_message.done()
             await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel()
+        close_handshake.connection = None  # a reference cycle
 
     async def _upgrade(
         self,

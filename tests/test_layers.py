@@ -273,7 +273,7 @@ def test_pure_modules_need_neither_trio_nor_structlog(module):
 
 
 def _impure(module: str, seen: dict[str, str]) -> list[str]:
-    """The imports that make a module impure, its own and those of what it imports of ours."""
+    """The imports that make a module impure: its own and those of project modules it imports."""
     if module in seen:
         return []
     seen[module] = module

@@ -1,8 +1,7 @@
 """The client of the benchmarks: starts a subject, talks to it, and reads its clocks.
 
 Reading and writing block, because that costs the client least and every measure is written so that
-nobody waits in a circle; an alarm ends what hangs. What comes back is kept and looked at when the
-clock has stopped.
+nothing deadlocks; an alarm ends hangs. Responses are kept and checked after the clock has stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Failed(Exception):
 
 
 class Client:
-    """A subject that runs, its streams, and what it wrote that nobody has looked at."""
+    """A running subject, its streams, and its unread output."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self.spawned = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs subjects in turn, A B C A B C, so that whatever else the machine does hits all of them."""
+"""Runs subjects in turn, A B C A B C, so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What routing costs without any process or pipe: `python -m tests.benchmarks.hot_path`.
 
-The connections of a chain, its wires and its flusher are put together in memory, chunks are fed to
-them as `pump` does, and what they write is thrown away. Prints microseconds per message, the best
-of several rounds; `--profile NAME` prints where they go (cProfile). Best for comparing two versions
-of the code: it repeats to within a few percent where a chain of processes does not.
+The connections and links of a chain are put together in memory and fed with chunks, as by the I/O
+loop; their output is discarded. Prints microseconds per message, the best of several rounds;
+`--profile NAME` prints a cProfile. Best for comparing two versions of the code: it repeats to
+within a few percent, a chain of processes does not.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ class Chain:
         client = Link("client", "client", self._report)
         middle = [Link(f"proxy-{number}", "proxy", self._report) for number in range(proxies)]
         agent = Link("agent", "agent", self._report)
-        self.wires = [client, *middle, agent]
+        self.links = [client, *middle, agent]
         self.proxies = [Proxy() for _ in middle]
         for proxy in self.proxies:
             proxy.speak("proxy")
-        for link in self.wires:
+        for link in self.links:
             link.connection = Connection(Pipe(), link, self.flusher)
-        for here, there in zip(self.wires, self.wires[1:], strict=False):
+        for here, there in zip(self.links, self.links[1:], strict=False):
             connect_ports(here.enveloped or here.plain, there.plain)
 
     def feed(self, at: int, chunk: bytes) -> None:
-        """What one turn of `pump` does."""
-        connection = self.wires[at].connection
+        """One iteration of the I/O loop."""
+        connection = self.links[at].connection
         assert connection is not None
         self.flusher.feed(connection, chunk)
         if not self.gate.open:
@@ -80,7 +80,7 @@ class Chain:
 
     def written(self, at: int, feed: Callable[[], None]) -> list[bytes]:
         """The lines that a component gets."""
-        pipe = self.wires[at].connection.transport  # type: ignore[union-attr]
+        pipe = self.links[at].connection.transport  # type: ignore[union-attr]
         assert isinstance(pipe, Pipe)
         pipe.kept = []
         feed()
@@ -88,7 +88,7 @@ class Chain:
         return kept.splitlines(keepends=True)
 
     def _backlog(self) -> int:
-        return max(link.connection.write_buffer.size for link in self.wires if link.connection)
+        return max(link.connection.write_buffer.size for link in self.links if link.connection)
 
     def _report(self, event: str, detail: str) -> None:
         raise AssertionError(f"{event}: {detail}")
@@ -154,9 +154,9 @@ _WRAPPED = b'"method":"proxy/successor","params":{"method":%b}}\n'
 
 
 def _there_and_back(chain: Chain, hops: Sequence[bytes], result: bytes, *, up: bool) -> Feed:
-    """A request, as each component on its way writes it, then the answers. Everybody counts its
-    requests from one, so the ids are alike on all hops."""
-    last = len(chain.wires) - 1
+    """A request, as each component on its way writes it, then the responses. Every component counts
+    its requests from one, so the ids are equal on all hops."""
+    last = len(chain.links) - 1
     way = range(last, 0, -1) if up else range(last)
     back = [at + (-1 if up else 1) for at in reversed(way)]
     number = 0
@@ -177,7 +177,7 @@ def _there_and_back(chain: Chain, hops: Sequence[bytes], result: bytes, *, up: b
 def mixed(at_once: int = 20) -> Feed:
     """Sessions with a prompt, ten updates and an answer each, all at the same time."""
     chain = Chain()
-    agent = chain.wires[1].connection
+    agent = chain.links[1].connection
     assert agent is not None
     prompt = (
         b'{"jsonrpc":"2.0","id":%d,"method":"session/prompt","params":{"sessionId":"session-%d",'

@@ -1,4 +1,4 @@
-"""A relay on the official Python SDK: what somebody would write today who has no conductor.
+"""A relay on the official Python SDK, the alternative to a conductor.
 
     python sdk_relay.py AGENT ARG…
 

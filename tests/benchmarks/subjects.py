@@ -1,4 +1,4 @@
-"""What is compared: the conductor, and what one could put in its place."""
+"""The subjects: the conductor and its alternatives."""
 
 from __future__ import annotations
 

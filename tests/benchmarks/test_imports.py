@@ -2,7 +2,7 @@
 they have answered `initialize`: names, never times.
 
 Components start first, so that their start hides ours: nothing that takes long may be imported
-before. Whoever breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
+before. The importer that breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
 """
 
 from __future__ import annotations

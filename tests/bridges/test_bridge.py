@@ -1,4 +1,4 @@
-"""What the agent is told and given: capabilities, declarations, names; and native agents."""
+"""Capabilities, declarations and names for the agent; native agents."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_how_agents_keep_servers_is_known_by_name_or_title(name, scope, member):
 
 
 async def test_two_servers_of_one_set_up_have_different_names():
-    """Whatever the agent: most keep the servers of a session by name."""
+    """For every agent: most keep the servers of a session by name."""
     async with situation() as on:
         own = {"name": "tools-2", "command": "/bin/own", "args": [], "env": []}
         bridged = [declaration("serverId", id=id) for id in ("a", "b", "c")]

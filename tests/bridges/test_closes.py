@@ -1,4 +1,4 @@
-"""Whatever closes, wherever a connection is: nothing of it is kept, and the next one works."""
+"""A close in any state of a connection leaves no state; the next connection works."""
 
 from __future__ import annotations
 

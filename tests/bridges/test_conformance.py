@@ -179,7 +179,7 @@ def shim_listener(on):
 
 
 def front(on, entry):
-    """Shows the token in the place of whoever asks; hosts and origins are mapped, not made up."""
+    """Adds the token to each request; hosts and origins are mapped."""
     [authorization] = [one["value"] for one in entry["headers"]]
     ours = shim_listener(on).origin.removeprefix("http://").encode()
 

@@ -1,4 +1,4 @@
-"""MCP clients of agents that send what they should not: others, and the memory, do not notice."""
+"""Misbehaving MCP clients of agents: other clients and memory are not affected."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
 
 
 async def test_a_failure_of_one_connection_leaves_the_others_open(monkeypatch):
-    """Whatever it is: the socket goes on to be served."""
+    """The socket is still served."""
     from bridges.shim_consumer import ShimConsumer
 
     async def fail(*args):

@@ -1,4 +1,4 @@
-"""What one MCP client over HTTP may keep of us: sessions, bodies, open requests."""
+"""Limits of one MCP client over HTTP: sessions, bodies, open requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SDK's client over Streamable HTTP, and what a stranger on loopback gets."""
+"""The SDK's client over Streamable HTTP, and requests without a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that nobody reads, or not fast enough: bounded, and without loss where somebody does."""
+"""Streams that are read slowly or not at all: bounded, and without loss while read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_response_is_never_dropped_however_large():
 
 @pytest.fixture
 async def calling():
-    """A call that waits, over a bare socket; its server says much, and nobody has read it yet."""
+    """A call that waits, over a bare socket; its server has sent much that is unread."""
     waiting = Waiting()
     with trio.fail_after(20):
         async with situation(make=waiting.server, capabilities=HTTP, mode="http") as on:

@@ -116,7 +116,7 @@ async def test_the_web_server_is_killed(kind, said, nursery):
 
 
 async def test_a_shim_is_killed_while_its_connection_opens():
-    """What is opened for nobody is closed again."""
+    """A connection without a client is closed again."""
     asked, answer, closed = trio.Event(), trio.Event(), []
 
     async def connect(params):
@@ -211,7 +211,7 @@ async def test_the_conductor_is_killed(tmp_path):
 
 
 async def test_a_socket_directory_without_a_listener_is_removed(tmp_path, monkeypatch):
-    """Of what one finds there only that: not what is served, not what is not ours."""
+    """Only abandoned directories of the same user are removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     argv = [sys.executable, "-c", KILLED, str(tmp_path)]
     killed = await trio.run_process(argv, capture_stderr=True, check=False)

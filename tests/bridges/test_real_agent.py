@@ -1,4 +1,4 @@
-"""A coding agent of somebody else's takes a server over ACP: qwen-code, and a model of our own.
+"""A third-party coding agent, qwen-code, uses a server over ACP; with a scripted model.
 
 Opt-in, since it fetches a package from npm: `ACP_TEST_QWEN=1`. The model is a few lines of an
 OpenAI-compatible server on loopback, which calls the one tool and repeats what it said.

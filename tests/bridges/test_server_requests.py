@@ -174,8 +174,8 @@ async def test_a_server_withdraws_its_question():
 
 
 async def test_a_question_that_a_new_client_was_handed_is_withdrawn_without_a_second_answer():
-    """The new client has the question in its hands, as the answer to its call; when it tries again
-    with an input that nobody wants any more, the server hears nothing of it."""
+    """The modern client got the question as the result of its call; its retry with an obsolete
+    input does not reach the server."""
     called = trio.Event()
 
     async with situation() as on:

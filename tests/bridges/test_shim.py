@@ -390,7 +390,7 @@ async def test_the_end_of_the_chain_ends_the_shims_and_leaves_nothing():
 
 
 async def test_notifications_keep_their_order_around_a_response():
-    """Notification, answer, notification: in this order, whatever else goes on."""
+    """Notification, answer, notification: in this order, beside other traffic."""
 
     def message(params):
         def note(number):

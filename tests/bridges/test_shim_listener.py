@@ -1,4 +1,4 @@
-"""Who may come in: a local process that is up to no good gets nothing, and disturbs nobody."""
+"""Access to the shim listener: unauthorized local processes get nothing and disturb no client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOO_LONG = b"x" * 300
 
 @pytest.fixture
 async def entrance(nursery):
-    """An open door, its address, and what came in."""
+    """A listener and the accepted connections."""
     entered = []
 
     async def handler(declaration, transport):
@@ -88,7 +88,7 @@ async def test_connections_without_a_token_are_limited(entrance, monkeypatch):
     token = opened.issue("declaration")
     silent = [await connect(opened) for _ in range(shim_listener._MAX_UNAUTHENTICATED)]
     await trio.testing.wait_all_tasks_blocked()
-    with trio.fail_after(1):  # at once, not when patience with it has ended
+    with trio.fail_after(1):  # at once, not after the token timeout
         assert await _rest(await connect(opened)) == b""
 
     await silent[0].aclose()
@@ -111,7 +111,7 @@ async def test_a_connection_of_another_user_is_refused(entrance, monkeypatch):
 
 
 async def test_the_peer_user_is_that_of_the_connecting_process(entrance):
-    """What the kernel says of a socket pair is us."""
+    """The kernel reports this user for a socket pair."""
     one, other = socket.socketpair()
     with one, other:
         raw = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -1,4 +1,4 @@
-"""The directory of the socket: private whatever umask and parent say, and made only so often."""
+"""The socket directory: private under any umask and parent; few tries to create it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_after_several_tries_the_session_gets_the_error(root, monkeypatch,
         await on.client.new_session("/work")
         monkeypatch.undo()
         monkeypatch.setattr(tempfile, "tempdir", root)
-        assert await on.declare()  # and the next session may have more luck
+        assert await on.declare()  # the next session tries again
 
     assert len(made) == socket_directory._MAX_ATTEMPTS
     assert os.listdir(root) == []
@@ -117,7 +117,7 @@ async def test_nothing_is_kept_of_a_set_up_with_a_declaration_that_is_refused():
 
 
 async def test_a_shim_tells_its_token_only_to_its_own_user(monkeypatch):
-    """In a directory that others may write to, somebody else's socket may be in place of ours."""
+    """In a directory that others may write to, another user's socket may replace it."""
     listener = socket.socket(socket.AF_UNIX)
     with tempfile.TemporaryDirectory(dir="/tmp") as directory, listener:
         listener.bind(f"{directory}/s")

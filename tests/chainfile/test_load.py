@@ -1,4 +1,4 @@
-"""Chain files that are right, and the promise that whatever is wrong is a `ChainFileError`."""
+"""Valid chain files; any invalid one raises only `ChainFileError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a component is called when nobody named it."""
+"""Default names of components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scalars mean, by type."""
+"""Scalars by type of the field."""
 
 from __future__ import annotations
 

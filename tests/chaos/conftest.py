@@ -1,4 +1,4 @@
-"""The chaos suite runs on what the tests of processes run on."""
+"""The fixtures of the process tests, for the chaos suite."""
 
 from processes import conftest as processes
 

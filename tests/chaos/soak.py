@@ -1,4 +1,4 @@
-"""The soak: many messages through one chain, many chains in one process, and what is left of both.
+"""Soak test: many messages through one chain, and many chains in one process.
 
     python tests/chaos/soak.py [--messages 1000000] [--teardowns 1000]
 

@@ -1,8 +1,8 @@
-"""Fault injection: there is no descriptor for the next connection, or for what it leads to.
+"""Fault injection: no free descriptor for the next connection or for the files that it opens.
 
-Everything of ours that accepts connections, as a real process whose limit is lowered while it runs:
-to as many descriptors as it has open, and a few to spare, so that one after the other of what a
-connection takes fails. Who could not come in does when there is room again; nobody else notices.
+Every listener, in a real process with a lowered RLIMIT_NOFILE: the open descriptors and 0, 1, 2 …
+more, so that each step of accepting fails once. A refused client connects when descriptors are free
+again; other clients are not affected.
 """
 
 import json
@@ -32,7 +32,7 @@ given = provider.given
 
 @contextmanager
 def cramped(pid, spare):
-    """A process gets so many descriptors more, and then no other."""
+    """Limit a process to `spare` more descriptors."""
     taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
     limit = next(islice((number for number in count() if number not in taken), spare, None))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Every kind of component fails in every way in every state, and the invariants hold (issue 5).
+"""Every kind of component fails in every way in every state, and the invariants hold.
 
 One answer for each request, order within a session, no hang (of `PATIENCE` seconds), nothing left
 behind (the fixtures see to that), memory under the budget, and where the component can be started

@@ -1,7 +1,7 @@
 """Fault injection: the n-th read, write, spawn or wait of the conductor fails, for every n.
 
 A real agent and a real proxy, the chain in this process, so that its system calls can be made to
-fail. Whatever n is, each request is answered once, the chain ends, and nothing is left behind.
+fail. For every n, each request is answered once, the chain ends, and nothing is left behind.
 """
 
 import errno
@@ -39,7 +39,7 @@ CALLS = {
 
 
 class Failing:
-    """Calls a function, but for the n-th time. Calls of the standard library's `subprocess` do not
+    """Calls a function, except the n-th time. Calls of the standard library's `subprocess` do not
     count: what it leaves when its own pipe cannot be read is not the conductor's."""
 
     def __init__(self, function, number, code):
@@ -151,7 +151,7 @@ async def test_the_nth_call_fails(monkeypatch, call, number):
     client.close()
     lost_client = chain._connection.closed and call.startswith(("read", "write"))
     del chain
-    gc.collect()  # so that a process that nobody waited for is complained about here
+    gc.collect()  # so that the ResourceWarning of an unreaped process is raised here
 
     answers = client.answers()
     assert max(answers.values(), default=0) <= 1

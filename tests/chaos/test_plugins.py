@@ -1,7 +1,7 @@
-"""A plugin does everything wrong that Python can, at every point of its life, and the rest goes on.
+"""A plugin fails in every way that Python allows, at every point of its life; the chain goes on.
 
-It is in the conductor's own process, where nothing keeps it from anything: what is checked is that
-its exceptions, `sys.exit()` included, end no more than they have to. All combinations run with
+It runs in the conductor's process, without isolation: its exceptions, `sys.exit()` included, end no
+more than the affected handler or plugin. All combinations run with
 `--long`; by default each fault meets one point, and each point one fault.
 """
 

@@ -1,7 +1,7 @@
-"""The machine of a remote agent fails in every way in every state, and comes back (issue 5).
+"""The machine of a remote agent fails in every way in every state, and comes back.
 
-The machine is a `serve` of ours, reached by each kind of network; it is killed, stopped in order,
-or stands still. All combinations run with `--long`; by default each network meets one failure.
+The machine is a `serve` process, reached by each kind of network; it is killed, stopped in order,
+or suspended. All combinations run with `--long`; by default each network meets one failure.
 """
 
 import json
@@ -50,7 +50,7 @@ def machine(start, tmp_path):
 
 def cases():
     for network, fault, state in product(NETWORKS, FAULTS, STATES):
-        # Nobody notices that a Unix socket stands still; and what is not there is not reached.
+        # A suspended peer of a Unix socket is not detected; an absent one is not reached.
         if not (fault == "still" and network == "unix") and not (fault == "agent" == state):
             yield network, fault, state
 

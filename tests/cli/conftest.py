@@ -23,7 +23,7 @@ PASS_PROXY = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a command of ours; returns what `subprocess.run` does."""
+    """Run `acp-conductor`; returns the result of `subprocess.run`."""
 
     def run(*arguments, input="", env=None, cwd=tmp_path):
         return subprocess.run(
@@ -52,7 +52,7 @@ def chain_file(tmp_path):
 
 
 class Terminal:
-    """A command of ours on a terminal of its own."""
+    """`acp-conductor` on a terminal of its own."""
 
     def __init__(self, arguments, cwd):
         self.pid, self.fd = pty.fork()

@@ -1,4 +1,4 @@
-"""An endpoint against another one: no chain in between."""
+"""Two endpoints connected without a chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fuzzers for the handshake and the chain file: every end is a decision, every mistake a report."""
+"""Fuzzers for the handshake and the chain file: each run ends in a decision or a located error."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Fuzzer for the shim: what goes in on one side, in whatever pieces, comes out on the other."""
+"""Fuzzer for the shim: bytes arrive unchanged for any chunking."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Fuzzers: whatever a peer writes, however it is cut, nothing breaks and every request is answered.
+"""Fuzzers: for any input in any chunking, every request is answered and nothing breaks.
 
 Few examples by default; `HYPOTHESIS_PROFILE=thorough` for many.
 """
@@ -79,7 +79,7 @@ def test_an_envelope_is_parsed_or_a_clear_error(params):
 
 
 class Kept:
-    """A transport and a flusher that keep what is written."""
+    """A transport that records what is written."""
 
     def __init__(self):
         self.written = b""

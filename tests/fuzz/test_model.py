@@ -1,9 +1,9 @@
 """Random interleavings of clients, proxies and agents, against a model.
 
-Checked at the end of every run: each request of everyone was answered exactly once, and by the one
-whom the plan names (invariant 1); between any two neighbours who are on wires of their own, what
-one wrote is what the other read, in the same order, answers among notifications, whatever plugins
-are between them (invariant 2); nothing changed on its way; a cancellation came at most once.
+Checked at the end of every run: each request was answered exactly once, by the actor that the plan
+names; between any two neighbouring witnesses, the messages written equal the messages read, in the
+same order, responses included, with any plugins between them; payloads are unchanged; a
+cancellation arrived at most once.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def test_every_request_is_answered_once_and_order_is_kept(kinds, capacity, opera
 
 
 def check_answer(world, kinds, who, tag, said):
-    """The answer is that of whoever the plan says ends the request's way."""
+    """The response is that of the actor that the plan says answers the request."""
     if world.is_cancelled(tag) or tag in world.parents:
         return
     plan = world.params[tag]["plan"]

@@ -96,7 +96,7 @@ def component() -> Callable[..., Command]:
 
 @pytest.fixture(scope="session")
 def conductor() -> Callable[..., Command]:
-    """The command of our conductor; `env`, because clients start it without ours."""
+    """The command of the conductor; `env`, because clients start it without this environment."""
 
     def conductor(mode: str, *components: Command) -> Command:
         ours = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "conductor", mode]

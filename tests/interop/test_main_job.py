@@ -1,7 +1,7 @@
-"""The main job: third-party clients and agents talk through the conductor as if they were alone.
+"""The main job: third-party clients and agents talk through the conductor as directly.
 
 Clients, agents and one of the proxies are written on the official Python and TypeScript SDKs; the
-other proxies are tests/support/components/pass_proxy.py. Whatever a client saw of the agent is
+other proxies are tests/support/components/pass_proxy.py. What a client saw of the agent is
 compared with what it saw when it started the agent itself.
 """
 

@@ -1,4 +1,4 @@
-"""Our conductor and our proxies with the Rust reference, one inside the other.
+"""The conductor and Python proxies with the Rust reference conductor, nested both ways.
 
 The conductor of the Rust SDK is named by `ACP_RUST_CONDUCTOR` or found on PATH; proxies written on
 that SDK are named by `ACP_RUST_PROXY`. Both are paths, separated as in PATH; without them these

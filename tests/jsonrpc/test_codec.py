@@ -1,4 +1,4 @@
-"""A line becomes exactly one frame, whatever it holds."""
+"""Any line becomes exactly one frame."""
 
 from __future__ import annotations
 

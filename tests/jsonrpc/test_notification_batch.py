@@ -1,4 +1,4 @@
-"""A run is what its lines would be one by one, whatever a peer writes to make it something else."""
+"""A batch of notifications is handled as its lines one by one, for any input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a server is tried again."""
+"""Reconnect backoff."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from conductor.network.backoff import REFUSED_TIMEOUT, Backoff
 
 
 async def failures(backoff: Backoff) -> list[float]:
-    """When it was tried again, until it was given up."""
+    """The times of all attempts until the last."""
     began, times = trio.current_time(), []
     while await backoff.wait_to_retry():
         times.append(trio.current_time() - began)

@@ -1,4 +1,4 @@
-"""Two ends of ours, over one socket after the other. In memory, on a virtual clock."""
+"""Two ends of a resumable stream over successive sockets. In memory, on a virtual clock."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from conductor.network.sequence_numbers import (
 
 
 class End:
-    """One end of ours, as far as numbers go; `line` is what it has written to the network."""
+    """One end of a resumable stream, numbers only; `line` is what it has written to the network."""
 
     def __init__(self) -> None:
         self.outgoing = SendWindow()

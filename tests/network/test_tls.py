@@ -1,4 +1,4 @@
-"""TLS with real certificates: whom we trust, and whom we show ourselves to."""
+"""TLS with real certificates: verification and client certificates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Authority:
         return context
 
     def client(self) -> tuple[str, str]:
-        """Our own certificate and its key."""
+        """The client certificate and its key."""
         issued = self.ca.issue_cert("me@example.org", common_name="me")
         cert, key = self.directory / "me.pem", self.directory / "me.key"
         issued.cert_chain_pems[0].write_to_path(cert)

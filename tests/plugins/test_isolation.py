@@ -1,4 +1,4 @@
-"""What the process of an isolated plugin is told, and what it tells."""
+"""Messages between the conductor and the process of an isolated plugin."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def test_start_soon_runs_beside_the_lanes():
 
 
 async def test_a_task_that_outlives_its_handler_touches_no_lane():
-    """It inherits the handler's context; the worker has long been dealing with something else."""
+    """It inherits the handler's context; its worker already runs another handler."""
     gates = {name: trio.Event() for name in ("task", "second")}
 
     @attrs.define(eq=False)

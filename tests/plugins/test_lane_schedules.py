@@ -1,7 +1,7 @@
-"""Random schedules: whatever handlers wait for and whoever answers when, the lane rules hold.
+"""Random schedules: the lane rules hold for any order of waits and responses.
 
 Each message carries the script of its handler. The ends of the hop send, answer and cancel at
-random; the book of `model` is told what happens, in the order in which it happens.
+random; the lane model gets each event in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STEPS = st.lists(
 SENDS = st.tuples(
     st.sampled_from(["notify", "ask"]),
     st.sampled_from([TO_AGENT, TO_CLIENT]),
-    st.one_of(st.none(), STEPS),  # None: nobody handles it
+    st.one_of(st.none(), STEPS),  # None: no handler
 )
 DOES = st.tuples(
     st.sampled_from(["answer", "answer", "open", "cancel", "settle"]),
@@ -41,14 +41,14 @@ SCHEDULES = st.lists(st.one_of(SENDS, SENDS, DOES), max_size=30)
 class World:
     lanes: Lanes = attrs.field(factory=Lanes)
     gates: dict[str, trio.Event] = attrs.field(factory=dict)
-    """What handlers wait for of their own."""
+    """Events that handlers wait for, other than responses."""
     asked: Counter[str] = attrs.field(factory=Counter)
     broken: list[BrokenRule] = attrs.field(factory=list)
     answers: dict[str, list[Any]] = attrs.field(factory=dict)
     """By the names of the requests of the two ends."""
     began: set[str] = attrs.field(factory=set)
     waiting: dict[str, str] = attrs.field(factory=dict)
-    """For whose answer a handler waits."""
+    """The request that a handler awaits the response of."""
     cancelled: dict[str, str] = attrs.field(factory=dict)
     """Requests that were cancelled, and what their handlers did then."""
 
@@ -216,7 +216,7 @@ def cancel(world: World, calls: Any, name: str) -> None:
 
 
 async def finish(made: Hop, world: World) -> None:
-    """Everybody answers what is asked, until nothing happens any more."""
+    """Both ends answer all requests until all tasks are blocked."""
     for _ in range(200):
         await wait_all_tasks_blocked()
         closed = [gate for gate in world.gates.values() if not gate.is_set()]

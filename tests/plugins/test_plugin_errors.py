@@ -1,4 +1,4 @@
-"""Whatever plugin code raises, each request is answered once and the plugin goes on."""
+"""For any exception of plugin code, each request is answered once and the plugin goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conductor.proxy import Proxy, RawMessage, on
 
 
 class OwnError(BaseException):
-    """Of a library that does not want to be caught."""
+    """A `BaseException`, as some libraries raise."""
 
 
 class NoText(Exception):

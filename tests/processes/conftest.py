@@ -1,4 +1,4 @@
-"""Runs the conductor, and checks after each test that nothing of it is left."""
+"""Run the conductor; check after each test that no process, descriptor or file is left."""
 
 import ctypes
 import gc
@@ -19,7 +19,7 @@ MARK = "ACP_TEST_MARK"
 
 @pytest.fixture(scope="session", autouse=True)
 def orphans_come_to_us() -> None:
-    """What the conductor leaves behind becomes a child of this process, where it is seen."""
+    """Orphans of the conductor become children of this process and are found."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Runs `python -m conductor` without what only Linux has: `/proc`, pidfd, waitid, prctl, the plane.
+"""Runs `python -m conductor` without what Linux adds: `/proc`, pidfd, waitid, prctl, epoll.
 
 What macOS lacks is taken away; the kernel below is still Linux's, and what macOS does otherwise is
 not shown by this.

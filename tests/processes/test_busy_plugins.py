@@ -125,7 +125,10 @@ def test_a_second_signal_ends_the_process_at_once(busy, how):
     editor.signal(signal.SIGTERM)
     editor.signal(signal.SIGINT)
 
-    assert editor.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)  # whichever is seen first
+    assert editor.wait() in (
+        128 + signal.SIGTERM,
+        128 + signal.SIGINT,
+    )  # the one that is seen first
     assert time.monotonic() - begin < 4  # the first one alone would take 5 s and more
 
 

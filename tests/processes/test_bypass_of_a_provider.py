@@ -1,4 +1,4 @@
-"""A proxy that offered an MCP server is left out: what the agent asks that server is answered."""
+"""A bypassed provider of an MCP server: the agent's calls to the server are answered."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The client closes our stdin, or stops reading: what is in flight is delivered, all ends."""
+"""The client closes stdin or stops reading: messages in flight are delivered, everything ends."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A component dies with requests in flight: each is answered, once, and nothing said is lost."""
+"""A component dies with requests in flight: each is answered once, and no message is lost."""
 
 from signal import SIGKILL
 
@@ -34,7 +34,7 @@ def test_every_open_request_is_answered_once_with_the_name_of_the_dead_component
 @pytest.mark.fast
 @pytest.mark.parametrize("on_failure", ["restart", "bypass"])
 def test_open_requests_are_answered_at_once_although_the_chain_goes_on(start_file, on_failure):
-    """With nothing else to wait for: the chain does not end, and nobody else answers."""
+    """The chain does not end, and no other component answers."""
     failing = {"name": "failing", "run": proxy("a"), "on_failure": on_failure}
     editor = start_file(agent(), failing, proxy("b"))
     editor.open()
@@ -120,7 +120,7 @@ def test_requests_of_a_dead_agent_are_cancelled_at_the_client(start_file, proxie
 
 
 def test_requests_of_a_dead_proxy_are_cancelled_at_the_agent(start_file):
-    """The agent gets `$/cancel_request`: it ends its turn, instead of going on for nobody."""
+    """The agent gets `$/cancel_request` and ends its turn."""
     told = probe("--tell-cancel")
     editor = start_file(fatal(told), fatal(proxy("p"), name="middle"))
     editor.open()
@@ -134,7 +134,7 @@ def test_requests_of_a_dead_proxy_are_cancelled_at_the_agent(start_file):
 
 
 def test_the_lines_of_stderr_of_the_last_turn_are_in_the_error(start_file):
-    """What it wrote in a turn that went well explains nothing."""
+    """Stderr of an earlier, successful turn is not quoted."""
     editor = start_file(fatal(probe()))
     editor.open()
     assert editor.ask("errors earlier words\\n") == "ok"
@@ -170,7 +170,7 @@ def test_a_lost_component_with_nothing_in_flight_ends_the_chain(start_file):
 
 
 def test_requests_sent_to_a_dead_agent_are_answered(start_file):
-    """Those that cross with its end: nobody knows whether they were read."""
+    """Requests in flight at its end: it is unknown whether they were read."""
     editor = start_file(fatal(agent("--exit-on", "session/prompt", "--status", "4")))
     editor.open()
     prompts = [editor.prompt("echo hello") for _ in range(50)]

@@ -1,4 +1,4 @@
-"""More than anybody reads: memory stays bounded, nothing is lost, nothing is killed."""
+"""Floods: memory stays bounded, no message is lost, no process is killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Hangs, with real processes: the ladder to its end, and requests that take too long (issue 5)."""
+"""Stalls with real processes: all escalation steps, and request timeouts."""
 
 import pytest
 from support.editor import agent, chunk, proxy
@@ -58,7 +58,7 @@ def test_an_agent_that_reacts_to_nothing_is_restarted(run_chain):
 
 @pytest.mark.parametrize("prompt", ["tool", "perm"])
 def test_silence_while_a_tool_runs_or_a_person_thinks_is_no_hang(run_chain, prompt):
-    """The other session's turn has climbed three rungs by the time that this one is looked at."""
+    """The other session's turn is at its third escalation step by then."""
     editor = run_chain(stalling("restart", "--hang-on", "session/cancel"))
     editor.open()
     editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
@@ -93,7 +93,7 @@ def test_a_request_that_takes_too_long_is_answered_for_the_agent(run_chain):
 
 @pytest.mark.parametrize("who", ["agent", "proxy"])
 def test_the_turn_of_a_prompt_that_takes_too_long_ends_at_the_agent(run_chain, who):
-    """The client has its answer and may prompt again: the old turn must not go on unseen."""
+    """The client may prompt again, so the old turn must end at the agent."""
     timeout = {"request_timeout": {"session/prompt": "0.3s"}}
     first = {"run": agent("--hang-on", "$/cancel_request"), "name": "agent"} | (
         timeout if who == "agent" else {}
@@ -127,7 +127,7 @@ def test_a_late_answer_is_not_a_second_one(run_chain):
 
 
 def test_a_proxy_is_not_blamed_for_the_silence_of_its_successor(run_chain):
-    """It waits for an answer: the ball is with the agent."""
+    """The proxy waits for the agent's response."""
     spec = {"run": proxy("p"), "name": "p", "stall_timeout": SILENCE, "on_stall": "restart"}
     editor = run_chain(stalling("cancel_request", "--hang-on", "session/cancel"), spec)
     editor.open()

@@ -1,4 +1,4 @@
-"""Whatever our stdin and stdout are, the conversation is the same, and nothing strays into it."""
+"""Every kind of stdin and stdout: the conversation is the same, without foreign bytes."""
 
 import fcntl
 import json
@@ -171,7 +171,7 @@ def test_prints_of_a_plugin_go_to_stderr(start_file):
 @pytest.mark.parametrize("kind", ["pipe", "socket"])
 @pytest.mark.parametrize("ending", ["leave", "terminate"])
 def test_o_nonblock_is_as_it_was(start_agent, kind, ending):
-    """It belongs to the open file, which we share with whoever started us."""
+    """The flag belongs to the open file, which the parent process shares."""
     if kind == "pipe":
         (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     else:

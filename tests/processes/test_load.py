@@ -1,4 +1,4 @@
-"""Load (invariant 5): whoever does not read slows its source down, and fills no memory of ours.
+"""Load: a peer that does not read slows its source down; the conductor's memory is bounded.
 
 What is measured is the most memory that the conductor ever had, over what it had before; what must
 not be exceeded is the default budget of 64 MiB. 1 GB flows with `--long`, else 100 MB.
@@ -180,7 +180,7 @@ def test_garbage_is_reported_at_a_rate_that_a_person_can_read(run_chain):
 
 
 def test_an_unread_stderr_does_not_block_the_conductor(run_chain):
-    """An editor may start us with a pipe that it never looks at."""
+    """An editor may start the conductor with a pipe that it never reads."""
     reading, writing = os.pipe()
     editor = run_chain_with_stderr(run_chain, writing)
     os.close(writing)
@@ -198,7 +198,7 @@ def run_chain_with_stderr(run_chain, stderr):
     return run_chain(probe(), log="debug", stderr=stderr)
 
 
-# -- limits: going over one is an error for whoever did it -----------------------------------------
+# -- limits: exceeding one is an error for the sender -----------------------------------------
 
 
 def test_a_message_of_the_client_that_is_too_long(run_chain):

@@ -1,4 +1,4 @@
-"""A Python proxy that is started again is told so, and can get back what it lost (issue 5)."""
+"""The restart hook of Python proxies: called on a restart, with the open sessions."""
 
 import os
 from signal import SIGKILL
@@ -106,7 +106,7 @@ def said(editor, prompt="echo x"):
 
 
 def kill(editor):
-    """The proxy, with whatever else it is made of."""
+    """The proxy, with additional members."""
     (child,) = (p for p in editor.components if "echo_agent" not in " ".join(p.cmdline()))
     os.kill(child.pid, SIGKILL)
 
@@ -127,7 +127,7 @@ def test_the_restart_hook_gets_the_open_sessions_before_other_messages(run_chain
 
 
 def test_the_successor_sees_nothing_of_the_restart_hook(run_chain, counter):
-    """Neither is it initialized again, nor is a mark of ours passed on to it."""
+    """It is not initialized again and gets no restart marker."""
     editor = run_chain(agent(), proxy("a"), counter["isolated"])
     editor.open()
     said(editor)
@@ -157,7 +157,7 @@ def test_the_restart_hook_is_called_for_a_new_instance_in_the_conductors_process
 
 
 def test_a_restart_hook_that_raises_fails_the_restart(run_chain, counter, tmp_path):
-    """Better a proxy that is started once more, or left out, than one that forgot what it knew."""
+    """A proxy without its state is restarted once more or bypassed."""
     editor = run_chain(agent(), {**counter["isolated"], "restarts": "2 in 1h"})
     editor.open()
     said(editor)

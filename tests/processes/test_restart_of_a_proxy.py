@@ -1,4 +1,4 @@
-"""A proxy that fails is started again without its successor noticing, or is left out (issue 5)."""
+"""A failed proxy is restarted without a message to its successor, or is bypassed."""
 
 import os
 from signal import SIGKILL, SIGSTOP
@@ -86,7 +86,7 @@ def test_every_session_is_announced_to_the_new_process_with_its_own_answer(run_c
 
 
 def test_a_prompt_in_flight_in_the_proxy_is_answered_and_the_agents_turn_is_cancelled(run_chain):
-    """Nobody waits for that turn any more; it must not go on acting unseen."""
+    """The client has an error for that turn, so the turn must end at the agent."""
     editor = run_chain(agent(), proxy("a"), proxy("b"))
     editor.open()
     prompt = editor.prompt("wait")
@@ -226,7 +226,7 @@ def test_all_proxies_can_be_left_out_one_after_the_other(run_chain):
 
 
 def test_queued_messages_bypass_a_proxy_that_is_left_out_in_order(run_chain, tmp_path):
-    """Its program is gone, so no restart succeeds. What never reached it harms nobody."""
+    """Its program is missing, so no restart succeeds; messages that never reached it bypass it."""
     program = tmp_path / "proxy.py"
     program.symlink_to(COMPONENTS / "pass_proxy.py")
     run = [*proxy("p")]
@@ -274,7 +274,7 @@ def test_a_required_proxy_is_never_left_out(run_chain):
 
 
 def test_capabilities_of_a_bypassed_proxy_are_refused(run_chain, tmp_path):
-    """Its answers, its capabilities, its MCP servers: the next one on the way says no."""
+    """Its responses, capabilities and MCP servers: the next component refuses them."""
     editor = run_chain(agent(), {"run": proxy("a"), "name": "a", "on_failure": "bypass"})
     editor.open()
     os.kill(one_of(editor, "--name a").pid, SIGKILL)
@@ -378,7 +378,7 @@ def test_a_plugin_that_fails_is_left_out(run_chain, plugins):
 @pytest.mark.fast
 @pytest.mark.parametrize("how", [{"on_failure": "restart"}, {"isolate": True}])
 def test_a_plugin_is_restarted_if_the_chain_file_says_so(run_chain, plugins, how):
-    """A new instance; the agent, and requests that only passed by, notice nothing."""
+    """A new instance; the agent and unhandled requests are not affected."""
     spec = {"use": f"{plugins}:Fragile", "name": "f", **how}
     editor = run_chain(agent("--hang-on", "$/cancel_request"), proxy("a"), spec, proxy("c"))
     editor.open()

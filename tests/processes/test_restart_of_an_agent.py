@@ -1,6 +1,6 @@
-"""An agent that fails is started again, and its sessions come back, or are honestly lost (issue 5).
+"""A failed agent is restarted; its sessions are resumed or reported as lost.
 
-What is said about a failure is said once: the request that it cut is answered, and names it.
+A failure is reported once, in the error of the interrupted request.
 """
 
 import json
@@ -248,7 +248,7 @@ def test_an_agent_that_closes_a_stream_has_failed(run_chain, once, fault):
     editor.next(chunk)
 
     editor.send({"method": "_fault", "params": {}})
-    if fault == "close-stdin":  # a pipe would hold less without anybody noticing
+    if fault == "close-stdin":  # more than a pipe buffers
         editor.send({"method": "_more", "params": {"x": "y" * 1_000_000}})
 
     assert editor.answer(prompt)["error"]["data"]["exitStatus"] == how[fault]
@@ -272,7 +272,7 @@ def test_a_failure_during_the_replay_is_another_failure(run_chain, tmp_path):
 
 @pytest.mark.parametrize("method", ["initialize", "session/resume"])
 def test_an_agent_that_does_not_answer_the_replay_is_stopped(run_chain, tmp_path, method):
-    """What waits for it must not wait for ever (start_timeout)."""
+    """Queued messages must not wait forever (start_timeout)."""
     once = tmp_path / "once"
     flags = ["--fault", "silent", "--at", method, "--once", str(once)]
     if method == "initialize":
@@ -433,7 +433,7 @@ def test_requests_answered_by_a_proxy_are_answered_while_the_agent_is_down(run_c
 
 
 def test_a_nested_conductor_is_a_proxy_like_any_other(run_chain):
-    """It tells the client of what it restarts, and is itself started again when it is killed."""
+    """It reports its restarts to the client, and is restarted itself when killed."""
     nested = {"name": "nested", "run": [*CONDUCTOR, "proxy", *words(proxy("a"), proxy("b"))]}
     editor = run_chain(agent(), nested)
     editor.open()

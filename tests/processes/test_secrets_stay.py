@@ -12,7 +12,7 @@ KEY = "API_KEY"
 
 @pytest.fixture
 def start_with_secret(start, chain_file, monkeypatch):
-    """A chain whose components all have a secret, from our environment and from the file."""
+    """A chain whose components all have a secret, from the environment and from the file."""
     monkeypatch.setenv("CONDUCTOR_KEY", SECRET)
 
     def start_with_secret(written, command, *proxies, **keys):
@@ -78,7 +78,7 @@ def test_the_error_of_a_dead_component_does_not_contain_the_secret(start_with_se
 
 
 def test_a_variable_in_an_argument_is_shown_as_it_was_written(start_with_secret):
-    """The component's own argv has it, as whoever wrote the file asked; errors do not."""
+    """The component's own argv contains it, as the chain file says; errors do not."""
     editor = start_with_secret("", ["/bin/false", "--token=${CONDUCTOR_KEY}"])
 
     answer = editor.initialize()
@@ -106,7 +106,7 @@ def test_the_options_of_an_isolated_plugin_are_not_in_its_arguments(start, chain
 
 
 def test_a_secret_on_the_command_line_is_in_no_error(start):
-    """`API_KEY=… agent` is our own argument, but nobody else's."""
+    """`API_KEY=… agent` is an argument of the conductor only."""
     editor = start("--log", "debug", "agent", f"{KEY}={SECRET} /bin/false --flag")
 
     answer = editor.initialize()

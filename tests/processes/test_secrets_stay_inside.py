@@ -118,7 +118,7 @@ def test_the_options_of_a_plugin_are_in_no_process_argument(run_chain, tmp_path)
 def test_a_quoted_line_of_a_chain_file_has_secrets_of_the_environment_masked(
     start, tmp_path, command
 ):
-    """Somebody wrote the value there instead of `${API_KEY}`, and made a mistake beside it."""
+    """The file contains the value instead of `${API_KEY}`, beside an error."""
     path = tmp_path / "chain.yaml"
     path.write_text(
         f"version: 1\nagent: {{run: [x], env: {{API_KEY: {SECRET}}}, on_failure: no}}\n"

@@ -1,4 +1,4 @@
-"""What components write to stderr: logged under their names, never in the way."""
+"""Stderr of components: logged under their names, never blocking them."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""The end takes no longer than somebody needs: nobody is waited for in vain (issue 5).
+"""A stop takes no longer than the slowest component needs.
 
-A minute of `stop_timeout` is more than these tests have patience for.
+The `stop_timeout` of a minute exceeds the time limit of these tests.
 """
 
 import pytest
@@ -48,7 +48,7 @@ def test_a_handler_that_waits_for_a_response_does_not_delay_the_stop(run_chain, 
 
 
 def test_each_component_has_its_own_stop_timeout(run_chain):
-    """What ignores both its end of input and SIGTERM is killed; its neighbour had a minute."""
+    """A component that ignores EOF and SIGTERM is killed; its neighbour has a minute."""
     stubborn = {"run": agent("--ignore-eof", "--ignore-term"), "stop_timeout": "200ms"}
     editor = run_chain(stubborn, {"run": proxy("p"), **LONG})
     editor.open()

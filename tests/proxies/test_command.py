@@ -33,7 +33,7 @@ async def test_children_of_a_command_are_ended(tmp_path):
             await trio.lowlevel.wait_readable(reader)
 
         assert done == CommandResult(0)
-        assert os.read(reader, 1) == b""  # nobody holds the other end
+        assert os.read(reader, 1) == b""  # the other end is closed
     finally:
         os.close(reader)
 

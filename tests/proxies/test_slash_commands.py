@@ -1,4 +1,4 @@
-"""Slash commands of proxies, whatever the order of the chain and whoever else has the name."""
+"""Slash commands of proxies, for any order of the chain and with duplicate names."""
 
 from __future__ import annotations
 

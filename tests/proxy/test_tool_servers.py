@@ -24,7 +24,7 @@ class Notes(Proxy):
 
     @tool
     async def greet(self, name: str, call: ToolCall, times: int = 1) -> str:
-        """Greet somebody.
+        """Greet a person.
 
         Args:
             name: Who it is.
@@ -68,7 +68,7 @@ async def test_the_schema_of_a_tool_comes_from_its_method(mode):
     assert given["cwd"] == "/changed"  # the author's own handler ran, too
     assert given["mcpServers"][0]["name"] == "Notes"
     assert list(tools) == ["greet", "ask-user", "prompt"]
-    assert tools["greet"].description == "Greet somebody.\n\nReturns:\n    What was said."
+    assert tools["greet"].description == "Greet a person.\n\nReturns:\n    What was said."
     assert tools["greet"].input_schema["properties"] == {
         "name": {"description": "Who it is. In full.", "title": "Name", "type": "string"},
         "times": {"default": 1, "description": "How often.", "title": "Times", "type": "integer"},

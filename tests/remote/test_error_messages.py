@@ -1,4 +1,4 @@
-"""What a person is told, and when, if a component elsewhere is not there, or is no more."""
+"""Errors for remote components that are unreachable or have disconnected, and their delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our client ends, and the servers of the official Python SDK, on two HTTP servers."""
+"""The HTTP and WebSocket clients against the official Python SDK's servers."""
 
 from __future__ import annotations
 

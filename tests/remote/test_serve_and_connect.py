@@ -1,4 +1,4 @@
-"""Our own two ends: `acp-conductor serve` there, `connect:` or `acp-conductor connect` here."""
+"""`acp-conductor serve` with `connect:` and `acp-conductor connect`."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_connect_refuses_options_that_do_not_fit(words, complaint):
 
 @SCHEMES
 async def test_a_session_survives_a_connection_that_was_cut_silently(scheme, tmp_path):
-    """The server is alive, and only stopped for a while that is shorter than our patience."""
+    """The server is suspended for less than `ping_timeout`."""
     with serve(tmp_path, echo_agent()) as (process, line):
         async with reach(connect=where(line, scheme), ping_timeout=5.0) as client:
             await client.initialize()

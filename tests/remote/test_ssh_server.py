@@ -159,7 +159,7 @@ async def test_a_cut_connection_answers_the_prompt_and_the_session_is_loaded_ove
 
 
 def _ssh_children() -> list[int]:
-    """Processes of ours that are `ssh`."""
+    """`ssh` processes started by this one."""
     found = []
     for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
         if Path(f"/proc/{pid}/comm").read_text().strip() == "ssh":

@@ -1,4 +1,4 @@
-"""The client's end of a WebSocket, against servers that do what servers may do."""
+"""The WebSocket client against scripted servers."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_cookie_comes_back_when_the_component_is_reached_again():
 
 
 async def test_back_pressure_does_not_trigger_the_ping_timeout():
-    """Its pongs wait behind what we leave unread; `ping_timeout` passes three times meanwhile."""
+    """Its pongs wait behind unread data; `ping_timeout` passes three times meanwhile."""
 
     async def turn(socket, stream):
         for _ in range(10):

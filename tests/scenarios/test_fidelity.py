@@ -203,7 +203,7 @@ DEEP = [
 @pytest.mark.parametrize("kinds", [[], ["proxy"], ["handlers"]])
 @pytest.mark.parametrize("refused", [False, True])
 def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused):
-    """Whoever looks into it again, from more calls down, may not be able to any more."""
+    """A second reader deeper in the call stack may fail to parse it."""
     limit = min(raw_json.deepest(), 20_000)  # or our own peers cannot read it (Python 3.14)
     # With what the calls need that one is down, where they count.
     depths = range(limit - 250, limit + 100) if limit < 1000 else range(limit - 40, limit + 20)

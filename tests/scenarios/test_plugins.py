@@ -1,4 +1,4 @@
-"""Chains with plugins in them: what the chain owes its client whatever a plugin does."""
+"""Chains with plugins: guarantees to the client for any behaviour of a plugin."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _fresh(value: Any) -> Any:
 
 
 def _tagged(instance: Any, version: int, python: str) -> Any:
-    """With the tag that the class writes wherever it stands, as in the union it belongs to."""
+    """With the tag that the class always writes, as in the union it belongs to."""
     written = WIRES[version].OBJECTS.get(python, (None,))[0]
     return {**instance, written[0]: written[1]} if written and type(instance) is dict else instance
 

@@ -1,4 +1,4 @@
-"""What a client may use, and what becomes of one that wants more. Nobody else notices."""
+"""Limits of a client, and errors when it exceeds them. Other clients are not affected."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ async def _post_unasked(client: httpx2.AsyncClient) -> None:
 
 
 async def test_what_a_reader_left_behind_is_there_for_the_next(tmp_path):
-    """All but what was on its way, which nobody can know about."""
+    """All messages except those in flight."""
     async with serving(tmp_path) as server, http(server) as client:
         remote = await Remote.open(server, client)
         session = await remote.new_session()

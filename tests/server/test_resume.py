@@ -1,4 +1,4 @@
-"""Between two ends of ours a cut connection is resumed. On real sockets, through a relay that cuts.
+"""Between two conductors a cut connection is resumed. On real sockets, through a relay that cuts.
 
 The chain here is `connect`'s: no proxies, and an agent that is elsewhere. The test plays both the
 client and, behind the server, the agent; they number what they say.
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 class Numbers(list[int]):
-    """Somebody may wait for so many of them."""
+    """Waiters for a count."""
 
     def __init__(self) -> None:
         self._more = trio.lowlevel.ParkingLot()
@@ -233,7 +233,7 @@ async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(scheme,
 
 @SCHEMES
 async def test_nothing_is_lost_or_doubled_where_a_cable_is_pulled(scheme):
-    """Nobody is told that the connection is gone: both ends find out by asking."""
+    """No end is told that the connection was cut: both detect it by pings."""
     quick = {"ping_interval": 0.2, "ping_timeout": 0.2}
     async with world(timeouts=quick, ping_timeout=0.4, scheme=scheme) as it:
         session = await it.open_session()
@@ -271,7 +271,7 @@ async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
 
 
 async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
-    """The peer reads whatever it is sent: what does not move is lost."""
+    """The peer always reads: a connection without progress is cut."""
     async with world() as it:
         address = RemoteAddress.from_url(f"ws://127.0.0.1:{it.relay.port}", {}, None)
         async with open_websocket(address, CookieJar(), 1.0, 2**30) as socket:

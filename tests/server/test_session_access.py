@@ -1,4 +1,4 @@
-"""Sessions of one principal, which agents keep beside everybody else's."""
+"""Sessions of one principal, which agents keep beside those of others."""
 
 from __future__ import annotations
 

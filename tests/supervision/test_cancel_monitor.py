@@ -1,4 +1,4 @@
-"""What a wire shows the monitor of cancelled turns, on a virtual clock: one by one, and in runs."""
+"""The monitor of cancelled turns on a virtual clock: single messages and batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CANCEL = b'{"sessionId":"s"}'
 
 
 class Watched:
-    """An agent's wire with a monitor that gives 10 s."""
+    """An agent's link with a cancel timeout of 10 s."""
 
     def __init__(self, *, version):
         self.overdue = []

@@ -1,4 +1,4 @@
-"""What was cancelled and goes on: the decisions, without processes and clocks."""
+"""Cancelled turns that do not end: the decisions. Pure."""
 
 import pytest
 

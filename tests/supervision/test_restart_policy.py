@@ -1,4 +1,4 @@
-"""What follows when a component fails (issue 5, "restart policy"), on given times. Pure."""
+"""Restart, bypass or end after a failure, on given times. Pure."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hangs: request timeouts, and the escalation for a turn that is silent, on given times. Pure."""
+"""Request timeouts and the escalation for a silent turn, on given times. Pure."""
 
 import json
 
@@ -230,7 +230,7 @@ def test_updates_that_are_none_do_no_harm(junk):
 
 @pytest.mark.parametrize(("max_action", "climbs"), [("cancel_request", False), ("restart", True)])
 def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, climbs):
-    """The last rung has been reached: nothing else may end the turn before the process is gone."""
+    """In the last step, only the end of the process may end the turn."""
     detector = StallDetector({}, 1.0, max_action)
     detector.request_to(
         InFlightRequest("session/prompt", Nobody()), "session/prompt", b'{"sessionId":"s"}', 0.0

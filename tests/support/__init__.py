@@ -1,1 +1,1 @@
-"""What the tests of the core share: peers that a test plays, and components without processes."""
+"""Helpers of the tests: scripted peers, components without processes, clients and servers."""

@@ -1,9 +1,9 @@
-"""A chain of actors that obey plans, and a ledger of what everyone sent and got.
+"""Model of a chain: actors that follow plans, and a ledger of all messages sent and received.
 
 Every message of a model test carries a tag, a session, and a plan: what each hop, and the end that
-it reaches, is to do with it. Whoever is on a link of its own (the ends and the raw proxies) enters
-into the ledger what it reads and writes, in order. Plugins stand between such witnesses and are
-judged by what these saw.
+it reaches, is to do with it. Actors with a link of their own (the ends and the raw proxies) are the
+witnesses: they record what they read and write, in order. Plugins stand between witnesses and are
+checked by their records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Item: TypeAlias = tuple[str, int]
 
 @attrs.define(eq=False)
 class World:
-    """The ledger, and what everybody keeps for later."""
+    """The ledger, and the messages that actors keep for later."""
 
     sent: dict[str, dict[Direction, list[Item]]] = attrs.field(
         factory=lambda: defaultdict(lambda: {"right": [], "left": []})
@@ -41,28 +41,28 @@ class World:
         factory=lambda: defaultdict(lambda: {"right": [], "left": []})
     )
     params: dict[int, dict[str, Any]] = attrs.field(factory=dict)
-    """What every tag was sent with."""
+    """By tag, the params that it was sent with."""
     open: dict[str, Counter[bytes]] = attrs.field(factory=lambda: defaultdict(Counter))
     """By witness, the ids of requests that were not answered yet."""
     tags: dict[tuple[str, bytes], list[int]] = attrs.field(factory=lambda: defaultdict(list))
     """By witness and id, the tags of its requests that were not answered yet."""
     cancelled: set[int] = attrs.field(factory=set)
-    """Tags of requests that somebody wanted to cancel."""
+    """Tags of requests that an actor wanted to cancel."""
     parents: dict[int, int] = attrs.field(factory=dict)
     """By the tag of a hop's own message, the tag of the one that it was sent for."""
     anonymous: Counter[tuple[str, bytes]] = attrs.field(factory=Counter)
     """Cancellations of requests with this id that do not say which of them they answer."""
     free: set[int] = attrs.field(factory=set)
-    """Tags of what no plugin handles."""
+    """Tags of messages that no plugin handles."""
     batched: set[int] = attrs.field(factory=set)
     """Tags of requests in batches, which are answered in the order of their slots."""
     held: list[Any] = attrs.field(factory=list)
-    """What lets go of something that a hop or an end keeps."""
+    """Callbacks that release messages kept by a hop or an end."""
     answers: list[tuple[str, int, Any]] = attrs.field(factory=list)
-    """Who got which answer to which tag."""
+    """The response to each tag, by receiver."""
     last_tag: int = 0
     ending: bool = False
-    """Somebody was lost: what it had asked for is withdrawn."""
+    """An actor was lost: its requests are cancelled."""
 
     def new(self, session: str, plan: dict[str, str], parent: int | None = None) -> dict[str, Any]:
         """The params of a new message."""
@@ -74,7 +74,7 @@ class World:
         return params
 
     def is_cancelled(self, tag: int) -> bool:
-        """Whether somebody wanted to cancel this, or what it was sent for."""
+        """Whether a cancellation was requested for this or for the request that caused it."""
         return self.ending or tag in self.cancelled or self.parents.get(tag) in self.cancelled
 
     def wrote(self, who: str, direction: Direction, kind: str, tag: int) -> None:
@@ -233,7 +233,7 @@ class End(Peer):
 
 @attrs.define(eq=False)
 class Hop(PassProxy):
-    """A raw proxy that obeys plans."""
+    """A raw proxy that follows plans."""
 
     world: World = attrs.field(kw_only=True)
     hop: int = attrs.field(kw_only=True)
@@ -323,7 +323,7 @@ class Hop(PassProxy):
 
 @attrs.define(eq=False)
 class PlanProxy(Proxy):
-    """A plugin that obeys plans."""
+    """A plugin that follows plans."""
 
     world: World
     hop: int

@@ -27,14 +27,14 @@ class Situation:
     provider: Provider
 
     async def declare(self, *declarations: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Open a session with these servers (or the provider's); what the agent got instead."""
+        """Open a session with these servers (or the provider's); return what the agent got."""
         if not declarations:
             declarations = (declaration(self.provider.binding),)
         await self.client.new_session("/work", list(declarations))
         return self.given()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until something is so, looking again whenever somebody could have made it so."""
+        """Wait until a condition holds; check it again after each change."""
         with trio.fail_after(5):
             while not true():
                 await trio.lowlevel.checkpoint()
@@ -73,7 +73,7 @@ def started_with(entry: Mapping[str, Any]) -> StdioServerParameters:
 
 @asynccontextmanager
 async def shim(entry: Mapping[str, Any]) -> AsyncIterator[trio.Process]:
-    """A shim as an agent starts it, with bare pipes."""
+    """A shim started as by an agent, with plain pipes."""
     env = {one["name"]: one["value"] for one in entry["env"]}
     process: trio.Process
     async with trio.open_nursery() as nursery:
@@ -108,7 +108,7 @@ async def receive(process: trio.Process) -> Any:
 
 
 async def receive_all(process: trio.Process, count: int) -> list[Any]:
-    """The next messages, so many of them."""
+    """The next `count` messages."""
     found: list[Any] = []
     rest = b""
     with trio.fail_after(5):

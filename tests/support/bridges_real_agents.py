@@ -1,4 +1,4 @@
-"""Coding agents of others, fetched from npm, with a model of our own on loopback."""
+"""Third-party coding agents from npm, with a scripted model on loopback."""
 
 from __future__ import annotations
 

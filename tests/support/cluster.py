@@ -1,5 +1,5 @@
-"""What the tests of several servers share: nodes that know of each other through one Redis, agents
-that keep their sessions in one place and say at which node they are, and what a client says."""
+"""Nodes that share one Redis, agents that keep sessions in one directory and name their node, and
+a client's messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.server_clients import ask, initialize, new_session, prompt, texts
 pytest.importorskip("coredis")
 
 COREDIS_FORGETS = pytest.mark.filterwarnings(
-    # coredis forgets to close in-memory streams of a connection that failed; nothing else is lost.
+    # coredis does not close in-memory streams of a connection that failed; nothing else is lost.
     "ignore:.*MemoryObject.*Stream:pytest.PytestUnraisableExceptionWarning"
 )
 
@@ -70,6 +70,6 @@ async def rest_of_turn(socket: trio_websocket.WebSocketConnection) -> str:
 
 
 async def lose(socket: trio_websocket.WebSocketConnection) -> None:
-    """Cut it off, without a goodbye."""
+    """Close the TCP connection without a close frame."""
     with suppress(trio.BrokenResourceError):
         await trio.aclose_forcefully(socket._stream)

@@ -1,7 +1,7 @@
-"""The conductor as an editor has it: a process with pipes, and patience.
+"""A conductor process started as by an editor, with pipes and a time limit.
 
-Nothing here sleeps. Whoever waits, waits for a line or for an end; `PATIENCE` only keeps a test
-that fails from hanging.
+Nothing here sleeps: waits end with a line or EOF. `PATIENCE` (seconds) only keeps a failing test
+from hanging.
 """
 
 import json
@@ -36,7 +36,7 @@ def python(script: str | Path, *arguments: object) -> list[str]:
 
 
 def agent(*flags: object) -> list[str]:
-    """An agent that obeys its prompts (echo_agent.py), and these flags of misbehave.py."""
+    """An agent that follows its prompts (echo_agent.py), with flags of misbehave.py."""
     return python("misbehave.py", *flags) if flags else python("echo_agent.py")
 
 
@@ -51,8 +51,7 @@ def probe(*arguments: object) -> list[str]:
 
 
 def running_below(pid: int | None = None) -> list[psutil.Process]:
-    """Every process below one, ours by default, that has not ended; of a conductor's without its
-    guard."""
+    """Running descendants of a process (default: this one), without the guards of conductors."""
     try:
         processes = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -62,7 +61,7 @@ def running_below(pid: int | None = None) -> list[psutil.Process]:
 
 
 def is_guard(process: psutil.Process) -> bool:
-    """Whether it is the process that ends everything should the conductor be killed."""
+    """Whether it is the guard that ends all components if the conductor is killed."""
     try:
         return any(word.endswith("guard_process.py") for word in process.cmdline())
     except psutil.Error:
@@ -92,7 +91,7 @@ class Editor:
         self.pid = self.process.pid
         self.log: list[str] = []
         self.others: list[Message] = []
-        """What came while an answer was waited for: notifications, requests, other answers."""
+        """Messages received while waiting for a response."""
         self._ids = count(1)
         self._lines: deque[bytes] = deque()
         self._pieces: list[bytes] = []
@@ -215,7 +214,7 @@ class Editor:
         self.process.stdin.close()
 
     def wait(self) -> int:
-        """Its exit status; nothing that it started may be left when it has ended."""
+        """Wait for its end; return the exit status. No process that it started may be left."""
         status = self.process.wait(PATIENCE)
         assert running_below() == []
         self._logger.join(PATIENCE)
@@ -227,7 +226,7 @@ class Editor:
         return self.wait()
 
     def close(self) -> None:
-        """Give it up, whatever it is doing."""
+        """Kill it."""
         left = running_below()
         for process in left:
             process.kill()
@@ -282,7 +281,7 @@ def words(*commands: Sequence[str]) -> list[str]:
 def wait_until_idle(*pids: int) -> None:
     """Return when processes have used no CPU for a quarter of a second: each waits for another.
 
-    That something does not happen has no event to wait for.
+    The absence of an event cannot be waited for.
     """
     give_up = time.monotonic() + PATIENCE
     before: list[float] = []

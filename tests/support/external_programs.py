@@ -77,7 +77,7 @@ class Program:
 
 
 def redis_server(directory: Path) -> Program:
-    """A Redis of its own on loopback, which keeps nothing; not yet started."""
+    """A Redis on loopback without persistence; not yet started."""
     port = free_port()
     options = {"--port": port, "--bind": "127.0.0.1", "--save": "", "--dir": directory}
     argv = [program("redis-server"), *(str(part) for pair in options.items() for part in pair)]

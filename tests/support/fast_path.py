@@ -133,7 +133,7 @@ async def signals(loopback):
 
 
 async def other_tasks(loopback):
-    """A task that only passes checkpoints."""
+    """A task that only executes checkpoints."""
     until = loopback.rounds + 100
     turns = 0
     while loopback.rounds < until or turns < 100:

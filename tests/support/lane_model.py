@@ -1,5 +1,4 @@
-"""What the lane rules allow, as a book that is kept of what happened: `Lanes` accepts an event or
-says why it must not have happened."""
+"""Model of the lane rules: `Lanes` accepts an event, or raises with the rule that forbids it."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ class Lanes:
         self.waiting[lane].append(item)
 
     def withdraw(self, lane: str, item: str) -> None:
-        """It was cancelled while it waited for its turn."""
+        """It was cancelled while it waited in its lane."""
         self.waiting[lane].remove(item)
 
     def waits(self, lane: str, item: str) -> bool:
         return item in self.waiting[lane]
 
     def passes(self, lane: str, item: str) -> None:
-        """It went on without being handled."""
+        """It was forwarded without being handled."""
         self._turn_of(lane, item)
 
     def begins(self, lane: str, item: str) -> None:
@@ -43,7 +42,7 @@ class Lanes:
         self.holder[lane] = item
 
     def resumes(self, lane: str, item: str, answer: str) -> None:
-        """The handler of `item` has the answer for which it waited."""
+        """The handler of `item` has the response that it awaited."""
         self._turn_of(lane, answer)
         if item in self.holder.values():
             raise BrokenRule(f"{item} waited, and held a lane")

@@ -1,4 +1,4 @@
-"""Whoever offers an MCP server over ACP: a real server of the SDK, behind one of the bindings.
+"""Providers of MCP servers over ACP: a server of the SDK behind one of the bindings.
 
 A provider is mounted on an endpoint of the testing kit (the client's, or a proxy's). It knows its
 own binding and refuses the others, as software of one generation does.
@@ -38,7 +38,7 @@ def declaration(binding: Binding, name: str = "tools", id: str = "server-1") -> 
 
 @attrs.define(eq=False)
 class Outside:
-    """What a hosted server says goes to the consumer, in the binding."""
+    """Messages of a hosted server go to the consumer, in the binding."""
 
     provider: Provider
     connection: str | None

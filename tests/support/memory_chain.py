@@ -1,4 +1,4 @@
-"""A whole chain in memory: the test sits at the client's end, and plays or scripts the rest."""
+"""A whole chain in memory: the test plays the client and plays or scripts the components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AMENDED: dict[str, Any] = ANSWER | {"agentCapabilities": {"mcpCapabilities": {"a
 
 @attrs.define(eq=False)
 class Table:
-    """Everybody who sits at the table."""
+    """The client and the peers of all components."""
 
     client: Peer
     chain: Chain
@@ -32,7 +32,7 @@ class Table:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     def peer(self, index: int) -> Peer:
-        """Who plays the component at this place of the chain."""
+        """The peer that plays the component at this position of the chain."""
         component = self.components[index]
         assert isinstance(component, MemoryComponent)
         return component.peer
@@ -42,7 +42,7 @@ class Table:
         return self.peer(-1)
 
     async def send(self, *messages: dict[str, Any]) -> None:
-        """Send from the client, and let everybody react: components start, and have peers."""
+        """Send as the client, and wait until all tasks are blocked: components have peers then."""
         self.client.send(*messages)
         await wait_all_tasks_blocked()
 
@@ -61,7 +61,7 @@ async def seated(
     client: Callable[..., Peer] = Peer,
     **options: Any,
 ) -> AsyncIterator[Table]:
-    """A running chain of these components; at the end the client goes, and all must have ended."""
+    """A running chain of these components; at the end the client sends EOF and all must end."""
     ours, theirs = memory_pair(capacity)
     components: list[Component] = []
 

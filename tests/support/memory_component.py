@@ -1,5 +1,4 @@
-"""A component whose far end a test plays, line by line: what `SupervisedComponent` is, without a
-process."""
+"""A component played by a test, line by line: a `SupervisedComponent` without a process."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class MemoryComponent(MemoryPairComponent):
     role: Literal["proxy", "agent"] = "proxy"
     make_peer: Callable[..., Peer] = Peer
     reports: list[tuple[str, str]] = attrs.field(factory=list, init=False)
-    """What the component did oddly."""
+    """Protocol errors reported for the component."""
     peer: Peer = attrs.field(init=False)
     terminated: bool = attrs.field(default=False, init=False)
 

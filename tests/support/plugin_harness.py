@@ -1,4 +1,4 @@
-"""A plugin between two ends that a test plays, with nothing else around it."""
+"""A plugin between a client and an agent that the test plays."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Hop:
 
 @asynccontextmanager
 async def hop(plugin: Proxy, end: type[End] = End) -> AsyncIterator[Hop]:
-    """Run the plugin; at the end it is ended as at the end of a chain."""
+    """Run the plugin; at the end it is stopped as at the end of a chain."""
     component = PluginComponent("hop", plugin, "proxy", start_timeout=30)
     made = Hop(component, end("client"), end("agent"), Host())
     connect_ports(made.client, component.client_port)

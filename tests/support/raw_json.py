@@ -1,4 +1,4 @@
-"""JSON as text: cutting it without touching its bytes, and making it as odd as the grammar allows.
+"""JSON as text: splitting it without changing bytes, and generating unusual valid JSON.
 
 Nothing of `conductor` is used here, so that the tests do not check the code with itself.
 """
@@ -37,17 +37,17 @@ def _skip(text: str, index: int) -> int:
 
 
 TOO_DEEP = 1_000_000
-"""What nobody can read, nested so deeply."""
+"""JSON nested too deeply to be read."""
 
 
 def nested(depth: int) -> bytes:
-    """So many arrays, each in another."""
+    """`depth` nested arrays."""
     return b"[" * depth + b"]" * depth
 
 
 def deepest(read: Callable[[bytes], object] = json.loads) -> int:
-    """How deeply nested is what can be read, from here. Up to Python 3.11 that is 1,000 less the
-    calls that one is down already; 3.12 counts for C alone, up to 1,500, and 3.13 up to 10,000;
+    """The nesting depth that can be read from this call. Up to Python 3.11 that is 1,000 less the
+    calls on the stack; 3.12 counts for C alone, up to 1,500, and 3.13 up to 10,000;
     since 3.14 it is as much as the stack has room for."""
     low, high = 1, TOO_DEEP
     while low < high:
@@ -65,7 +65,7 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-# -- any JSON value, as somebody may have written it ---------------------------------------------
+# -- any JSON value in any valid notation -------------------------------------------------------
 
 _space = st.sampled_from(["", "", "", " ", "\t", "\r", "  "])
 _plain = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\')

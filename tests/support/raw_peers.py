@@ -1,4 +1,4 @@
-"""Proxies and agents that play for themselves, on raw lines: what they pass keeps its bytes."""
+"""Scripted proxies and agents on raw lines: forwarded messages keep their bytes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class PassProxy(Peer):
 
     dialect: str = "proxy"
     cancelled: list[bytes] = attrs.field(factory=list)
-    """Our ids whose cancellation was asked for, as the conductor named them."""
+    """Own ids whose cancellation the conductor requested."""
     _last: int = 0
     _open: dict[bytes, tuple[bytes, bool]] = attrs.field(factory=dict)
-    """By the id that we gave a request: the id that it came with, and whether it was wrapped."""
+    """By own id of a request: the id that it came with, and whether it was enveloped."""
     _given: dict[bytes, bytes] = attrs.field(factory=dict)
-    """By the id that a request came with, the newest id that we gave it."""
+    """By received id of a request, the newest own id."""
 
     def take(self, line: bytes) -> None:
         message = cut(line)

@@ -13,7 +13,7 @@ from conductor.routing.port import Port
 
 
 class ListTransport:
-    """Takes everything (or `room` bytes) and keeps it."""
+    """Accepts everything (or `room` bytes) and records it."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -63,7 +63,7 @@ class Flusher:
 
 
 class Desk:
-    """A receiver that writes down what it gets; its requests are answered by the test."""
+    """A receiver that records what it gets; its requests are answered by the test."""
 
     def __init__(self, **options: Any) -> None:
         self.transport = ListTransport()
@@ -105,7 +105,7 @@ class Desk:
 
 
 class Neighbour(Port):
-    """A side that writes down what it gets."""
+    """A port that records what it receives."""
 
     def __init__(self) -> None:
         super().__init__()

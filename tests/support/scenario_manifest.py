@@ -1,7 +1,6 @@
-"""What scenarios hold: requirement, where it comes from, what it says, and which tests check it.
+"""Manifest of the scenarios: requirement, source, sentence, and the tests that check it.
 
-`test_manifest.py` holds the two together: a requirement without a test is a promise nobody keeps, a
-scenario without a requirement one that nobody made.
+`test_manifest.py` compares both: every requirement has a test, and every scenario a requirement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The far end of a transport, played by a test: what it writes and what it reads, as JSON."""
+"""The other end of a transport, played by a test: JSON that it writes and reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conductor.errors import ConnectionClosed
 from conductor.transport.memory import MemoryTransport
 
 _PATIENCE = 3.0
-"""Virtual seconds that a test waits for a message; less than any timeout of the conductor's."""
+"""Virtual seconds that a test waits for a message; less than any timeout of the conductor."""
 
 
 @attrs.define(eq=False)
@@ -83,7 +83,7 @@ class Peer:
         self.send({"id": request["id"], "error": error})
 
     def close(self) -> None:
-        """End our stream, when everything is written."""
+        """End the outgoing stream after everything is written."""
         self._closing = True
         self._wrote.unpark_all()
 
@@ -119,12 +119,12 @@ class Peer:
         return _message(await self.receive_line())
 
     async def receive_nothing(self) -> None:
-        """Check that nothing comes, now that everybody has done what there was to do."""
+        """Check that no message arrives before all tasks are blocked."""
         await wait_all_tasks_blocked()
         assert list(self.lines) == []
 
     async def receive_all(self) -> list[Any]:
-        """Everything that came until nobody has anything left to do."""
+        """All messages received until all tasks are blocked."""
         await wait_all_tasks_blocked()
         found = [_message(line) for line in self.lines]
         self.lines.clear()

@@ -23,7 +23,7 @@ from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
 
 PATIENCE = 10.0
-"""Seconds; only what hangs takes that long."""
+"""Seconds; only a hang takes that long."""
 
 CHAIN = "version: 1\nagent: {use: test-agent}\n"
 

@@ -1,4 +1,4 @@
-"""A TCP relay that loses connections: at once, after so many bytes, or without a word."""
+"""A TCP relay that cuts connections: at once, after `n` bytes, or silently."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Relay:
     """Bytes so far."""
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _flow: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set unless everything is swallowed."""
+    """Set unless all bytes are discarded."""
     _open: set[trio.SocketStream] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._flow.set()
 
     def cut(self) -> None:
-        """Lose every connection, so that both ends know (RST)."""
+        """Reset every connection (RST at both ends)."""
         for stream in list(self._open):
             _reset(stream)
 
     def stop(self) -> None:
-        """From now on nothing arrives any more, and nobody is told: a cable is pulled."""
+        """Stop relaying without closing: a pulled cable."""
         self._flow = trio.Event()
 
     def start(self) -> None:
-        """The cable is back; what was on its way is lost, and so are the connections of before."""
+        """Relay again; bytes in flight and the earlier connections are lost."""
         self.cut()
         self._flow.set()
 

@@ -1,4 +1,4 @@
-"""Waiting for what the conductor itself tells the client: it may come before or after an answer."""
+"""Wait for messages of the conductor itself, before or after a response."""
 
 from support.editor import Editor, Message, chunk
 

@@ -1,4 +1,4 @@
-"""The test agent does what its prompts say, in this process and in one of its own."""
+"""The test agent follows its prompts, in this process and in its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fakes do what they are told, and remember what they heard."""
+"""The fakes follow their scripts and record received messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our two ends of a WebSocket as Autobahn's test suite wants them: what they are told they say.
+"""The conductor's WebSocket client and server as echo peers for Autobahn's test suite.
 
     autobahn_echo.py              serves, and prints where
     autobahn_echo.py ws://…       is the client of every case that there is, then asks for reports
@@ -63,13 +63,13 @@ async def be_client(url: str) -> None:
 
 
 async def talk(url: str, *, echo: bool = False) -> list[str]:
-    """Everything that is said at this address."""
+    """All text received at this address."""
     record_activity = []
     async with open_websocket(RemoteAddress.of(url, {}), CookieJar(), PATIENCE, LIMIT) as socket:
         while (text := await socket.receive()) is not None:
             record_activity.append(text)
             if echo:
-                with suppress(WebSocketClosed):  # whoever receives knows
+                with suppress(WebSocketClosed):  # the receiver knows the end
                     await socket.send(text)
     return record_activity
 

@@ -1,4 +1,4 @@
-"""Third-party programs that speak HTTP and WebSocket, at both ends of ours.
+"""Third-party HTTP and WebSocket programs, as clients and as servers.
 
 What they need beside the peers of the directory above: the extra `http` of the Python SDK, curl,
 and Chromium. Where one is missing its tests are skipped with the reason, in CI they fail.

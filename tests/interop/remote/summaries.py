@@ -1,4 +1,4 @@
-"""What of a conversation may differ between a pipe and a network."""
+"""Differences between a conversation over a pipe and over a network."""
 
 from __future__ import annotations
 

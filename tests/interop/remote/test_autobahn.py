@@ -1,4 +1,4 @@
-"""Autobahn's own test suite, against both of our ends of a WebSocket.
+"""Autobahn's test suite against the WebSocket client and server.
 
 It is a program for Python 2.7, and named by `ACP_WSTEST`; without it these tests are skipped:
 
@@ -6,7 +6,7 @@ It is a program for Python 2.7, and named by `ACP_WSTEST`; without it these test
     ACP_WSTEST="python2.7 $HOME/.local/bin/wstest" pytest tests/interop/remote/test_autobahn.py
 
 Its cases with binary messages wait for an echo that ACP does not give ("Binary frames are ignored",
-RFD), and those of compression for an extension that we do not offer.
+RFD), and those of compression for an extension that is not offered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LENIENT = {"3.2", "3.3", "3.4", "5.15", *(f"4.{a}.{b}" for a in (1, 2) for b in 
 
 @pytest.fixture
 def environment(tmp_path):
-    """Of wstest, which has no use for our packages."""
+    """Environment of wstest, without this project's packages."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {**kept, "PYTHONUNBUFFERED": "1"}
 

@@ -1,4 +1,4 @@
-"""A page in Chromium talks ACP with our server, if its origin is allowed: no SDK, no mock.
+"""A page in Chromium talks ACP with `serve` if its origin is allowed.
 
 `ws` is WebSocket over HTTP/1.1, `https` is fetch over HTTP/2, and `wss` is WebSocket over the
 connection of HTTP/2 that fetch has opened (RFC 8441).

@@ -1,4 +1,4 @@
-"""The Rust SDK's HTTP and WebSocket ends (crate `agent-client-protocol-http`) with ours.
+"""The Rust SDK's HTTP and WebSocket client and server (crate `agent-client-protocol-http`).
 
 A program on that crate is named by `ACP_RUST_HTTP_PEER`; without it these tests are skipped. It is
 made of the crates agent-client-protocol 5.0 (features `process`, `stdio`) and its `-http` 5.0

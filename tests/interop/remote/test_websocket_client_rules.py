@@ -1,4 +1,4 @@
-"""Cases of the Autobahn test suite against our client: a server that does what is right, or wrong.
+"""Cases of the Autobahn test suite against the WebSocket client.
 
 The server answers `initialize` with the bytes of the case, and keeps every frame that it gets.
 """

@@ -1,7 +1,7 @@
-"""Cases of the Autobahn test suite, which they are named after, sent to our server by hand.
+"""Cases of the Autobahn test suite, which they are named after, sent to `serve` as raw frames.
 
-`test_autobahn` runs the suite itself where it can be had; these are always run. The suite's peers
-echo, ours are agents: a message that arrived is answered by an error that has its id.
+`test_autobahn` runs the suite itself where it can be had; these always run. The suite's peers
+echo; the peers here are agents: a message that arrived is answered by an error with its id.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ async def test_a_redis_that_came_back_empty_opens_no_session_to_others(nodes, re
 
 
 async def test_no_session_is_made_that_the_other_nodes_cannot_know(nodes, redis):
-    """They would let anybody load it, and list it."""
+    """They would let any client load and list it."""
     async with nodes.two(1.5) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
         redis.send_signal(signal.SIGSTOP)
         refused = [code(await ask(ann, new_session(number))) for number in (1, 2)]

@@ -184,7 +184,7 @@ async def test_an_http_client_comes_back_by_cookie_over_http_2(cluster):
 
 
 async def test_an_http_client_without_cookies_comes_back_by_its_connection(cluster):
-    cluster.redis.end()  # so that nobody else knows where it is
+    cluster.redis.end()  # so that no other node knows where it is
     with trio.fail_after(PATIENCE):
         async with cluster.http() as client:
             remote = await initialized(cluster, client, cookies=False)
@@ -267,7 +267,7 @@ async def test_a_node_that_drains_ends_its_turns_and_new_clients_go_elsewhere(cl
             while await cluster.ready("a"):
                 pass
 
-            # At once, while HAProxy does not know yet, and whatever their cookie says.
+            # At once, while HAProxy does not know yet, with any cookie.
             for _ in range(4):
                 async with cluster.websocket({"acp_node": "a"}) as new:
                     assert await say(new, await open_session(new), "hi") == "b: hi"

@@ -32,7 +32,7 @@ HALF = "\ud83d"
 
 @attrs.define(eq=False)
 class Halves(Agent):
-    """Says half an emoji wherever it says anything."""
+    """Puts a lone surrogate into each of its messages."""
 
     @on("initialize")
     async def initialize(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""An agent whose sessions outlive it: they are files, as those of many an agent are.
+"""An agent that keeps its sessions in files, so that another process can load them.
 
 It answers a prompt with where it runs and what the session has been told so far; `flood SIZE TIMES`
 with much of nothing, `wait` once it is cancelled.

@@ -1,4 +1,4 @@
-"""An agent that wants the user to log in, by the method `browser`; with `null`, it answers null to
+"""An agent that requires a login, by the method `browser`; with `null`, it answers null to
 everything but `initialize`."""
 
 import json

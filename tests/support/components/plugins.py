@@ -11,7 +11,7 @@ from conductor.proxy import Agent, Proxy, on
 
 @attrs.define
 class Silent(Proxy):
-    """Forwards everything, and is asked about nothing."""
+    """Handles nothing; every message is forwarded."""
 
 
 @attrs.define
@@ -28,7 +28,7 @@ class Tag(Proxy):
 
 @attrs.define
 class Chatty(Proxy):
-    """Prints in every way that there is."""
+    """Writes to stdout in every possible way."""
 
     @on("session/prompt")
     async def print_everywhere(self, params: dict, forward):
@@ -43,7 +43,7 @@ class Chatty(Proxy):
 
 @attrs.define
 class Inside(Agent):
-    """The least that is an agent."""
+    """A minimal agent."""
 
     secret: str = ""
 

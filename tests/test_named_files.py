@@ -131,7 +131,7 @@ def test_docstrings_and_comments_name_files_and_modules_that_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "missing"),
     [
-        ("`conductor.jsonrpc.codec.object_members`, `conductor.errors`", []),
+        ("`conductor.jsonrpc.codec.decode_message`, `conductor.errors`", []),
         ("conductor.jsonrpc.nowhere, conductor.errors.Nothing", "all"),
         ("conductor/errors.py, `jsonrpc/codec.py`, tests/cli/test_*.py", []),
         ("conductor/mistakes.py `jsonrpc/nowhere.py`", "all"),

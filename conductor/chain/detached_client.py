@@ -24,8 +24,8 @@ from typing import Final
 
 from conductor.acp import session_id_of
 from conductor.chain.undelivered import UnansweredRequests
-from conductor.jsonrpc.codec import join_members, object_members
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.json_object import join_members, object_members
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.routing.capabilities import supports_resume
 from conductor.routing.link import Link

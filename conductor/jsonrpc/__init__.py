@@ -3,7 +3,8 @@
 `Connection` (`connection.py`) is the state of a peer: message ids, in-flight requests, batches.
 `BlockSplitter` (`line_framing.py`) cuts chunks into lines, `decode` (`codec.py`) turns a line into
 a `Message`, a `Batch` or `Malformed`, `NotificationBatch` is a run of notifications that is routed
-as one, `WriteBuffer` holds unwritten bytes.
+as one, `WriteBuffer` holds unwritten bytes. `json_object.py` reads and writes the members of raw
+JSON objects.
 
 May import `errors`, `limits` and `redaction`, and the `Transport` protocol for type checking.
 """

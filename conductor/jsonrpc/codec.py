@@ -12,11 +12,10 @@ grammar allows.
 
 from __future__ import annotations
 
-import json
 import re
 from codecs import utf_8_decode
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
@@ -29,11 +28,11 @@ from conductor.jsonrpc.messages import (
     ErrorObject,
     Id,
     Message,
-    Payload,
 )
 from conductor.jsonrpc.surrogates import has_surrogate, substitute_surrogates
 
 __all__ = [
+    "AMBIGUOUS_SURROGATES",
     "DECODE_ERRORS",
     "MAX_BATCH_MEMBERS",
     "Batch",
@@ -45,14 +44,10 @@ __all__ = [
     "decode_message",
     "decode_notification",
     "detached_copy",
-    "join_members",
-    "members_or_empty",
-    "object_members",
     "oversized_line",
     "strip_ansi",
     "utf8_error",
     "validate",
-    "with_member",
 ]
 
 
@@ -133,13 +128,12 @@ DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError
 """Errors of a msgspec decoder for invalid input. `RecursionError` depends on the depth of the call
 stack: the same text may be decodable from fewer calls down."""
 
-_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_members = msgspec.json.Decoder(list[Raw]).decode
 _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
 _whitespace = re.compile(rb"[ \t\r\n]*")
 _ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
-_AMBIGUOUS_SURROGATES: Final = "halves of surrogate pairs beside escapes of too many other blocks"
+AMBIGUOUS_SURROGATES: Final = "halves of surrogate pairs beside escapes of too many other blocks"
 
 
 def decode(line: bytes) -> Frame:
@@ -173,78 +167,6 @@ def decode_message(line: bytes) -> Message | None:
     except DECODE_ERRORS:
         frame = decode(line)
         return frame if isinstance(frame, Message) else None
-
-
-def object_members(value: Payload) -> dict[str, bytes]:
-    """The members of a JSON object, in order, each as raw JSON; of equal names the last.
-
-    Raises `ValueError` for any other value, and for an object that is nested too deeply.
-    """
-    try:
-        return {name: bytes(item) for name, item in _decode_object(value).items()}
-    except DECODE_ERRORS as exc:
-        hidden = substitute_surrogates(bytes(value))  # msgspec refuses lone surrogates
-        if hidden is None:
-            raise ValueError(_AMBIGUOUS_SURROGATES) from None
-        if hidden.block is None:
-            raise ValueError(str(exc)) from None
-    try:
-        found = _decode_object(hidden.text)
-    except DECODE_ERRORS as exc:
-        raise ValueError(str(exc)) from None
-    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
-
-
-def members_or_empty(value: Payload) -> dict[str, bytes]:
-    """The members of a JSON object as `object_members` returns them; empty for any other value.
-
-    Raises `ValueError` for an object that is nested too deeply.
-    """
-    text = bytes(value)
-    return object_members(text) if text.lstrip().startswith(b"{") else {}
-
-
-def join_members(members: Mapping[str, Payload]) -> bytes:
-    """The JSON object with these members, each value raw JSON."""
-    pairs = (b"%b:%b" % (_encode_name(name), bytes(item)) for name, item in members.items())
-    return b"{%b}" % b",".join(pairs)
-
-
-def with_member(value: bytes, name: str, item: bytes) -> bytes:
-    """A JSON object with this member in place of any other of its name.
-
-    The values of the other members keep their bytes. Raises `ValueError` for any other value.
-    """
-    if not _has_member(value, name):
-        head = value.rstrip()[:-1].rstrip()
-        comma = b"" if head.lstrip() == b"{" else b","
-        return b"%b%b%b:%b}" % (head, comma, _encode_name(name), item)
-    kept = {key: each for key, each in object_members(value).items() if key != name}
-    return join_members({**kept, name: item})
-
-
-def _encode_name(name: str) -> bytes:
-    try:
-        return msgspec.json.encode(name)
-    except UnicodeEncodeError:  # a lone surrogate
-        return json.dumps(name).encode()
-
-
-def _has_member(value: bytes, name: str) -> bool:
-    hidden = substitute_surrogates(value)
-    if hidden is None:
-        raise ValueError(_AMBIGUOUS_SURROGATES)
-    try:
-        return _member_decoder(name).decode(hidden.text).item is not UNSET
-    except DECODE_ERRORS as exc:
-        raise ValueError(str(exc)) from None
-
-
-@lru_cache(16)
-def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
-    """A decoder for the member of this name; creates no object for the others."""
-    fields = [("item", Raw | UnsetType, UNSET)]
-    return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))
 
 
 def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
@@ -454,7 +376,7 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     if hidden is None:
         known = _visible_fields(line)
         return Malformed(
-            INVALID_REQUEST, _AMBIGUOUS_SURROGATES, _excerpt(line), *known, too_deep=True
+            INVALID_REQUEST, AMBIGUOUS_SURROGATES, _excerpt(line), *known, too_deep=True
         )
     frame = decode(hidden.text)
     if isinstance(frame, Batch):

@@ -13,7 +13,8 @@ import attrs
 import msgspec
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
-from conductor.jsonrpc.codec import DECODE_ERRORS, decode_message, object_members
+from conductor.jsonrpc.codec import DECODE_ERRORS, decode_message
+from conductor.jsonrpc.json_object import object_members
 from conductor.jsonrpc.messages import encode_id
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conductor.jsonrpc.codec import join_members, object_members
+from conductor.jsonrpc.json_object import join_members, object_members
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy, object_members
+from conductor.jsonrpc.codec import DECODE_ERRORS, detached_copy
+from conductor.jsonrpc.json_object import object_members
 from conductor.jsonrpc.messages import (
     INVALID_PARAMS,
     Payload,

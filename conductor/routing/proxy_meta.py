@@ -19,7 +19,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.acp import SESSION_SETUP_METHODS
-from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, object_members
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import join_members, object_members
 from conductor.jsonrpc.messages import Payload
 
 __all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]

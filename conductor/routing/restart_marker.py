@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, members_or_empty
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.jsonrpc.messages import Payload
 
 __all__ = [

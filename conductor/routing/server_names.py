@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from conductor.jsonrpc.codec import join_members, members_or_empty
+from conductor.jsonrpc.json_object import join_members, members_or_empty
 
 __all__ = ["SERVER_NAMES", "declared_server_names", "with_server_names"]
 

@@ -13,7 +13,8 @@ import attrs
 from msgspec import UNSET
 
 from conductor.acp import session_id_of
-from conductor.jsonrpc.codec import decode_message, object_members
+from conductor.jsonrpc.codec import decode_message
+from conductor.jsonrpc.json_object import object_members
 from conductor.network.line_channel import LineChannel
 from conductor.server.fair_share import no_wait
 

@@ -18,7 +18,8 @@ import msgspec
 import trio
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import DECODE_ERRORS, join_members, members_or_empty
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.json_object import join_members, members_or_empty
 from conductor.log import Logger
 from conductor.routing.link import Link
 from conductor.routing.restart_marker import with_restart_marker

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conductor.jsonrpc.codec import members_or_empty
+from conductor.jsonrpc.json_object import members_or_empty
 from conductor.routing.restart_marker import (
     RESTART_MARKER,
     restarted_sessions,

@@ -18,7 +18,8 @@ from msgspec import UNSET, UnsetType
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import ConnectionClosed
-from conductor.jsonrpc.codec import decode_message, object_members, with_member
+from conductor.jsonrpc.codec import decode_message
+from conductor.jsonrpc.json_object import object_members, with_member
 from conductor.jsonrpc.messages import (
     INVALID_PARAMS,
     Id,

@@ -1,0 +1,94 @@
+"""JSON objects as members of raw JSON: taken apart, put together, one member set. Pure.
+
+Values keep their bytes, and no Python object is created for what is inside them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from conductor.jsonrpc.codec import AMBIGUOUS_SURROGATES, DECODE_ERRORS
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.surrogates import substitute_surrogates
+
+__all__ = ["join_members", "members_or_empty", "object_members", "with_member"]
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def object_members(value: Payload) -> dict[str, bytes]:
+    """The members of a JSON object, in order, each as raw JSON; of equal names the last.
+
+    Raises `ValueError` for any other value, and for an object that is nested too deeply.
+    """
+    try:
+        return {name: bytes(item) for name, item in _decode_object(value).items()}
+    except DECODE_ERRORS as exc:
+        hidden = substitute_surrogates(bytes(value))  # msgspec refuses lone surrogates
+        if hidden is None:
+            raise ValueError(AMBIGUOUS_SURROGATES) from None
+        if hidden.block is None:
+            raise ValueError(str(exc)) from None
+    try:
+        found = _decode_object(hidden.text)
+    except DECODE_ERRORS as exc:
+        raise ValueError(str(exc)) from None
+    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
+
+
+def members_or_empty(value: Payload) -> dict[str, bytes]:
+    """The members of a JSON object as `object_members` returns them; empty for any other value.
+
+    Raises `ValueError` for an object that is nested too deeply.
+    """
+    text = bytes(value)
+    return object_members(text) if text.lstrip().startswith(b"{") else {}
+
+
+def join_members(members: Mapping[str, Payload]) -> bytes:
+    """The JSON object with these members, each value raw JSON."""
+    pairs = (b"%b:%b" % (_encode_name(name), bytes(item)) for name, item in members.items())
+    return b"{%b}" % b",".join(pairs)
+
+
+def with_member(value: bytes, name: str, item: bytes) -> bytes:
+    """A JSON object with this member in place of any other of its name.
+
+    The values of the other members keep their bytes. Raises `ValueError` for any other value.
+    """
+    if not _has_member(value, name):
+        head = value.rstrip()[:-1].rstrip()
+        comma = b"" if head.lstrip() == b"{" else b","
+        return b"%b%b%b:%b}" % (head, comma, _encode_name(name), item)
+    kept = {key: each for key, each in object_members(value).items() if key != name}
+    return join_members({**kept, name: item})
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        return msgspec.json.encode(name)
+    except UnicodeEncodeError:  # a lone surrogate
+        return json.dumps(name).encode()
+
+
+def _has_member(value: bytes, name: str) -> bool:
+    hidden = substitute_surrogates(value)
+    if hidden is None:
+        raise ValueError(AMBIGUOUS_SURROGATES)
+    try:
+        return _member_decoder(name).decode(hidden.text).item is not UNSET
+    except DECODE_ERRORS as exc:
+        raise ValueError(str(exc)) from None
+
+
+@lru_cache(16)
+def _member_decoder(name: str) -> msgspec.json.Decoder[Any]:
+    """A decoder for the member of this name; creates no object for the others."""
+    fields = [("item", Raw | UnsetType, UNSET)]
+    return msgspec.json.Decoder(msgspec.defstruct("_One", fields, rename={"item": name}))

@@ -1,0 +1,63 @@
+"""Members of JSON objects as raw JSON."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from support import raw_json
+
+from conductor.jsonrpc.json_object import object_members, with_member
+
+
+def test_the_members_of_an_object_with_lone_surrogates_are_as_they_were_written():
+    value = rb'{ "\ud83d\ude00": "\ud83d", "\uDEAD" : [1e999, "\u00e4"], "a": 1, "a": 2 }'
+
+    assert object_members(value) == {"😀": rb'"\ud83d"', "\udead": rb'[1e999, "\u00e4"]', "a": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("value", "amended"),
+    [
+        (b"{}", b'{"s":1}'),
+        (b" { } ", b' {"s":1}'),
+        (rb'{"a":"\ud83d" , "a":2 }', rb'{"a":"\ud83d" , "a":2,"s":1}'),
+        (rb'{"\u0073":null,"a":{"s":2}}', rb'{"a":{"s":2},"s":1}'),
+        (
+            rb'{"s":0,"a":"\ue000\ua000\ub000\uc000\uf000"}',
+            rb'{"a":"\ue000\ua000\ub000\uc000\uf000","s":1}',
+        ),
+    ],
+)
+def test_a_member_takes_the_place_of_any_other_of_its_name(value, amended):
+    assert with_member(value, "s", b"1") == amended
+
+
+def test_a_member_is_added_without_reading_millions_of_others():
+    value = b"{%b}" % b",".join(b'"%d":1' % number for number in range(200_000))
+    tracemalloc.start()
+    try:
+        assert with_member(value, "s", b"1") == value[:-1] + b',"s":1}'
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(value)
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{", b"{} 1", b'"x"', rb'["\ud83d"]'])
+def test_a_member_of_what_is_no_object_is_an_error(value):
+    with pytest.raises(ValueError):
+        with_member(value, "s", b"1")
+
+
+@given(raw_json.objects)
+def test_the_members_of_an_object_keep_their_bytes(value):
+    assert object_members(value.encode()) == raw_json.cut(value.encode())
+
+
+@pytest.mark.parametrize("value", [b"[]", b"7", b"{} x", b"{", b'"\\ud800"'])
+def test_what_is_no_object_has_no_members(value):
+    with pytest.raises(ValueError):
+        object_members(value)

@@ -138,17 +138,17 @@ def _isolated_plugin(
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
     """The plugin in a process of its own (`isolate: true`)."""
-    from conductor.plugins.isolation import as_isolated_process, read_about
+    from conductor.plugins.isolation import as_isolated_process, parse_plugin_info
 
     isolated = as_isolated_process(spec, role)
     component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
 
     def set_required(params: Payload | None) -> None:
-        about = read_about(params)
-        if about.failed is not None:
-            component.set_end_cause(about.failed)
+        info = parse_plugin_info(params)
+        if info.failed is not None:
+            component.set_end_cause(info.failed)
         else:
-            component.restart_policy.required = spec.required or about.required
+            component.restart_policy.required = spec.required or info.required
 
     component.link.on_plugin_info = set_required
     return component

@@ -101,7 +101,7 @@ class Chain(ComponentHost):
     """Whether open requests are answered when a component fails; if not, the parent does."""
     on_stuck: Callable[[Ending], None] | None = None
     """Called if a component still runs after SIGKILL; without it, `run` waits for the component."""
-    watches_turns: bool = True
+    enforces_cancel_timeout: bool = True
     """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
     In "proxy" mode, the parent conductor does so."""
     failure_context: FailureContext | None = None
@@ -257,7 +257,7 @@ class Chain(ComponentHost):
     def edge_read_gate(self) -> ReadGate:
         return ReadGate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
 
-    def stuck(
+    def blocking_component(
         self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
     ) -> tuple[Component | None, bool]:
         if not self._ends_turns:
@@ -419,7 +419,7 @@ class Chain(ComponentHost):
 
     @property
     def _ends_turns(self) -> bool:
-        return self.watches_turns and self.mode == "agent"
+        return self.enforces_cancel_timeout and self.mode == "agent"
 
     def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
         """A cancelled turn or request of the client is overdue, and no component has ended it."""
@@ -429,7 +429,7 @@ class Chain(ComponentHost):
             self._end_cancelled_turn(overdue)
             return
         call = overdue.call
-        blocking, acts = self.stuck(None, ("request", call.method))
+        blocking, acts = self.blocking_component(None, ("request", call.method))
         if acts:
             name = "the chain" if blocking is None else blocking.name
             log.warning(
@@ -441,7 +441,7 @@ class Chain(ComponentHost):
 
     def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
         session, seconds = overdue.session, self._cancel_monitor.timeouts.timeout
-        blocking, acts = self.stuck(None, ("turn", session))
+        blocking, acts = self.blocking_component(None, ("turn", session))
         if not acts:
             return
         name = "the chain" if blocking is None else blocking.name

@@ -48,7 +48,7 @@ def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransp
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,
             bridged=False,
-            watches_turns=False,
+            enforces_cancel_timeout=False,
         )
         endpoint.reached = True
         await chain.run()

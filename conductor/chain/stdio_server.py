@@ -42,13 +42,13 @@ def serve_stdio(
     answers_loss: bool = True,
     failure_context: FailureContext | None = None,
     unusable: bool = False,
-    watches_turns: bool = True,
+    enforces_cancel_timeout: bool = True,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
-    `make`, `bridged`, `answers_loss`, `watches_turns`, `failure_context`: see `Chain`. `unusable`:
-    the chain file is known to have mistakes; the exit code is 2 unless the chain
-    starts after all.
+    `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`: see `Chain`.
+    `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
+    after all.
     """
     open_missing_stdio()
     become_subreaper()
@@ -73,7 +73,7 @@ def serve_stdio(
                 answers_loss=answers_loss,
                 on_stuck=leave,
                 failure_context=failure_context,
-                watches_turns=watches_turns,
+                enforces_cancel_timeout=enforces_cancel_timeout,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_handle_signals, chain, signals, transport.read_fd)

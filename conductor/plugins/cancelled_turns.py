@@ -18,13 +18,13 @@ from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, Lane
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 
-__all__ = ["end_turn", "holds_up_request", "holds_up_turn"]
+__all__ = ["blocks_request", "blocks_turn", "end_turn"]
 
 Reply: TypeAlias = tuple[Payload | None, Payload | None]
 """A raw result or a raw error."""
 
 
-def holds_up_turn(scheduler: LaneScheduler, session: str) -> bool:
+def blocks_turn(scheduler: LaneScheduler, session: str) -> bool:
     """Whether this plugin blocks a turn of this session, if the turn was cancelled."""
     toward_agent = _in_lane(scheduler, scheduler.client_port)
     return (
@@ -36,7 +36,7 @@ def holds_up_turn(scheduler: LaneScheduler, session: str) -> bool:
     )
 
 
-def holds_up_request(scheduler: LaneScheduler, method: str) -> bool:
+def blocks_request(scheduler: LaneScheduler, method: str) -> bool:
     """Whether a request of this method was cancelled and its handler continues."""
     return any(
         call.method == method and call.cancelled and not handler_call.awaited

@@ -105,14 +105,14 @@ class Dispatcher:
                 if self._ending:
                     self.abort(port, item, handler_call.forwarded)
                 elif trio.current_time() >= scope.deadline:
-                    reply = None, exception_to_error(self._too_slow())
+                    reply = None, exception_to_error(self._start_timeout_error())
                 else:
                     reply = None, CANCELLED_ERROR
         except BaseException as exc:
             failure, passing = split_failure(exc)
             try:
                 if failure is not None:
-                    reply = self._failed(handler_call, response_state, item, failure)
+                    reply = self._failure_reply(handler_call, response_state, item, failure)
                 if passing is not None:
                     reply = None
                     if not response_state.settled:
@@ -222,7 +222,7 @@ class Dispatcher:
 
     # ----------------------------------------------------------------------------------------------
 
-    def _too_slow(self) -> StartError:
+    def _start_timeout_error(self) -> StartError:
         seconds = f"{self.start_timeout:g} s (start_timeout)"
         return StartError(self.name, f"it did not answer `initialize` within {seconds}")
 
@@ -256,7 +256,7 @@ class Dispatcher:
             )
         return encode(result) or b"null", None
 
-    def _failed(
+    def _failure_reply(
         self,
         handler_call: HandlerCall,
         response_state: ResponseState,

@@ -25,14 +25,14 @@ from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
 
 __all__ = [
-    "News",
+    "PluginInfo",
     "Role",
-    "about_failure",
     "as_isolated_process",
     "bootstrap_line",
+    "failure_info",
     "parse_bootstrap_line",
+    "parse_plugin_info",
     "plugin_info",
-    "read_about",
 ]
 
 T = TypeVar("T")
@@ -109,27 +109,27 @@ def plugin_info(plugin: Plugin) -> tuple[str, dict[str, Any]]:
     return PLUGIN_INFO, {"required": plugin.required}
 
 
-def about_failure(status: str) -> tuple[str, bytes]:
+def failure_info(status: str) -> tuple[str, bytes]:
     """Method and raw params that report why the process ends: "failed: OSError: no disk"."""
     return PLUGIN_INFO, _encoder.encode({"failed": status})
 
 
-class News(msgspec.Struct, frozen=True):
+class PluginInfo(msgspec.Struct, frozen=True):
     """Content of such a notification."""
 
     required: bool = True
     failed: str | None = None
 
 
-def read_about(params: Payload | None) -> News:
+def parse_plugin_info(params: Payload | None) -> PluginInfo:
     """Decode such a notification; malformed ones count as `required`."""
     try:
-        return _about_decoder.decode(params or b"")
+        return _plugin_info_decoder.decode(params or b"")
     except DECODE_ERRORS:
-        return News()
+        return PluginInfo()
 
 
-_about_decoder = msgspec.json.Decoder(News)
+_plugin_info_decoder = msgspec.json.Decoder(PluginInfo)
 
 
 def _pairs(mapping: Mapping[ValuePath, T]) -> list[tuple[list[str | int], T]]:

@@ -18,7 +18,7 @@ import trio
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentExited, StartError, describe
 from conductor.log import Logger, get_logger
-from conductor.plugins.cancelled_turns import end_turn, holds_up_request, holds_up_turn
+from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
 from conductor.plugins.handler_call import current_handler_call
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -82,11 +82,11 @@ class PluginComponent(Component):
     def cancel_timeout(self) -> float:
         return self.turn_timeout
 
-    def holds_up_turn(self, session: str) -> bool:
-        return holds_up_turn(self._scheduler, session)
+    def blocks_turn(self, session: str) -> bool:
+        return blocks_turn(self._scheduler, session)
 
-    def holds_up_request(self, method: str) -> bool:
-        return holds_up_request(self._scheduler, method)
+    def blocks_request(self, method: str) -> bool:
+        return blocks_request(self._scheduler, method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:
         answer = partial(cancelled_answer, name=self.name, version_2=version_2)

@@ -92,7 +92,7 @@ def run_isolated() -> NoReturn:
     """Serve the isolated plugin that the first line of stdin describes (`plugins.isolation`)."""
     from conductor.chain.build import build_components
     from conductor.chain.stdio_server import serve_stdio
-    from conductor.plugins.isolation import about_failure, parse_bootstrap_line, plugin_info
+    from conductor.plugins.isolation import failure_info, parse_bootstrap_line, plugin_info
     from conductor.plugins.plugin_component import PluginComponent
 
     line = _read_bootstrap_line()
@@ -108,7 +108,7 @@ def run_isolated() -> NoReturn:
         def lost(error: ComponentExited) -> None:
             """Report the failure to the conductor, which answers the open requests and decides
             whether to restart."""
-            component.client_port.neighbour.notify(*about_failure(error.status))
+            component.client_port.neighbour.notify(*failure_info(error.status))
             component.host.component_failed(component, error)
 
         component.lost = lost
@@ -122,7 +122,7 @@ def run_isolated() -> NoReturn:
             stop_timeout=seconds,
             bridged=False,
             answers_loss=False,
-            watches_turns=False,
+            enforces_cancel_timeout=False,
         )
 
 

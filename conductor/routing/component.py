@@ -43,7 +43,7 @@ class ComponentHost(Protocol):
     ) -> None:
         """Show the user a notice in this session (`routing.notices`)."""
 
-    def stuck(
+    def blocking_component(
         self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
     ) -> tuple[Component | None, bool]:
         """Find the component that blocks a cancelled turn (session id) or request (method).
@@ -88,7 +88,7 @@ class Component(Protocol):
         return CANCEL_TIMEOUT
 
     @property
-    def watches_turns(self) -> bool:
+    def enforces_cancel_timeout(self) -> bool:
         """Whether the component itself enforces `cancel_timeout`."""
         return False
 
@@ -96,11 +96,11 @@ class Component(Protocol):
         """Set the agent's `cancel_timeout`, before `run`."""
         return
 
-    def holds_up_turn(self, session: str) -> bool:
+    def blocks_turn(self, session: str) -> bool:
         """Whether a cancelled turn of this session still runs in this component."""
         return False
 
-    def holds_up_request(self, method: str) -> bool:
+    def blocks_request(self, method: str) -> bool:
         """Whether a cancelled request of this method is still unanswered in this component."""
         return False
 

@@ -25,7 +25,7 @@ __all__ = [
     "CancelArbiter",
     "cancelled_answer",
     "cancelled_error",
-    "find_stuck",
+    "find_blocking_component",
     "idle_update",
     "report_ended_turn",
 ]
@@ -46,7 +46,7 @@ class CancelArbiter:
         cancelled: tuple[Literal["turn", "request"], str],
         now: float,
     ) -> tuple[Component | None, bool]:
-        """See `find_stuck`; for the turn of a session, or a request by its method."""
+        """See `find_blocking_component`; for the turn of a session, or a request by its method."""
         self._recently_ended = {
             key: until for key, until in self._recently_ended.items() if until > now
         }
@@ -54,29 +54,29 @@ class CancelArbiter:
             return None, False
         kind, name = cancelled
 
-        def holds_up(each: Component) -> bool:
-            return each.holds_up_turn(name) if kind == "turn" else each.holds_up_request(name)
+        def blocks(each: Component) -> bool:
+            return each.blocks_turn(name) if kind == "turn" else each.blocks_request(name)
 
-        stuck, acts = find_stuck(components, watcher, holds_up)
+        stuck, acts = find_blocking_component(components, watcher, blocks)
         if acts:
             self._recently_ended[cancelled] = now + self.timeout / 2
         return stuck, acts
 
 
-def find_stuck(
+def find_blocking_component(
     components: Sequence[Component],
     watcher: Component | None,
-    holds_up: Callable[[Component], bool],
+    blocks: Callable[[Component], bool],
 ) -> tuple[Component | None, bool]:
     """The blocking component, if one is known, and whether this watcher has to end the turn.
 
     `watcher` is None for the client's link.
     """
-    stuck = next(filter(holds_up, reversed(components)), None)
-    if stuck is None or stuck.watches_turns:
+    stuck = next(filter(blocks, reversed(components)), None)
+    if stuck is None or stuck.enforces_cancel_timeout:
         return stuck, stuck is watcher
     before = reversed(components[: components.index(stuck)])
-    last = next((each for each in before if each.watches_turns and holds_up(each)), None)
+    last = next((each for each in before if each.enforces_cancel_timeout and blocks(each)), None)
     return stuck, last is watcher
 
 

@@ -104,11 +104,11 @@ class CancelTimeouts:
         """Sessions with a last reported state other than `idle` (version 2)."""
         return frozenset(self._running)
 
-    def holds_up_turn(self, session: str) -> bool:
+    def blocks_turn(self, session: str) -> bool:
         """Whether a turn of this session was cancelled and continues."""
         return any(self._session_of(key) == session for key in self._cancel_deadlines)
 
-    def holds_up_request(self, method: str) -> bool:
+    def blocks_request(self, method: str) -> bool:
         """Whether a request of this method was cancelled and is not answered."""
         return any(call.method == method for call in self._cancel_request_deadlines)
 

@@ -105,19 +105,19 @@ class SupervisedComponent(Component):
         return self.spec.cancel_timeout
 
     @property
-    def watches_turns(self) -> bool:
+    def enforces_cancel_timeout(self) -> bool:
         return self.link.queue is None
 
     def set_cancel_timeout(self, seconds: float) -> None:
         self._turns.cancel_monitor.timeouts.timeout = seconds
 
-    def holds_up_turn(self, session: str) -> bool:
+    def blocks_turn(self, session: str) -> bool:
         if self.link.queue is not None:
             return self.link.queue.has_prompt(session)
-        return self._turns.cancel_monitor.timeouts.holds_up_turn(session)
+        return self._turns.cancel_monitor.timeouts.blocks_turn(session)
 
-    def holds_up_request(self, method: str) -> bool:
-        return self._turns.cancel_monitor.timeouts.holds_up_request(method)
+    def blocks_request(self, method: str) -> bool:
+        return self._turns.cancel_monitor.timeouts.blocks_request(method)
 
     def end_turn(self, session: str, *, version_2: bool) -> bool:
         """Answer the queued prompts of a session; called only while the component restarts."""

@@ -125,13 +125,15 @@ class TurnEnforcement:
                 overdue.session
             ):
                 return  # `on_stall` escalates this turn
-            blocking, acts = self.host.stuck(self.component, ("turn", overdue.session))
+            blocking, acts = self.host.blocking_component(self.component, ("turn", overdue.session))
             if blocking is self.component:
                 self._end_cancelled_turn(overdue)
             elif blocking is not None and acts:
                 self._end_turn_of_plugin(blocking, overdue)
         else:
-            blocking, acts = self.host.stuck(self.component, ("request", overdue.call.method))
+            blocking, acts = self.host.blocking_component(
+                self.component, ("request", overdue.call.method)
+            )
             if blocking is self.component:
                 self._end_cancelled_request(overdue)
             elif blocking is not None and acts:

@@ -24,7 +24,7 @@ The rules that make it safe:
 Everything here uses trio's public interface, except for the descriptor of its epoll, which is found
 in `/proc/self/fd`. If it is not found, `EpollFastPath.installed` installs nothing, and the I/O
 loops wait in trio (`transport.io_loop`): the same behaviour at twice the CPU for a round trip.
-`ACP_CONDUCTOR_PLANE=off` in the environment has the same effect.
+`ACP_CONDUCTOR_EPOLL=off` in the environment has the same effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ __all__ = ["EpollFastPath", "Step", "current_fast_path"]
 log = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
 """Seconds; a longer timeout means that trio has no deadline."""
-_current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar("plane", default=None)
+_current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar(
+    "epoll_fast_path", default=None
+)
 
 Step = Callable[[], bool]
 """Reads or writes without waiting; true if the waiting task has to continue."""
@@ -82,7 +84,7 @@ class EpollFastPath(trio.abc.Instrument):
 
         All tasks in `sleep` must have ended before the block ends. Not for trio's guest mode.
         """
-        trio_epoll_fd = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_PLANE") != "off" else None
+        trio_epoll_fd = _epoll_of_trio() if os.environ.get("ACP_CONDUCTOR_EPOLL") != "off" else None
         if trio_epoll_fd is None:
             _log_unavailable()
             yield
@@ -218,7 +220,7 @@ def _epoll_of_trio() -> int | None:
 
 
 def _log_unavailable() -> None:
-    if os.environ.get("ACP_CONDUCTOR_PLANE") == "off":
+    if os.environ.get("ACP_CONDUCTOR_EPOLL") == "off":
         log.debug("epoll fast path switched off")
     elif sys.platform == "linux":
         log.warning("epoll fast path unavailable: trio's epoll descriptor was not identified")

@@ -10,12 +10,12 @@ from conductor.chainfile import load
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import withhold_details
 from conductor.plugins.isolation import (
-    News,
-    about_failure,
+    PluginInfo,
     as_isolated_process,
+    failure_info,
     parse_bootstrap_line,
+    parse_plugin_info,
     plugin_info,
-    read_about,
 )
 from conductor.proxy import Proxy
 
@@ -82,11 +82,11 @@ class Needed(Proxy):
     [(b'{"required":false}', False), (b'{"required":true}', True), (b"{}", True), (b"[]", True)],
 )
 def test_a_component_is_required_unless_it_says_otherwise(params, required):
-    assert read_about(params) == News(required)
+    assert parse_plugin_info(params) == PluginInfo(required)
     assert plugin_info(Needed())[1] == {"required": True}
 
 
 def test_a_process_says_why_it_is_about_to_end():
-    _, params = about_failure("failed: OSError: no disk")
+    _, params = failure_info("failed: OSError: no disk")
 
-    assert read_about(params).failed == "failed: OSError: no disk"
+    assert parse_plugin_info(params).failed == "failed: OSError: no disk"

@@ -14,7 +14,7 @@ import sys
 import trio  # it chooses its own event loop by what there is
 
 assert trio
-os.environ["ACP_CONDUCTOR_PLANE"] = "off"
+os.environ["ACP_CONDUCTOR_EPOLL"] = "off"
 for module, name in (
     (os, "pidfd_open"),
     (os, "waitid"),

@@ -1,7 +1,7 @@
 """Some of these tests once more, where trio serves the descriptors: as on other systems.
 
 `tests/transport/test_epoll_descriptors.py` compares the two ways. All other tests pass, too, with
-`ACP_CONDUCTOR_PLANE=off` in the environment.
+`ACP_CONDUCTOR_EPOLL=off` in the environment.
 """
 
 import os
@@ -32,12 +32,12 @@ from support.editor import agent
 
 @pytest.fixture(autouse=True)
 def served_by_trio(monkeypatch):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "off")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "off")
 
 
 @pytest.mark.parametrize(("setting", "epolls"), [("off", 1), ("on", 2)])
 def test_the_setting_selects_trio_or_the_epoll_fast_path(start_agent, monkeypatch, setting, epolls):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", setting)
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", setting)
     editor = start_agent(agent())
     editor.initialize()
 

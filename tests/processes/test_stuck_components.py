@@ -26,7 +26,7 @@ def plugin(how, **keys):
     return {"use": f"{PLUGINS}:Hanging", "name": "plugin", "with": {"how": how}, **keys}
 
 
-def held_up_by(name):
+def blocked_by(name):
     return f"{name} did not end the cancelled turn within 1 s"
 
 
@@ -57,7 +57,7 @@ def test_a_stopped_proxy_is_named_and_the_turn_ends(run_chain, stopped):
     cancel(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    told(editor, held_up_by(stopped))
+    told(editor, blocked_by(stopped))
 
     # The agent was told in its place, what comes late is dropped, and the session goes on.
     os.kill(process.pid, SIGCONT)
@@ -76,7 +76,7 @@ def test_a_prompt_that_a_stopped_proxy_never_passed_on_ends_too(run_chain):
     cancel(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    told(editor, held_up_by("p"))
+    told(editor, blocked_by("p"))
     os.kill(process_of(editor, "p").pid, SIGCONT)
     assert editor.leave() == 0
 
@@ -91,7 +91,7 @@ def test_a_stopped_proxy_may_be_restarted_and_the_agent_is_not(run_chain):
     cancel(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    assert "it is restarted" in chunk(told(editor, held_up_by("p")))
+    assert "it is restarted" in chunk(told(editor, blocked_by("p")))
     told(editor, "p failed, was restarted")
     assert editor.ask("how") == "p>[p]new"
     assert process_of(editor, "p").pid != before
@@ -127,7 +127,7 @@ def test_a_plugin_that_hangs_is_named_and_the_turn_ends(run_chain, how, first):
     cancel(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    told(editor, held_up_by("plugin"))
+    told(editor, blocked_by("plugin"))
     assert answers(editor, prompt) == []
     if how in ("before", "after"):  # its handler was cancelled: the session goes on
         assert editor.ask("echo x").endswith("x")
@@ -152,7 +152,7 @@ def test_a_plugin_agent_that_hangs_is_named_and_the_turn_ends(run_chain, how):
     cancel(editor)
 
     assert editor.answer(prompt)["result"] == CANCELLED
-    told(editor, held_up_by("agent"))
+    told(editor, blocked_by("agent"))
     assert editor.answer(editor.prompt("echo x"))["result"] == {"stopReason": "end_turn"}
     assert answers(editor, prompt) == []
 
@@ -166,8 +166,8 @@ def idle(message):
 
 @pytest.mark.parametrize("stuck", ["p", "plugin"])
 def test_version_2_the_session_of_a_stuck_component_is_reported_idle(run_chain, stuck):
-    held_up = plugin("on cancel", stop_timeout="0.1s") if stuck == "plugin" else named("p")
-    editor = run_chain(quiet_agent(), held_up)
+    blocked = plugin("on cancel", stop_timeout="0.1s") if stuck == "plugin" else named("p")
+    editor = run_chain(quiet_agent(), blocked)
     editor.answer(editor.request("initialize", protocolVersion=2, capabilities={}))
     editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
     editor.prompt("wait")
@@ -179,7 +179,7 @@ def test_version_2_the_session_of_a_stuck_component_is_reported_idle(run_chain, 
     update = editor.next(idle)["params"]["update"]
 
     assert update["stopReason"] == "cancelled"
-    assert held_up_by(stuck) in told_by_notice(editor)["title"]
+    assert blocked_by(stuck) in told_by_notice(editor)["title"]
     if stuck == "p":
         os.kill(process_of(editor, "p").pid, SIGCONT)
         assert editor.leave() == 0

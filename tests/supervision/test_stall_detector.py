@@ -34,7 +34,7 @@ def say(detector, now, session="s", **update):
     return detector.notification_from("session/update", params(session, **update), now)
 
 
-def rungs(detector, *times):
+def actions_at(detector, *times):
     return [[overdue.action for overdue in detector.overdue(now)] for now in times]
 
 
@@ -98,7 +98,9 @@ def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
     assert detector.overdue(9.9) == []
     assert detector.overdue(10.0) == [Stalled("s", (prompt,), "report", 10.0)]
     assert detector.overdue(10.0) == []
-    found = [action for each in rungs(detector, 20.0, 30.0, 40.0, 50.0, 60.0) for action in each]
+    found = [
+        action for each in actions_at(detector, 20.0, 30.0, 40.0, 50.0, 60.0) for action in each
+    ]
     assert ["report", *found] == allowed
     assert detector.next_deadline() == NEVER
 
@@ -106,11 +108,11 @@ def test_a_silent_turn_is_escalated_up_to_the_configured_step(max_action):
 def test_any_message_of_the_session_restarts_the_silence_timer():
     detector = StallDetector({}, 10.0, "restart")
     prompting(detector)
-    assert rungs(detector, 10.0, 20.0) == [["report"], ["cancel"]]
+    assert actions_at(detector, 10.0, 20.0) == [["report"], ["cancel"]]
 
     assert say(detector, 25.0) == 35.0
 
-    assert rungs(detector, 34.9, 35.0, 45.0) == [[], ["report"], ["cancel"]]
+    assert actions_at(detector, 34.9, 35.0, 45.0) == [[], ["report"], ["cancel"]]
 
 
 def test_silence_is_measured_per_session():
@@ -130,7 +132,7 @@ def test_messages_outside_of_a_turn_do_not_restart_the_silence_timer():
     say(detector, 9.0, session="other")
     detector.notification_from("_extension", b"{}", 9.5)
 
-    assert rungs(detector, 10.0) == [["report"]]
+    assert actions_at(detector, 10.0) == [["report"]]
 
 
 def test_a_turn_that_ended_is_not_silent():
@@ -155,7 +157,7 @@ def test_silence_while_a_tool_runs_is_no_hang(status):
     assert detector.overdue(3e6) == []
 
     say(detector, 4e6, sessionUpdate="tool_call_update", toolCallId="t", status="completed")
-    assert rungs(detector, 4e6 + 9.0, 4e6 + 10.0) == [[], ["report"]]
+    assert actions_at(detector, 4e6 + 9.0, 4e6 + 10.0) == [[], ["report"]]
 
 
 def test_a_tool_that_is_only_ever_updated_runs_too():
@@ -188,7 +190,7 @@ def test_silence_while_the_agent_waits_for_an_answer_is_no_hang(request_to):
 
     assert detector.response_to(question, 2e6) == 2e6 + 10.0
 
-    assert rungs(detector, 2e6 + 9.0, 2e6 + 10.0) == [[], ["report"]]
+    assert actions_at(detector, 2e6 + 9.0, 2e6 + 10.0) == [[], ["report"]]
 
 
 def test_in_version_2_a_turn_lasts_until_the_agent_is_idle():

@@ -27,7 +27,7 @@ def nothing_is_left() -> Iterator[None]:
 @pytest.fixture(params=["epoll", "trio"])
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With the epoll fast path, or without; for tests that have runs of their own."""
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "off" if request.param == "trio" else "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "off" if request.param == "trio" else "on")
     return request.param
 
 

@@ -235,7 +235,7 @@ def test_what_a_step_starts_runs_without_another_event(backend, prepare):
 
 
 async def test_a_step_may_take_what_trio_is_about_to_find_and_wake_a_task(monkeypatch, nursery):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
     end, ours, other = pipes()
     found, lost = socket.socketpair()
     woken = trio.Event()

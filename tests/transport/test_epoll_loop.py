@@ -30,7 +30,7 @@ from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 @pytest.mark.parametrize("work", [timers, worker_threads, sockets, signals])
 async def test_trio_never_blocks_in_its_own_epoll(monkeypatch, nursery, work):
     """Traffic would wait for it."""
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
     (epoll_of_trio,) = map(int, epolls())
     waits = []
 
@@ -89,7 +89,7 @@ async def test_wait_all_tasks_blocked_works(served, nursery, cushion):
 
 
 def test_every_run_has_a_fast_path_of_its_own_and_leaves_nothing(monkeypatch):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
 
     async def main():
         before = epolls()
@@ -117,7 +117,7 @@ def test_every_run_has_a_fast_path_of_its_own_and_leaves_nothing(monkeypatch):
 
 
 async def test_with_several_epolls_in_the_process_trio_serves_the_descriptors(monkeypatch):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
     loopback = Loopback()
 
     with select.epoll(), EpollFastPath.installed():
@@ -132,7 +132,7 @@ async def test_with_several_epolls_in_the_process_trio_serves_the_descriptors(mo
 
 
 async def test_a_second_fast_path_in_a_run_is_the_first(monkeypatch):
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
 
     with EpollFastPath.installed():
         fast_path = current_fast_path()
@@ -167,7 +167,7 @@ async def test_a_failing_instrument_of_another_library_stops_nothing(served, nur
 
 def test_an_exception_of_a_signal_handler_ends_the_run(monkeypatch):
     """As without the fast path, except that tasks are not cancelled first."""
-    monkeypatch.setenv("ACP_CONDUCTOR_PLANE", "on")
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
 
     def stop(number, frame):
         raise LookupError("raised by a handler")

@@ -111,7 +111,7 @@ def test_a_chain_of_proxies_is_tried_with_the_test_agent(run, chain_file):
     assert "(no agent: tried with test-agent)" in result.stdout
 
 
-def test_one_that_does_not_start_does_not_keep_the_others_from_it(run, chain_file):
+def test_a_chain_that_does_not_start_does_not_stop_the_check(run, chain_file):
     path = chain_file("agent: {name: broken, run: [sh, -c, 'echo the reason >&2; exit 7']}\n")
 
     result = run("--log", "off", "check", "--start", path, HELLO)
@@ -144,7 +144,7 @@ WHAT_ENDS_IT = {
 
 
 @pytest.mark.parametrize("more", WHAT_ENDS_IT)
-def test_what_a_module_does_ends_nothing_and_has_its_place(run, chain_file, tmp_path, more):
+def test_a_failing_module_is_reported_with_its_location(run, chain_file, tmp_path, more):
     (tmp_path / "mine.py").write_text(PLUGIN.format(more=more))
     (tmp_path / "fine.py").write_text(PLUGIN.format(more=""))
     path = chain_file(
@@ -163,7 +163,7 @@ def test_what_a_module_does_ends_nothing_and_has_its_place(run, chain_file, tmp_
     assert result.stderr.endswith("2 problems\n")
 
 
-def test_what_a_module_starts_does_not_outlive_the_check(run, chain_file, tmp_path):
+def test_processes_started_by_a_module_do_not_outlive_the_check(run, chain_file, tmp_path):
     more = "p = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
     more += f"open('{tmp_path}/pid', 'w').write(str(p.pid))"
     (tmp_path / "mine.py").write_text(PLUGIN.format(more=more))
@@ -174,7 +174,7 @@ def test_what_a_module_starts_does_not_outlive_the_check(run, chain_file, tmp_pa
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-def test_a_named_pipe_is_no_chain_file(run, chain_file, tmp_path):
+def test_a_named_pipe_is_refused_as_a_chain_file(run, chain_file, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     path = chain_file("proxies:\n  - chain: ./fifo\n  - chain: /dev/zero\nagent: {run: x}\n")
 
@@ -260,7 +260,7 @@ def test_a_plugin_in_the_place_of_another_kind(run, chain_file, more):
     assert "write it below `proxies:`" in result.stderr
 
 
-def test_a_program_that_is_not_there_is_a_warning(run, chain_file, tmp_path):
+def test_a_missing_program_is_a_warning(run, chain_file, tmp_path):
     (tmp_path / "bin").mkdir()
     there = tmp_path / "bin" / "there"
     there.write_text("#!/bin/sh\n")

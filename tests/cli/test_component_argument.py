@@ -1,4 +1,4 @@
-"""A component on the command line: its words are those of a shell, with or without `shlex`."""
+"""A component on the command line is split as by a shell, with or without `shlex`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_component_is_written_as_for_a_shell(word, argv, env):
 
 
 @given(st.text("ab '\"\\#=\t\n\x0b\N{NO-BREAK SPACE}é$"))
-def test_the_words_are_those_of_shlex(text):
+def test_words_are_split_as_by_shlex(text):
     try:
         expected = shlex.split(text)
     except ValueError:
@@ -46,11 +46,11 @@ def test_the_words_are_those_of_shlex(text):
 
 
 @pytest.mark.parametrize("word", ["", "  ", "A=1"])
-def test_a_program_has_to_be_named(word):
+def test_a_component_needs_a_program(word):
     with pytest.raises(ValueError, match="names no program"):
         split_component(word)
 
 
-def test_a_quote_that_is_not_closed_is_told():
+def test_an_unclosed_quote_is_reported():
     with pytest.raises(ValueError, match=r"cannot split .* No closing quotation"):
         split_component("agent 'a")

@@ -17,14 +17,14 @@ def test_every_component_is_listed_with_its_options(run):
     assert any(line.startswith("test-agent (agent): ") for line in lines)
 
 
-def test_one_can_be_asked_for(run):
+def test_one_component_can_be_listed(run):
     result = run("components", "usage")
 
     assert result.stdout.splitlines()[0].startswith("usage (proxy): ")
     assert "redact" not in result.stdout
 
 
-def test_an_unknown_name_is_a_mistake(run):
+def test_an_unknown_name_is_a_usage_error(run):
     result = run("components", "usgae")
 
     assert result.returncode == 2

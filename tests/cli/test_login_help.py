@@ -1,4 +1,4 @@
-"""An agent that wants the user to log in, and one that answers nothing of use."""
+"""Agents that require login, and agents with invalid results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def steps(path):
     ]
 
 
-def test_prompt_says_which_ways_to_log_in_there_are_and_what_to_run(run, path):
+def test_prompt_lists_login_methods_and_commands(run, path):
     result = run("prompt", path, "hello")
 
     assert (result.returncode, result.stdout) == (1, "")
@@ -40,13 +40,13 @@ def test_prompt_says_which_ways_to_log_in_there_are_and_what_to_run(run, path):
     ]
 
 
-def test_what_it_says_works(run, path):
+def test_the_listed_command_works(run, path):
     result = run("prompt", "--authenticate", "browser", path, "hello")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_check_says_so_too(run, path):
+def test_check_lists_login_methods_too(run, path):
     result = run("check", "--start", path)
 
     assert result.returncode == 0
@@ -68,7 +68,7 @@ def test_check_says_so_too(run, path):
     ],
 )
 @pytest.mark.parametrize("display", [[], ["--json"]])
-def test_a_result_of_nothing_is_an_error(run, chain_file, argument, authenticate, said, display):
+def test_an_invalid_result_is_an_error(run, chain_file, argument, authenticate, said, display):
     path = chain_file(f"agent: {{run: {json.dumps([*LOGIN_AGENT, argument])}}}\n")
 
     result = run("prompt", *display, *authenticate, path, "hello")

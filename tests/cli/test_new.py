@@ -1,4 +1,4 @@
-"""`acp-conductor new proxy`: what it writes works as it is written."""
+"""`acp-conductor new proxy`: the written package works unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_its_chain_runs(written):
 
 
 @pytest.mark.fast
-def test_its_metadata_name_what_is_there(written, monkeypatch):
+def test_its_metadata_name_existing_files(written, monkeypatch):
     project = tomllib.loads((written / "pyproject.toml").read_text())["project"]
     monkeypatch.syspath_prepend(written)
 
@@ -62,7 +62,7 @@ def test_its_metadata_name_what_is_there(written, monkeypatch):
     assert getattr(import_module(module), name).__name__ == "SideNotes"
 
 
-def test_it_is_as_clean_as_our_own_code(written):
+def test_it_passes_ruff_and_mypy(written):
     for tool in (["check", "--select", "E,F,W,B,UP,I"], ["format", "--check"]):
         result = run(sys.executable, "-m", "ruff", *tool, ".", cwd=written)
         assert result.returncode == 0, result.stdout
@@ -79,7 +79,7 @@ def test_it_is_as_clean_as_our_own_code(written):
         ("../up", "'../up' cannot be the name of a package"),
     ],
 )
-def test_names_that_will_not_do(tmp_path, name, problem):
+def test_invalid_names_are_refused(tmp_path, name, problem):
     result = run(*CONDUCTOR, "new", "proxy", name, cwd=tmp_path)
 
     assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
@@ -120,7 +120,7 @@ def test_the_printed_commands_work(tmp_path):
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 
-def test_a_file_in_its_place_is_a_mistake(tmp_path):
+def test_a_file_at_the_target_is_a_usage_error(tmp_path):
     (tmp_path / "notes").write_text("")
 
     result = run(*CONDUCTOR, "new", "proxy", "notes", cwd=tmp_path)

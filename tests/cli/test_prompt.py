@@ -38,7 +38,7 @@ def test_it_needs_no_network_and_no_home(tmp_path):
     assert (result.returncode, result.stdout, result.stderr) == (0, "hello\n", "")
 
 
-def test_components_behind_two_dashes(run):
+def test_components_follow_two_dashes(run):
     proxy = f"python {PASS_PROXY} --dialect _proxy --tag --name p"
 
     result = run("prompt", "--", proxy, AGENT, "hello")
@@ -46,7 +46,7 @@ def test_components_behind_two_dashes(run):
     assert (result.returncode, result.stdout) == (0, "p>You said: [p]hello\n")
 
 
-def test_a_text_that_begins_with_a_dash_comes_behind_two(run):
+def test_a_text_that_begins_with_a_dash_follows_two_dashes(run):
     result = run("prompt", HELLO, "--", "--version?")
 
     assert result.stdout == "You said: --version?\n"
@@ -100,7 +100,7 @@ def test_asking_needs_a_terminal(tmp_path):
 
 
 @pytest.mark.fast
-def test_a_person_is_asked_on_a_terminal(terminal):
+def test_permission_is_asked_on_a_terminal(terminal):
     shell = terminal("prompt", HELLO, "ask Edit config")
 
     shell.wait_for("Which? [1-3] ")
@@ -113,7 +113,7 @@ def test_a_person_is_asked_on_a_terminal(terminal):
     assert "Edit config: always\n" in shell.seen
 
 
-def test_the_end_of_the_terminals_input_is_no_permission(terminal):
+def test_eof_on_the_terminal_denies_permission(terminal):
     shell = terminal("prompt", HELLO, "ask Edit")
 
     shell.wait_for("Which?")
@@ -177,7 +177,7 @@ def test_an_error_is_an_event_too(run):
     }
 
 
-def test_another_stop_reason_is_told(run):
+def test_another_stop_reason_is_shown(run):
     result = run("prompt", HELLO, "stop max_tokens")
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "stopped: max_tokens\n")
@@ -261,7 +261,7 @@ def test_a_component_that_does_not_start(run, chain_file):
     ]
 
 
-def test_a_failed_start_is_told_once_in_lines_and_with_what_to_try(run, chain_file, tmp_path):
+def test_a_failed_start_is_shown_once_with_remedies(run, chain_file, tmp_path):
     (tmp_path / "mine.py").write_text("import attrs\nimport not_there_at_all\n")
     path = chain_file(
         "proxies:\n  - use: context\n    with: {fils: [a]}\n  - use: ./mine.py:Mine\n"
@@ -285,7 +285,7 @@ def test_a_failed_start_is_told_once_in_lines_and_with_what_to_try(run, chain_fi
     assert "chain failed to start" not in result.stderr
 
 
-def test_a_failed_start_is_in_the_log_that_is_asked_for(run, chain_file):
+def test_a_failed_start_is_logged_at_a_chosen_level(run, chain_file):
     path = chain_file("agent: {run: [sh, -c, 'exit 7']}\n")
 
     result = run("--log", "error", "prompt", path, "hello")
@@ -331,7 +331,7 @@ def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_pat
     assert (result.stdout, result.stderr) == ("hello\n", "a stray print\n")
 
 
-def test_nobody_reads_the_answer(tmp_path):
+def test_a_closed_stdout_ends_the_prompt(tmp_path):
     read_end, write_end = os.pipe()
     os.close(read_end)
     program = subprocess.Popen(

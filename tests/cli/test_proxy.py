@@ -1,4 +1,4 @@
-"""What `acp-conductor proxy` takes for a chain file."""
+"""Which arguments of `acp-conductor proxy` are chain files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`serve --sessions`: mistakes are told before anything listens."""
+"""`serve --sessions`: usage errors are reported before it listens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REDIS = "redis://127.0.0.1:6379/0"
         (["--advertise", "http://node-a:8765"], {}, "--advertise needs --sessions"),
     ],
 )
-def test_a_mistake_is_told(tmp_path, monkeypatch, arguments, environment, said):
+def test_a_usage_error_is_reported(tmp_path, monkeypatch, arguments, environment, said):
     result = serve(tmp_path, monkeypatch, arguments, environment)
 
     assert result.exit_code == 2
@@ -32,7 +32,7 @@ def test_a_mistake_is_told(tmp_path, monkeypatch, arguments, environment, said):
     assert "secret-word" not in result.output
 
 
-def test_without_coredis_it_is_told_what_to_install(tmp_path, monkeypatch):
+def test_without_coredis_the_error_names_the_extra(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "coredis" else find(name)

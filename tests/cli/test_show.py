@@ -28,7 +28,7 @@ def test_the_smallest_chain(run):
     ]
 
 
-def test_nested_chains_are_put_in_line(run, chain_file, tmp_path):
+def test_nested_chains_are_expanded(run, chain_file, tmp_path):
     inner = chain_file("proxies: [{name: a, run: x}, {name: b, run: y}]\n", "inner.yaml")
     path = chain_file("proxies: [{name: tools, chain: inner.yaml}]\n")
 

@@ -1,4 +1,4 @@
-"""Mistakes on the command line, as a client on stdio is told them."""
+"""Usage errors as a client on stdio gets them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def answers(done):
         (["run", "--on-start-failure", "error", "a.yaml", "b.yaml"], "unexpected extra argument"),
     ],
 )
-def test_a_mistake_is_the_answer_to_initialize(run, arguments, reason):
+def test_a_usage_error_is_the_response_to_initialize(run, arguments, reason):
     method = "proxy/initialize" if "proxy" in arguments else "initialize"
 
     done = run(*arguments, input=lines(initialize(method)))
@@ -75,7 +75,7 @@ def test_a_mistake_is_the_answer_to_initialize(run, arguments, reason):
         (["agent", "--on-start-failure", "explain", "say 'x"], "No closing quotation"),
     ],
 )
-def test_run_explains_a_mistake_in_the_chat(run, arguments, reason):
+def test_run_explains_a_usage_error_in_the_chat(run, arguments, reason):
     session = {"sessionId": "acp-conductor-1"}
     prompt = {**session, "prompt": [{"type": "text", "text": "hi"}]}
     done = run(
@@ -133,5 +133,5 @@ def test_at_a_terminal_the_command_ends_at_once(terminal):
         ([], None),
     ],
 )
-def test_the_command_that_was_meant(arguments, command):
+def test_a_misspelt_command_is_recognized(arguments, command):
     assert served_command(arguments, COMMANDS) == command

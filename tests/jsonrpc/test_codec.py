@@ -23,7 +23,7 @@ from conductor.jsonrpc.messages import Message
 
 
 def fields(frame):
-    """A message as a dictionary of what it has; payloads as bytes."""
+    """The members of a message; payloads as bytes."""
     assert type(frame) is Message, frame
     found = {name: getattr(frame, name) for name in ("id", "method")}
     found |= {
@@ -35,15 +35,15 @@ def fields(frame):
 
 
 def outline(frame):
-    """What the reactions to a malformed line depend on."""
+    """The code, id and kind of a malformed line."""
     assert type(frame) is Malformed, frame
     return frame.code, frame.id, frame.response
 
 
 @pytest.mark.parametrize("name", ["params", "result", "error"])
 @pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
-def test_a_small_part_of_a_long_line_does_not_hold_all_of_it(name, junk, held):
-    """It may wait for long, and is counted as what it is."""
+def test_a_small_payload_does_not_keep_a_long_line_in_memory(name, junk, held):
+    """It may be queued for long, and only its own size is counted."""
     value = b'{"code":1,"message":"%b"}' % (b"x" * 100_000)
     line = b'{"jsonrpc":"2.0","id":1,"%b":%b%b%b}' % (
         name.encode(),
@@ -130,13 +130,11 @@ def test_a_message_is_decoded_no_further_than_its_envelope(line, expected):
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":true,"message":"\\ud800"}}', -32600, 1, True),
     ],
 )
-def test_what_is_no_message_says_what_is_wrong_and_what_it_was_meant_to_be(
-    line, code, id, response
-):
+def test_an_invalid_line_is_malformed_with_its_reason_and_id(line, code, id, response):
     assert outline(decode(line)) == (code, id, response)
 
 
-def test_a_batch_keeps_its_members_in_order_malformed_ones_included():
+def test_a_batch_keeps_the_order_of_its_members_malformed_ones_included():
     frame = decode(
         b'[{"jsonrpc":"2.0","id":1,"method":"a"}, 7, [] ,[1],'
         b'{"jsonrpc":"2.0","id":2,"result":1,"error":2}]'
@@ -153,7 +151,7 @@ def test_a_batch_keeps_its_members_in_order_malformed_ones_included():
     ]
 
 
-def test_a_batch_that_does_not_end_is_no_json():
+def test_an_unclosed_batch_is_a_parse_error():
     assert outline(decode(b'[{"jsonrpc":"2.0","id":1,"method":"a"}')) == (-32700, UNSET, False)
 
 
@@ -166,19 +164,19 @@ def test_a_batch_that_does_not_end_is_no_json():
         b'["\\ud800",%s]' % (b"9" * 5000),
     ],
 )
-def test_lone_surrogates_pass_with_the_bytes_that_they_came_in(params):
+def test_lone_surrogates_keep_their_bytes(params):
     line = b'{"id":"a", "jsonrpc":"2.0" ,"method":"x","params":%s}' % params
 
     assert fields(decode(line)) == {"id": "a", "method": "x", "params": params}
 
 
-def test_an_escaped_pair_in_an_id_is_no_lone_surrogate():
+def test_an_escaped_surrogate_pair_in_an_id_is_decoded():
     frame = decode(rb'{"jsonrpc":"2.0","id":"\ud83d\ude00","method":"x","params":["\ud83d"]}')
 
     assert fields(frame) == {"id": "😀", "method": "x", "params": rb'["\ud83d"]'}
 
 
-def test_lone_surrogates_pass_in_answers_and_in_batches():
+def test_lone_surrogates_pass_in_responses_and_in_batches():
     line = rb'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"\ud800"}}'
 
     assert fields(decode(line)) == {"id": 1, "error": rb'{"code":1,"message":"\ud800"}'}
@@ -187,14 +185,14 @@ def test_lone_surrogates_pass_in_answers_and_in_batches():
 
 
 @pytest.mark.parametrize("escape", [rb"\ue000", rb"\uE000", "\ue000".encode()])
-def test_lone_surrogates_pass_beside_the_characters_that_stand_for_them(escape):
+def test_lone_surrogates_pass_beside_their_substitutes(escape):
     text = b'"\\ud83d \\uDEAD %b \\\\ud83d"' % escape
     line = b'{"jsonrpc":"2.0","id":"\\ud83d\\ude00%b","method":"x","params":[%b]}' % (escape, text)
 
     assert fields(decode(line)) == {"id": "😀\ue000", "method": "x", "params": b"[%b]" % text}
 
 
-def test_a_lone_surrogate_beside_escapes_of_all_blocks_is_refused():
+def test_a_lone_surrogate_beside_escapes_of_all_candidate_blocks_is_refused():
     escapes = b"".join(b"\\u%b000" % block.encode() for block in "eabcf")
     line = b'{"jsonrpc":"2.0","id":1,"method":"x","params":["\\ud83d%b"]}' % escapes
 
@@ -211,8 +209,8 @@ def test_a_lone_surrogate_beside_escapes_of_all_blocks_is_refused():
     ],
     ids=["surrogate", "batch", "batch with a surrogate", "garbage"],
 )
-def test_nothing_is_made_of_the_values_in_a_message(line):
-    """Objects of the standard library took 56 times the memory, and held all clients up."""
+def test_decoding_creates_no_objects_for_values_in_payloads(line):
+    """The standard library's objects took 56 times the memory, and blocked all clients."""
     tracemalloc.start()
     try:
         decode(line)
@@ -223,7 +221,7 @@ def test_nothing_is_made_of_the_values_in_a_message(line):
     assert peak < 8 * len(line)
 
 
-def test_of_a_batch_with_a_million_commas_the_members_are_cut_out():
+def test_members_of_a_batch_with_a_million_commas_are_found():
     small = b' {"a":[1,2]} ,\t"x" '
     batch = decode(b" [ %b , [%b1] ] " % (b",".join([small] * 25_001), b"1," * 1_000_000))
 
@@ -234,7 +232,7 @@ def test_of_a_batch_with_a_million_commas_the_members_are_cut_out():
 
 
 @pytest.mark.parametrize("depth", [100, 199, 200, 201, 204, 300, 990, 5000, 100_000])
-def test_no_depth_of_nesting_raises(depth):
+def test_decode_never_raises_for_deep_nesting(depth):
     for opening, closing in [(b"[", b"]"), (b'{"a":', b"}"), (b'["\\ud800",', b"]")]:
         nested = opening * depth + b"1" + closing * depth
         whole = b'{"jsonrpc":"2.0","id":1,"result":%s}' % nested
@@ -242,14 +240,14 @@ def test_no_depth_of_nesting_raises(depth):
             decode(line)
 
 
-def test_an_answer_that_is_nested_too_deeply_still_settles_its_request():
+def test_a_response_nested_too_deeply_still_settles_its_request():
     line = b'{"jsonrpc":"2.0","id":8,"result":%b}' % raw_json.nested(raw_json.TOO_DEEP)
 
     assert outline(decode(line)) == (-32600, 8, True)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise(line):
+def test_decode_never_raises_for_random_bytes(line):
     decode(line)
 
 
@@ -262,7 +260,7 @@ _pieces = st.sampled_from([*_WORDS.split(), b'"\xff"', b"\x1b[0m", b"\xef\xbb\xb
 
 @given(st.lists(_pieces, max_size=12).map(b"".join))
 @example(b'["\\ud800"]')
-def test_no_nearly_right_line_raises(line):
+def test_decode_never_raises_for_nearly_valid_lines(line):
     frame = decode(line)
     if type(frame) is Message:
         json.loads(line)
@@ -297,7 +295,7 @@ def test_any_result_keeps_its_bytes(value):
         (b"\x1b", b"\x1b"),
     ],
 )
-def test_terminal_escapes_before_a_message_are_taken_off(printed, rest):
+def test_terminal_escapes_before_a_message_are_removed(printed, rest):
     assert strip_ansi(printed) == rest
 
 

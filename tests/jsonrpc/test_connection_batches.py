@@ -10,7 +10,7 @@ from conductor.limits import Limits
 INVALID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Invalid request"}}
 
 
-def test_a_batch_of_scalars_is_answered_slot_by_slot():
+def test_a_batch_of_scalars_gets_one_error_per_member():
     desk = client()
 
     desk.feed(b"[1,2]")
@@ -40,7 +40,7 @@ def test_a_batch_is_answered_as_one_array_in_the_order_of_its_members():
     assert [event[0] for event in desk.events] == ["request", "notification", "request"]
 
 
-def test_a_batch_that_is_answered_while_it_is_read_is_answered_once():
+def test_a_batch_answered_during_routing_is_answered_once():
     desk = client()
     desk.on_request = lambda call, method, params: desk.connection.respond(call, b"1", None)
 
@@ -75,7 +75,7 @@ def test_an_unanswered_batch_does_not_delay_other_responses():
     assert desk.replies() == [{"jsonrpc": "2.0", "id": 2, "result": 2}]
 
 
-def test_the_answers_in_a_batch_are_matched_one_by_one():
+def test_responses_in_a_batch_are_matched_one_by_one():
     desk = component()
     send(desk, "first")
     send(desk, "second")
@@ -139,7 +139,7 @@ def test_a_batch_of_millions_is_refused_without_reading_all_of_it():
     assert reply["error"]["message"] == "a batch of over 100000 is over the limit of 10000"
 
 
-def test_a_batch_over_the_limit_is_refused_whole():
+def test_a_batch_over_the_limit_is_refused_as_a_whole():
     desk = client(limits=Limits(max_batch=2))
 
     desk.feed(b"[%s]" % b",".join([b'{"jsonrpc":"2.0","id":1,"method":"m"}'] * 3))
@@ -149,7 +149,7 @@ def test_a_batch_over_the_limit_is_refused_whole():
     assert (reply["id"], reply["error"]["code"]) == (None, -32600)
 
 
-def test_the_answers_in_a_batch_over_the_limit_are_taken_all_the_same():
+def test_responses_in_a_batch_over_the_limit_are_matched():
     desk = component(limits=Limits(max_batch=2))
     send(desk, "asked")
 

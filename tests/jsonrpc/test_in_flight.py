@@ -1,4 +1,4 @@
-"""The books of a request and of a batch."""
+"""State of a request in flight, and of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Target:
         self.cancelled.append(call)
 
 
-def test_a_call_passes_its_cancellation_on_once():
+def test_a_request_forwards_its_cancellation_once():
     target = Target()
     call = InFlightRequest("m", source=None, target=target)
 
@@ -23,7 +23,7 @@ def test_a_call_passes_its_cancellation_on_once():
     assert (call.cancelled, target.cancelled) == (True, [call])
 
 
-def test_a_call_that_is_answered_is_not_cancelled():
+def test_an_answered_request_is_not_cancelled():
     target = Target()
     call = InFlightRequest("m", source=None, target=target, answered=True)
 
@@ -32,7 +32,7 @@ def test_a_call_that_is_answered_is_not_cancelled():
     assert (call.cancelled, target.cancelled) == (False, [])
 
 
-def test_a_call_without_a_target_keeps_the_mark():
+def test_a_request_without_a_target_records_its_cancellation():
     call = InFlightRequest("m", source=None)
 
     call.cancel()
@@ -53,5 +53,5 @@ def test_a_batch_is_complete_when_it_is_sealed_and_every_slot_is_filled():
     assert batch.complete() == b"[1,2]\n"
 
 
-def test_a_batch_with_nothing_to_answer_is_not_answered():
+def test_a_batch_without_slots_is_not_answered():
     assert BatchResponse(sealed=True).complete() is None

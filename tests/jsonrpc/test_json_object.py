@@ -11,7 +11,7 @@ from support import raw_json
 from conductor.jsonrpc.json_object import object_members, with_member
 
 
-def test_the_members_of_an_object_with_lone_surrogates_are_as_they_were_written():
+def test_the_members_of_an_object_with_lone_surrogates_keep_their_bytes():
     value = rb'{ "\ud83d\ude00": "\ud83d", "\uDEAD" : [1e999, "\u00e4"], "a": 1, "a": 2 }'
 
     assert object_members(value) == {"😀": rb'"\ud83d"', "\udead": rb'[1e999, "\u00e4"]', "a": b"2"}
@@ -30,11 +30,11 @@ def test_the_members_of_an_object_with_lone_surrogates_are_as_they_were_written(
         ),
     ],
 )
-def test_a_member_takes_the_place_of_any_other_of_its_name(value, amended):
+def test_with_member_replaces_all_members_of_that_name(value, amended):
     assert with_member(value, "s", b"1") == amended
 
 
-def test_a_member_is_added_without_reading_millions_of_others():
+def test_with_member_creates_no_objects_for_other_members():
     value = b"{%b}" % b",".join(b'"%d":1' % number for number in range(200_000))
     tracemalloc.start()
     try:
@@ -47,7 +47,7 @@ def test_a_member_is_added_without_reading_millions_of_others():
 
 
 @pytest.mark.parametrize("value", [b"[]", b"{", b"{} 1", b'"x"', rb'["\ud83d"]'])
-def test_a_member_of_what_is_no_object_is_an_error(value):
+def test_with_member_of_a_non_object_raises(value):
     with pytest.raises(ValueError):
         with_member(value, "s", b"1")
 
@@ -58,6 +58,6 @@ def test_the_members_of_an_object_keep_their_bytes(value):
 
 
 @pytest.mark.parametrize("value", [b"[]", b"7", b"{} x", b"{", b'"\\ud800"'])
-def test_what_is_no_object_has_no_members(value):
+def test_object_members_of_a_non_object_raises(value):
     with pytest.raises(ValueError):
         object_members(value)

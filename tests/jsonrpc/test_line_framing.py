@@ -35,14 +35,14 @@ def test_lines_end_at_newlines_and_at_the_end(chunks, expected):
     assert split(chunks) == expected
 
 
-def test_a_line_of_just_the_limit_is_a_line():
+def test_a_line_of_exactly_the_limit_is_accepted():
     assert split([b"x" * 10 + b"\n" + b"y" * 11 + b"\n"], 10) == [
         b"x" * 10,
         OverlongLine(b"y" * 11, b"y" * 11, 11),
     ]
 
 
-def test_a_line_over_the_limit_is_thrown_away_as_it_comes():
+def test_a_line_over_the_limit_is_dropped_as_it_arrives():
     splitter = LineSplitter(10_000)
     for _ in range(100):
         assert splitter.feed(b"x" * 5000) == []
@@ -95,7 +95,7 @@ def test_a_long_line_is_kept_in_one_piece():
 
 
 @pytest.mark.parametrize("chunk", [65536, 1_000_000])
-def test_a_line_over_the_limit_costs_no_more_than_the_limit(chunk):
+def test_a_line_over_the_limit_takes_no_more_memory_than_the_limit(chunk):
     limit = 32_000_000
     splitter = BlockSplitter(limit)
     piece = b"x" * chunk
@@ -112,7 +112,7 @@ def test_a_line_over_the_limit_costs_no_more_than_the_limit(chunk):
     assert isinstance(line, OverlongLine)
 
 
-def test_a_line_that_comes_byte_by_byte_costs_little_more_than_its_size():
+def test_a_line_that_arrives_byte_by_byte_takes_little_more_memory_than_its_size():
     splitter = BlockSplitter(1_000_000)
     tracemalloc.start()
     try:
@@ -125,7 +125,7 @@ def test_a_line_that_comes_byte_by_byte_costs_little_more_than_its_size():
     assert held < 500_000
 
 
-def test_lines_behind_one_that_is_over_the_limit_stay_one_block():
+def test_lines_after_an_overlong_one_stay_one_block():
     splitter = BlockSplitter(1000)
     splitter.feed(b"x" * 900)
 

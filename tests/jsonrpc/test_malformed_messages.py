@@ -19,7 +19,7 @@ INVALID = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "I
 
 
 @pytest.mark.parametrize("line", [b"{oops", b"\x00", b'"\xff"', b"NaN", b"nothing"])
-def test_a_client_is_told_that_a_line_is_no_json_and_which(line):
+def test_a_client_gets_a_parse_error_that_quotes_the_line(line):
     desk = client()
 
     desk.feed(line)
@@ -49,7 +49,7 @@ def test_a_client_is_told_that_a_line_is_no_json_and_which(line):
         b'{"jsonrpc":"2.0","id":1,"method":["x"]}',
     ],
 )
-def test_a_client_is_told_that_a_line_is_no_json_rpc(line):
+def test_a_client_gets_an_error_for_a_line_that_is_not_json_rpc(line):
     desk = client()
 
     desk.feed(line)
@@ -69,7 +69,7 @@ def test_a_client_is_told_that_a_line_is_no_json_rpc(line):
         b'{"jsonrpc":"2.0","id":99,"result":{"cut',
     ],
 )
-def test_an_answer_is_never_answered(line):
+def test_a_malformed_response_is_never_answered(line):
     desk = client()
 
     desk.feed(line)
@@ -78,7 +78,7 @@ def test_an_answer_is_never_answered(line):
     assert len(desk.malformed) == 1
 
 
-def test_a_very_long_line_that_is_no_json_is_quoted_in_part():
+def test_a_parse_error_quotes_the_beginning_of_a_long_line():
     desk = client()
 
     desk.feed(b"x" * 100_000)
@@ -99,7 +99,7 @@ def test_a_very_long_line_that_is_no_json_is_quoted_in_part():
     ],
 )
 @pytest.mark.parametrize("chunk", [10, 10_000])
-def test_a_message_over_the_limit_is_refused_and_the_connection_lives(line, id, chunk):
+def test_a_message_over_the_limit_is_refused_and_the_connection_stays_open(line, id, chunk):
     desk = client(limits=Limits(max_message_bytes=100))
     data = line % (b"x" * 5000) + b'\n{"jsonrpc":"2.0","id":8,"method":"next"}\n'
 
@@ -118,7 +118,7 @@ def test_a_message_over_the_limit_is_refused_and_the_connection_lives(line, id, 
 @pytest.mark.parametrize(
     "line", [b"{oops", b"7", b"[]", b"Starting up...", b'{"id":1,"method":"x"}', b"\x1b[0m"]
 )
-def test_noise_of_a_component_is_counted_and_never_answered(line):
+def test_malformed_lines_of_a_component_are_counted_and_never_answered(line):
     desk = component()
 
     desk.feed(line, b'{"jsonrpc":"2.0","method":"n"}')
@@ -132,7 +132,7 @@ def test_noise_of_a_component_is_counted_and_never_answered(line):
 @pytest.mark.parametrize(
     "prefix", [b"\x1b[32m", b"\x1b[?25l\x1b[0;1m", b"\xef\xbb\xbf", b"\x1b[0m "]
 )
-def test_a_message_behind_terminal_escapes_is_taken_and_the_noise_counted(prefix):
+def test_a_message_after_terminal_escapes_is_routed_and_the_line_counted(prefix):
     desk = component()
 
     desk.feed(prefix + b'{"jsonrpc":"2.0","id":1,"method":"n"}')
@@ -141,7 +141,7 @@ def test_a_message_behind_terminal_escapes_is_taken_and_the_noise_counted(prefix
     assert desk.connection.skipped_lines == 1
 
 
-def test_noise_behind_terminal_escapes_is_one_line_of_noise():
+def test_a_malformed_line_after_terminal_escapes_counts_once():
     desk = component()
 
     desk.feed(b"\x1b[32mserver started\x1b[0m")
@@ -149,7 +149,7 @@ def test_noise_behind_terminal_escapes_is_one_line_of_noise():
     assert (desk.connection.skipped_lines, len(desk.malformed), desk.replies()) == (1, 1, [])
 
 
-def test_a_batch_behind_terminal_escapes_is_taken():
+def test_a_batch_after_terminal_escapes_is_routed():
     desk = component()
 
     desk.feed(b'\x1b[0m[{"jsonrpc":"2.0","method":"n"}]')
@@ -174,7 +174,7 @@ def test_a_batch_behind_terminal_escapes_is_taken():
         b'{"jsonrpc":"2.0","id":1,"result":%b}' % raw_json.nested(raw_json.TOO_DEEP),
     ],
 )
-def test_a_malformed_answer_settles_the_request_that_it_names(answer):
+def test_a_malformed_response_settles_the_request_with_its_id(answer):
     desk = component()
     assert send(desk, "asked") == 1
 
@@ -190,7 +190,7 @@ def test_a_malformed_answer_settles_the_request_that_it_names(answer):
 @pytest.mark.parametrize(
     "answer", [b'{"jsonrpc":"2.0","id":1,"result":"%s"}', b'{"jsonrpc":"2.0","result":"%s","id":1}']
 )
-def test_an_answer_over_the_limit_settles_its_request(answer):
+def test_a_response_over_the_limit_settles_its_request(answer):
     desk = component(limits=Limits(max_message_bytes=100))
     send(desk)
 
@@ -232,7 +232,7 @@ def test_an_error_without_an_id_settles_nothing():
         b'{"params":%b,"jsonrpc":"2.0","method":"m","id":7}',
     ],
 )
-def test_a_request_that_is_nested_too_deeply_is_answered_with_its_id(make, line):
+def test_a_request_nested_too_deeply_is_answered_with_its_id(make, line):
     desk = make()
 
     desk.feed(line % raw_json.nested(raw_json.TOO_DEEP))

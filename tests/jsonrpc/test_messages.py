@@ -52,7 +52,7 @@ def test_a_method_is_a_json_string(method):
     assert json.loads(messages.encode_method(method)) == method
 
 
-def test_many_method_names_are_not_kept_for_ever():
+def test_the_cache_of_method_names_is_bounded():
     for number in range(3000):
         messages.encode_method(f"m{number}")
 
@@ -118,14 +118,14 @@ def test_an_exception_becomes_a_wire_error(exc, expected):
         (b'{"code":1,"message":"x","data":1e400}', (1, "x", float("inf"))),
     ],
 )
-def test_an_error_answer_becomes_an_exception(error, expected):
+def test_an_error_response_becomes_an_exception(error, expected):
     exc = messages.error_to_exception(error)
 
     assert (exc.code, exc.message, exc.data) == expected
 
 
 @pytest.mark.parametrize("text", [b"", rb'"\ud800",'])
-def test_an_error_answer_that_is_nested_too_deeply_is_one_too(text):
+def test_an_error_response_nested_too_deeply_becomes_an_exception(text):
     limit = raw_json.deepest()
     for depth in range(limit - 400, limit + 100):
         deep = b"[%b%b]" % (text, raw_json.nested(depth))
@@ -136,7 +136,7 @@ def test_an_error_answer_that_is_nested_too_deeply_is_one_too(text):
     assert (exc.message, exc.data) == ("The error is nested too deeply", None)
 
 
-def test_a_cancelled_request_is_told_from_other_errors():
+def test_a_cancellation_error_becomes_request_cancelled():
     error = messages.error_to_exception(b'{"code":-32800,"message":"gone","data":{"by":"user"}}')
     assert type(error) is RequestCancelled
     assert (error.code, error.message, error.data) == (-32800, "gone", {"by": "user"})
@@ -145,14 +145,14 @@ def test_a_cancelled_request_is_told_from_other_errors():
 @pytest.mark.parametrize(
     "exc", [StartError("x", "no such file: caf\udce9"), OSError("no such file: caf\udce9")]
 )
-def test_an_exception_whose_text_is_no_unicode_is_an_error_that_every_parser_takes(exc):
+def test_an_exception_with_a_lone_surrogate_becomes_valid_json(exc):
     error = messages.exception_to_error(exc)
 
     assert b"no such file: caf?" in error
     assert b"\\ud" not in error
 
 
-def test_advice_about_a_failure_that_is_no_unicode_is_an_error_that_every_parser_takes():
+def test_remedies_with_a_lone_surrogate_become_valid_json():
     failure = FailureErrors.of(ComponentExited("p", "failed: caf\udce9"))
 
     for error in (failure.error, failure.prompt_cut_off, failure.prompt_undelivered):

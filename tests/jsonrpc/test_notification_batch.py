@@ -76,12 +76,12 @@ ATTACKS = [
 
 
 def one_by_one(block: bytes) -> list[Message | Malformed]:
-    """Of lines that are not blank, which are ignored."""
+    """The messages of all lines that are not blank."""
     return [decode(line) for line in block.split(b"\n")[:-1] if line.strip()]
 
 
 def taken_apart(block: bytes) -> list[Message | Malformed]:
-    """What `split_block` makes of the block, each member of a run as a message of its own."""
+    """The result of `split_block`, each member of a run as a single message."""
     found: list[Message | Malformed] = []
     for part in split_block(block):
         if isinstance(part, NotificationBatch):
@@ -113,7 +113,7 @@ lines = st.sampled_from(UPDATES * 8 + ATTACKS)
 @given(st.lists(lines, max_size=12))
 @example([UPDATES[0], *ATTACKS])
 @example([HEAD + b'{"a":[1', b"2]}}", UPDATES[0]])
-def test_a_run_is_what_its_lines_are_one_by_one(lines):
+def test_a_run_has_the_same_messages_as_its_single_lines(lines):
     block = b"".join(line + b"\n" for line in lines)
 
     assert taken_apart(block) == one_by_one(block)
@@ -121,7 +121,7 @@ def test_a_run_is_what_its_lines_are_one_by_one(lines):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_an_attack_among_updates_is_seen(attack, at):
+def test_another_message_hidden_among_updates_is_found(attack, at):
     lines = [UPDATES[0], UPDATES[1]]
     lines.insert(at, attack)
     block = b"".join(line + b"\n" for line in lines)
@@ -130,7 +130,7 @@ def test_an_attack_among_updates_is_seen(attack, at):
 
 
 @pytest.mark.parametrize("first", ATTACKS)
-def test_two_attacks_do_not_make_up_for_each_other(first):
+def test_two_hidden_messages_do_not_cancel_out(first):
     for second in ATTACKS:
         lines = [UPDATES[0], first, second, UPDATES[1], UPDATES[2]]
         block = b"".join(line + b"\n" for line in lines)
@@ -148,7 +148,7 @@ def test_updates_between_other_messages_are_runs():
     assert kinds == [3, answer, 6, answer]
 
 
-def test_small_params_in_a_long_line_of_another_method_do_not_hold_all_of_it():
+def test_small_params_in_a_long_line_do_not_keep_it_in_memory():
     line = b'{"jsonrpc":"2.0","method":"_x","params":{}%b}\n'
     tracemalloc.start()
 
@@ -161,7 +161,7 @@ def test_small_params_in_a_long_line_of_another_method_do_not_hold_all_of_it():
 
 
 @pytest.mark.parametrize(("junk", "held"), [(b" " * 500_000, 0), (b" ", 1)])
-def test_small_params_in_a_long_run_do_not_hold_all_of_it(junk, held):
+def test_small_params_in_a_long_run_do_not_keep_it_in_memory(junk, held):
     params = b'{"a":"%b"}' % (b"x" * 50)
     block = HEAD + params + junk + b"}\n" + (HEAD + params + b"}\n") * 100
     (run,) = split_block(block)
@@ -172,7 +172,7 @@ def test_small_params_in_a_long_run_do_not_hold_all_of_it(junk, held):
     assert sys.getrefcount(block) - before == 101 * held
 
 
-def test_a_line_that_is_no_message_is_looked_at_once():
+def test_an_invalid_line_is_decoded_once():
     looked = []
 
     class Counted(list):

@@ -1,4 +1,4 @@
-"""What waits for a peer is written in order, each byte once."""
+"""Buffered bytes are written in order, each once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conductor.jsonrpc.write_buffer import WriteBuffer
 
 
 class Taker:
-    """Takes as many bytes at a time as it is told, then none."""
+    """Accepts the given number of bytes per call, then none."""
 
     def __init__(self, *sizes: int) -> None:
         self.sizes = list(sizes)
@@ -25,7 +25,7 @@ class Taker:
         return len(data)
 
 
-def test_nothing_is_written_before_it_is_flushed_and_then_at_once():
+def test_messages_are_joined_and_written_at_the_next_flush():
     write_buffer, taker = WriteBuffer(), Taker(1000)
     write_buffer.unflushed += (b"a", b"b\n")
     write_buffer.unflushed += (b"c\n",)
@@ -42,7 +42,7 @@ def test_nothing_is_written_before_it_is_flushed_and_then_at_once():
     )
 
 
-def test_what_the_peer_does_not_take_stays_in_line():
+def test_unwritten_bytes_stay_in_order():
     write_buffer, taker = WriteBuffer(), Taker(3)
     write_buffer.unflushed += (b"abcdef",)
 
@@ -66,7 +66,7 @@ def test_large_payloads_are_not_copied():
     assert any(view.obj is payload for view in seen)
 
 
-def test_clearing_forgets_everything():
+def test_clear_drops_everything():
     write_buffer = WriteBuffer()
     write_buffer.unflushed += (b"abc",)
     write_buffer.flush(Taker(1))
@@ -77,7 +77,7 @@ def test_clearing_forgets_everything():
     assert (write_buffer.size, bool(write_buffer), write_buffer.flush(Taker())) == (0, False, True)
 
 
-def test_a_long_backlog_is_not_handed_over_whole():
+def test_a_long_backlog_is_written_in_bounded_calls():
     write_buffer, offered = WriteBuffer(), []
     for _ in range(5000):
         write_buffer.unflushed += (b"x",)
@@ -102,7 +102,7 @@ def test_a_long_backlog_costs_no_more_per_message_than_a_short_one(monkeypatch):
 
 
 class _Counted(deque):
-    """A deque that counts how much of it is looked at."""
+    """A deque that counts accessed items."""
 
     steps = 0
 

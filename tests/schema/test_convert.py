@@ -1,4 +1,4 @@
-"""What a typed edit changes, what it leaves, and what reading forgives."""
+"""Typed edits change one member; reading is lenient where the schema says so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(text: str, cls: Any) -> Any:
     return structure(text.encode(), cls)
 
 
-def test_edit_changes_what_it_names_and_nothing_else() -> None:
+def test_edit_changes_only_the_edited_member() -> None:
     text = (
         '{"zz":1,"prompt":[{"text":"hi","_meta":null,"type":"text","new":[1.10,{"b":1,"a":2}]}],'
         '"sessionId":"s","_meta":{"big":123456789012345678901234567890,"huge":1e400},"y":null}'
@@ -112,7 +112,7 @@ def test_unknown_enumeration_value_is_seen_and_kept() -> None:
     assert dumps(call).decode() == text
 
 
-def test_variants_are_told_apart_by_match() -> None:
+def test_variants_are_distinguished_by_match() -> None:
     match structure(CHUNK, v1.SessionNotification).update:
         case v1.UserMessageChunk():
             pytest.fail("the wrong variant")
@@ -140,7 +140,7 @@ def test_union_inside_a_union_has_both_tags() -> None:
     assert json.loads(dumps(made)) == json.loads(text)
 
 
-def test_absent_and_null_are_kept_apart_in_a_patch() -> None:
+def test_absent_and_null_are_distinct_in_a_patch() -> None:
     absent = read('{"sessionUpdate":"session_info_update"}', v2.SessionUpdate)
     null = read('{"sessionUpdate":"session_info_update","title":null}', v2.SessionUpdate)
     assert (absent.title, null.title) == (ABSENT, None)
@@ -165,7 +165,7 @@ def test_explicit_null_survives_where_it_means_absent() -> None:
     assert dumps(request).decode() == text.replace('"a"', '"b"')
 
 
-def test_none_takes_a_member_out() -> None:
+def test_none_removes_a_member() -> None:
     request = read('{"sessionId":"s","path":"a","limit":5,"line":1}', v1.ReadTextFileRequest)
     request.limit = None
     assert dumps(request) == b'{"sessionId":"s","path":"a","line":1}'
@@ -291,7 +291,7 @@ def test_every_kind_of_raw_json_is_read() -> None:
         assert structure(raw, v1.SessionNotification) == expected
 
 
-def test_untagged_variants_are_told_apart_by_their_members() -> None:
+def test_untagged_variants_are_distinguished_by_their_members() -> None:
     stdio = structure(
         {"name": "m", "command": "c", "args": [], "env": [], "type": "stdio"}, v1.McpServer
     )
@@ -309,19 +309,19 @@ def test_untagged_variants_are_told_apart_by_their_members() -> None:
     )
 
 
-def test_object_moved_to_another_message_takes_its_unknown_members_along() -> None:
+def test_object_moved_to_another_message_keeps_its_unknown_members() -> None:
     block = read('{"type":"text","x":1e400,"text":"t"}', v1.ContentBlock)
     request = v1.PromptRequest(session_id="s", prompt=[block])
     assert dumps(request) == b'{"sessionId":"s","prompt":[{"type":"text","x":1e400,"text":"t"}]}'
 
 
-def test_dict_may_stand_where_an_object_belongs() -> None:
+def test_dict_may_replace_an_object() -> None:
     request = v1.PromptRequest(session_id="s", prompt=[])
     request.prompt.append({"type": "text", "text": "t"})  # type: ignore[arg-type]
     assert unstructure(request)["prompt"] == [{"type": "text", "text": "t"}]
 
 
-def test_something_else_where_an_object_belongs_is_refused() -> None:
+def test_other_values_in_place_of_an_object_are_refused() -> None:
     request = v1.PromptRequest(session_id="s", prompt=["t"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="cannot write a str where an ACP object belongs"):
         dumps(request)
@@ -356,6 +356,6 @@ def test_cattrs_converter_reads_types_inside_other_classes() -> None:
     assert converter().unstructure(made)["blocks"] == [{"type": "text", "text": "b"}]
 
 
-def test_what_is_not_a_type_of_the_schema_is_refused() -> None:
+def test_classes_outside_the_schema_are_refused() -> None:
     with pytest.raises(TypeError, match="not one of the schema's types"):
         structure(b"{}", int)

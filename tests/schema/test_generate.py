@@ -1,4 +1,4 @@
-"""The generated files are what the generator writes, and cost no more than they must."""
+"""The generated files are up to date, and importing them is cheap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_regeneration_changes_nothing() -> None:
     assert stale == []
 
 
-def test_check_says_what_is_stale_and_writes_nothing(
+def test_check_lists_stale_files_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = generate.HERE / "methods.py"

@@ -32,9 +32,7 @@ from conductor.schema import (
         ("nes/start", "request", "client"),
     ],
 )
-def test_method_says_who_sends_it_and_whether_it_is_answered(
-    name: str, kind: str, source: str
-) -> None:
+def test_method_has_its_sender_and_kind(name: str, kind: str, source: str) -> None:
     assert (METHODS[name].kind, METHODS[name].source) == (kind, source)
 
 

@@ -1,4 +1,4 @@
-"""Every type against the official schema: what is read is written back, what is made is valid."""
+"""Every type against the official schema: values survive, new objects are valid."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_damaged_instance_is_refused_with_its_path_or_written_back_as_it_was(
 
 
 def _follow(instance: Any, path: list[str | int]) -> None:
-    """The path of an error leads to something, or to the place where something is missing."""
+    """The path of an error leads to a member, or to the location of a missing one."""
     for step in path[:-1]:
         instance = instance[step]
     if path and isinstance(path[-1], int):

@@ -1,4 +1,4 @@
-"""Who is let in, decided from headers alone."""
+"""Access control by Host, Origin, token and certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = "https://app.example.org"
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "localhost:8765", "[::1]:9", "LOCALHOST", "localhost.:1"]
 )
-def test_every_name_of_this_machine_is_ours_on_loopback(host):
+def test_all_local_names_are_accepted_hosts_on_loopback(host):
     assert AccessPolicy().principal({"host": host}, LOCAL) == ""
 
 
@@ -36,14 +36,14 @@ def test_every_name_of_this_machine_is_ours_on_loopback(host):
         *("[::1]evil.example", "localhost:1@evil.example", "localhost:evil", "[localhost", "[]"),
     ],
 )
-def test_a_host_that_is_not_ours_is_refused(host):
+def test_an_unknown_host_is_refused(host):
     refusal = AccessPolicy().principal({"host": host}, LOCAL)
 
     assert isinstance(refusal, Refusal)
     assert refusal.status == 421
 
 
-def test_the_address_that_was_reached_and_the_names_given_are_ours():
+def test_the_local_address_and_configured_names_are_accepted_hosts():
     access = AccessPolicy(hosts=frozenset({"acp.example.org"}))
 
     assert access.principal({"host": "192.0.2.1:80"}, REMOTE) == ""
@@ -59,7 +59,7 @@ def test_an_origin_that_is_not_allowed_is_refused(origin):
     assert refusal.status == 403
 
 
-def test_an_allowed_origin_is_let_in_and_told_so():
+def test_an_allowed_origin_is_admitted_with_cors_headers():
     access = AccessPolicy(origins=frozenset({PAGE}))
 
     assert access.principal({**OURS, "origin": PAGE}, LOCAL) == ""
@@ -97,7 +97,7 @@ def test_a_preflight_needs_no_token_but_an_allowed_origin():
         "Bearer \udcff",
     ],
 )
-def test_without_the_right_token_nobody_is_let_in(authorization):
+def test_a_request_without_a_valid_token_is_refused(authorization):
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]))
 
     refusal = access.principal({**OURS, "authorization": authorization}, LOCAL)
@@ -107,7 +107,7 @@ def test_without_the_right_token_nobody_is_let_in(authorization):
     assert refusal.headers == (("www-authenticate", 'Bearer realm="acp"'),)
 
 
-def test_a_token_says_who_it_is():
+def test_a_token_identifies_the_principal():
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}", f"bob:{TOKEN[::-1]}"]))
 
     assert access.principal({**OURS, "authorization": f"Bearer {TOKEN}"}, LOCAL) == "token ann"
@@ -116,7 +116,7 @@ def test_a_token_says_who_it_is():
     )
 
 
-def test_a_certificate_and_a_token_are_both_asked_for():
+def test_certificate_and_token_are_both_required():
     access = AccessPolicy(tokens=read_tokens([f"ann:{TOKEN}"]), certificates=True)
     shown = TcpPeer("127.0.0.1", "127.0.0.1", certificate="laptop", secure=True)
     token = {**OURS, "authorization": f"Bearer {TOKEN}"}
@@ -138,7 +138,7 @@ def test_tokens_are_read_by_line():
 @pytest.mark.parametrize(
     ("line", "name"), [("ann:sha256:%s", "ann"), ("sha256:%s", None), (" ann : sha256:%s ", "ann")]
 )
-def test_a_digest_stands_for_its_token(line, name):
+def test_a_digest_may_replace_its_token(line, name):
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     tokens = read_tokens([line % digest])
 
@@ -146,13 +146,13 @@ def test_a_digest_stands_for_its_token(line, name):
 
 
 @pytest.mark.parametrize("line", ["short", "ann:short", "a token with spaces in it"])
-def test_a_token_that_can_be_guessed_is_refused_without_being_shown(line):
+def test_a_weak_token_is_refused_and_not_shown(line):
     with pytest.raises(ValueError, match="line 1: a token is 16 characters at least") as caught:
         read_tokens([line])
     assert line not in str(caught.value)
 
 
-def test_headers_that_come_twice_are_one_list():
+def test_repeated_headers_are_joined():
     assert join_headers([(b"Host", b"a"), (b"host", b"a"), (b"X", b"1"), (b"x", b"2 ")]) == {
         "host": "a",
         "x": "1, 2",

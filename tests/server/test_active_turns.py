@@ -26,7 +26,7 @@ def told(session: str, state: str, kind: str = "state_update") -> bytes:
     return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
 
 
-async def test_a_turn_runs_until_the_agent_says_that_it_does_not():
+async def test_a_turn_runs_until_the_agent_reports_its_end():
     theirs, ours = memory_pair()
     agent, lines = LineChannel(theirs), TurnTrackingChannel(ours)
     seen = []

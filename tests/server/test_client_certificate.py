@@ -84,6 +84,6 @@ def test_an_alternative_name_may_be_the_name(kind, name):
         ({"subjectAltName": (("DNS", "a"), ("DNS", "b"))}, "dns", "it has 2 alternative names"),
     ],
 )
-def test_a_certificate_may_name_nobody(certificate, kind, reason):
+def test_a_certificate_without_a_usable_name_raises(certificate, kind, reason):
     with pytest.raises(NoCertificateName, match=reason):
         certificate_name(certificate, kind)

@@ -1,4 +1,4 @@
-"""What a remote client is told of failures, what a local one is told, and what is logged."""
+"""Details of failures for remote clients, for local ones, and in the log."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def over_unix(path: str, *messages: Any) -> Any:
     ],
     ids=["dies at once", "is not there", "dies in a turn", "plugin"],
 )
-async def test_only_a_local_client_is_told_what_is_of_the_server(tmp_path, made, messages, capsys):
+async def test_only_a_local_client_gets_details_of_the_server(tmp_path, made, messages, capsys):
     log.configure("info")
     (tmp_path / "plugin.py").write_text(PLUGIN)
     socket_path = str(tmp_path / "socket")
@@ -123,7 +123,7 @@ async def test_a_proxy_that_does_not_start_is_named_without_details(tmp_path):
     assert answer["error"]["data"] == {"component": "first"}
 
 
-async def test_what_hypercorn_fails_on_is_not_logged_with_what_came(tmp_path, capsys):
+async def test_an_error_in_hypercorn_is_logged_without_received_bytes(tmp_path, capsys):
     """The exception for an HTTP/2 preface holds the bytes that came with it."""
     log.configure("info")
     fields = [
@@ -148,7 +148,7 @@ async def test_what_hypercorn_fails_on_is_not_logged_with_what_came(tmp_path, ca
     assert "the-token-of-ann" not in logged
 
 
-async def test_what_a_remote_client_says_is_not_logged(tmp_path, capsys):
+async def test_messages_of_a_remote_client_are_not_logged(tmp_path, capsys):
     log.configure("info")
     async with serving(tmp_path) as server, websocket(server) as socket:
         await socket.send_message("my password is hunter2")

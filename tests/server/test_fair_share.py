@@ -64,7 +64,7 @@ def test_an_account_is_not_ahead_without_bounds(clock):
     assert shares.ahead(shares.account("ann")) <= 0.5
 
 
-def test_accounts_that_owe_nothing_are_dropped(clock):
+def test_idle_accounts_are_dropped(clock):
     shares = FairShare(clock)
     for number in range(5000):
         clock.spend(shares, str(number), 0.01)
@@ -72,7 +72,7 @@ def test_accounts_that_owe_nothing_are_dropped(clock):
     assert len(shares._accounts) <= 1000
 
 
-async def test_who_is_over_the_share_waits_and_others_do_not(autojump_clock):
+async def test_only_an_account_over_its_share_waits(autojump_clock):
     shares = FairShare(trio.current_time)
     ann, bob = shares.account("ann"), shares.account("bob")
     now = trio.current_time()
@@ -133,7 +133,7 @@ async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
     assert shares.account("bob").ahead == 0
 
 
-async def test_who_floods_waits_for_its_turn_and_others_are_answered(tmp_path):
+async def test_a_flooding_client_waits_and_others_are_answered(tmp_path):
     member = request("", "_x/y")
     del member["id"]
     flood = json.dumps([member] * 5000)
@@ -165,7 +165,7 @@ async def test_who_floods_waits_for_its_turn_and_others_are_answered(tmp_path):
     assert ann.ahead > 0
 
 
-async def test_what_a_connection_did_before_it_was_authenticated_is_its_addresses(tmp_path):
+async def test_use_before_authentication_is_charged_to_the_address(tmp_path):
     async with (
         serving(tmp_path, access=TOKENS) as server,
         websocket(server, ("authorization", f"Bearer {ANN}")) as socket,

@@ -35,7 +35,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-async def test_one_client_too_many_is_told_to_come_later(tmp_path):
+async def test_a_client_over_the_limit_gets_retry_after(tmp_path):
     async with serving(tmp_path, limits={"clients": 1}) as server, websocket(server) as socket:
         await ask(socket, initialize())
         async with http(server) as client:
@@ -47,7 +47,7 @@ async def test_one_client_too_many_is_told_to_come_later(tmp_path):
     assert ready.status_code == 503
 
 
-async def test_a_client_that_is_cut_off_makes_room_for_a_new_one(tmp_path):
+async def test_a_detached_client_makes_room_for_a_new_one(tmp_path):
     async with serving(tmp_path, limits={"clients": 1}) as server:
         async with websocket(server) as socket:
             await ask(socket, initialize())
@@ -59,7 +59,7 @@ async def test_a_client_that_is_cut_off_makes_room_for_a_new_one(tmp_path):
         await old.ended.wait()
 
 
-async def test_one_principal_cannot_take_the_room_of_another(tmp_path):
+async def test_a_principals_limit_leaves_room_for_others(tmp_path):
     async with (
         serving(tmp_path, limits={"clients_each": 1}, access=TOKENS) as server,
         http(server) as client,
@@ -72,7 +72,7 @@ async def test_one_principal_cannot_take_the_room_of_another(tmp_path):
     assert statuses == [200, 429, 200]
 
 
-async def test_one_address_cannot_open_any_number_of_sockets(tmp_path):
+async def test_sockets_of_one_address_are_limited(tmp_path):
     async with (
         serving(tmp_path, limits={"sockets_each": 2}, timeouts={"headers": 60}) as server,
         websocket(server),
@@ -83,7 +83,7 @@ async def test_one_address_cannot_open_any_number_of_sockets(tmp_path):
             assert await third.receive_some() == b""
 
 
-async def test_a_connection_has_no_more_streams_at_a_time_than_it_may(tmp_path):
+async def test_streams_of_one_connection_are_limited(tmp_path):
     async with serving(tmp_path, limits={"streams": 2}) as server, http(server) as client:
         remote = await Remote.open(server, client)
         async with remote.stream("a"), remote.stream("b"):
@@ -94,7 +94,7 @@ async def test_a_connection_has_no_more_streams_at_a_time_than_it_may(tmp_path):
     assert status == 200
 
 
-async def test_a_session_beyond_the_limit_on_streams_is_told_of_on_the_connections(tmp_path):
+async def test_a_session_beyond_the_stream_limit_uses_the_connections_stream(tmp_path):
     async with serving(tmp_path, limits={"streams": 1}) as server, http(server) as client:
         remote = await Remote.open(server, client)
         first, second = await remote.new_session(), await remote.new_session()
@@ -108,7 +108,7 @@ async def test_a_session_beyond_the_limit_on_streams_is_told_of_on_the_connectio
     assert list(texts(got)) == ["hello"]
 
 
-async def test_what_nobody_reads_is_bounded_and_nothing_of_it_is_lost(tmp_path):
+async def test_unread_messages_are_bounded_and_not_lost(tmp_path):
     async with (
         serving(tmp_path, limits={"buffered_bytes": 10_000}) as server,
         http(server) as client,
@@ -127,7 +127,7 @@ async def test_what_nobody_reads_is_bounded_and_nothing_of_it_is_lost(tmp_path):
     assert sum(map(len, texts(got))) == 2_000_000
 
 
-async def test_the_id_of_anothers_connection_is_worth_nothing(tmp_path):
+async def test_the_connection_id_of_another_principal_is_refused(tmp_path):
     async with serving(tmp_path, access=TOKENS) as server, http(server) as client:
         response = await client.post("/acp", json=initialize(), headers=bearer(ANN))
         named = {"acp-connection-id": response.headers["acp-connection-id"]}
@@ -143,7 +143,7 @@ async def test_the_id_of_anothers_connection_is_worth_nothing(tmp_path):
     assert own.status_code == 202
 
 
-async def test_the_session_of_anothers_connection_is_worth_nothing(tmp_path):
+async def test_the_session_of_another_connection_is_refused(tmp_path):
     """Test agents number their sessions: what counts is the connection that a session is of."""
     async with serving(tmp_path) as server, http(server) as client:
         ann, bob = await Remote.open(server, client), await Remote.open(server, client)
@@ -155,7 +155,7 @@ async def test_the_session_of_anothers_connection_is_worth_nothing(tmp_path):
     assert answer["error"]["message"] == "Unknown session"
 
 
-async def test_what_was_told_of_anothers_session_cannot_be_acknowledged(tmp_path):
+async def test_messages_of_another_principals_session_cannot_be_acknowledged(tmp_path):
     async with serving(tmp_path) as server, http(server) as client:
         remote = await Remote.open(server, client)
         headers = remote.headers("another's", **{"acp-conductor-received": "0"})
@@ -165,7 +165,7 @@ async def test_what_was_told_of_anothers_session_cannot_be_acknowledged(tmp_path
 
 
 @pytest.mark.parametrize("authorization", [{}, bearer("c" * 32)])
-async def test_nothing_but_health_is_to_be_had_without_a_token(tmp_path, authorization):
+async def test_only_health_and_ready_need_no_token(tmp_path, authorization):
     async with serving(tmp_path, access=TOKENS) as server, http(server) as client:
         refused = await client.post("/acp", json=initialize(), headers=authorization)
         upgrade = await refusal(server, **authorization)
@@ -196,7 +196,7 @@ async def test_a_page_of_an_allowed_origin_may_read_the_answers(tmp_path):
     assert "access-control-allow-origin" not in foreign.headers
 
 
-async def test_a_client_that_says_nothing_for_too_long_has_to_go(tmp_path):
+async def test_an_idle_client_is_ended(tmp_path):
     async with (
         serving(tmp_path, timeouts={"idle": 0.2, "keep": 0.4}) as server,
         websocket(server) as socket,
@@ -206,7 +206,7 @@ async def test_a_client_that_says_nothing_for_too_long_has_to_go(tmp_path):
         await client.ended.wait()
 
 
-async def test_a_head_or_a_body_that_does_not_come_is_not_waited_for(tmp_path):
+async def test_a_slow_head_or_body_times_out(tmp_path):
     async with serving(tmp_path, timeouts={"headers": 0.2}) as server:
         async with await connect(server) as head:
             await head.send_all(b"POST /acp HT")
@@ -241,7 +241,7 @@ async def test_a_body_with_two_lengths_is_refused_and_its_connection_closed(tmp_
     assert answer.count(b"HTTP/1.1") == 1
 
 
-async def test_bodies_that_are_too_much_together_are_refused_until_there_is_room(tmp_path):
+async def test_the_total_size_of_bodies_is_limited(tmp_path):
     async with serving(tmp_path, limits={"body_bytes": 1000}) as server, http(server) as client:
         refused = await client.post("/acp", json=prompt(1, "s", "x" * 2000))
         accepted = await client.post("/acp", json=initialize())
@@ -273,7 +273,7 @@ async def test_bodies_of_one_principal_leave_room_for_those_of_others(tmp_path):
     assert bob.status_code == 200
 
 
-async def test_a_refused_body_does_not_end_a_connection_that_others_share(tmp_path):
+async def test_a_refused_body_does_not_close_a_shared_connection(tmp_path):
     """Over HTTP/2, where hypercorn gives up on data for a request that was answered."""
     async with serving(tmp_path, access=TOKENS) as server, http(server) as client:
         async with trio.open_nursery() as nursery:
@@ -290,7 +290,7 @@ async def _post_unasked(client: httpx2.AsyncClient) -> None:
     assert response.status_code == 401
 
 
-async def test_what_a_reader_left_behind_is_there_for_the_next(tmp_path):
+async def test_unread_lines_stay_for_the_next_reader(tmp_path):
     """All messages except those in flight."""
     async with serving(tmp_path) as server, http(server) as client:
         remote = await Remote.open(server, client)
@@ -312,7 +312,7 @@ async def test_what_a_reader_left_behind_is_there_for_the_next(tmp_path):
     assert len(list(texts(got))) > 2000
 
 
-async def test_a_client_that_gives_up_on_initialize_leaves_nothing(tmp_path):
+async def test_a_client_that_cancels_initialize_leaves_nothing(tmp_path):
     chain = "version: 1\nagent: {run: [sleep, '60'], stop_timeout: 100ms}\n"
     async with serving(tmp_path, chain=chain) as server, http(server) as client:
         with trio.move_on_after(0.3):
@@ -327,7 +327,7 @@ async def test_a_client_that_gives_up_on_initialize_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     "beginning", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET /acp HTTP/1.1\r\n"]
 )
-async def test_garbage_hurts_nobody(tmp_path, beginning):
+async def test_random_bytes_do_not_affect_other_clients(tmp_path, beginning):
     chance = random.Random(7)
     async with serving(tmp_path, timeouts={"headers": 0.2}) as server, websocket(server) as other:
         await ask(other, initialize())

@@ -207,7 +207,7 @@ SCHEMES = pytest.mark.parametrize("scheme", ["ws", "http"])
 
 @pytest.mark.fast
 @SCHEMES
-async def test_nothing_is_lost_or_doubled_where_nothing_is_cut(scheme):
+async def test_no_message_is_lost_or_doubled_without_connection_loss(scheme):
     async with world(scheme=scheme) as it:
         await it.talk(await it.open_session(), says=3000, asks=100, tells=300)
 
@@ -216,7 +216,7 @@ async def test_nothing_is_lost_or_doubled_where_nothing_is_cut(scheme):
 
 @pytest.mark.parametrize("seed", range(2))
 @SCHEMES
-async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(scheme, seed):
+async def test_no_message_is_lost_or_doubled_with_frequent_connection_loss(scheme, seed):
     """Each connection is lost after so many bytes, in the middle of a frame or of a handshake."""
     rng = random.Random(seed)
 
@@ -232,7 +232,7 @@ async def test_nothing_is_lost_or_doubled_however_often_the_network_cuts(scheme,
 
 
 @SCHEMES
-async def test_nothing_is_lost_or_doubled_where_a_cable_is_pulled(scheme):
+async def test_no_message_is_lost_or_doubled_after_a_silent_loss(scheme):
     """No end is told that the connection was cut: both detect it by pings."""
     quick = {"ping_interval": 0.2, "ping_timeout": 0.2}
     async with world(timeouts=quick, ping_timeout=0.4, scheme=scheme) as it:
@@ -253,7 +253,7 @@ async def _pull_cables(relay: Relay, times: int) -> None:
 
 
 @pytest.mark.fast
-async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
+async def test_both_ends_detect_a_silent_loss_in_time():
     quick = {"ping_interval": 0.2, "ping_timeout": 0.2}
     async with world(timeouts=quick, ping_timeout=0.4) as it:
         await it.open_session()
@@ -270,7 +270,7 @@ async def test_a_cable_that_is_pulled_is_found_within_the_time_on_both_ends():
         assert tried - pulled < PATIENCE / 3
 
 
-async def test_a_cable_that_is_pulled_is_found_while_nothing_can_be_written():
+async def test_a_silent_loss_is_detected_while_writing_is_blocked():
     """The peer always reads: a connection without progress is cut."""
     async with world() as it:
         address = RemoteAddress.from_url(f"ws://127.0.0.1:{it.relay.port}", {}, None)
@@ -292,7 +292,7 @@ async def _expect_closed(function: Callable[..., Any], *arguments: Any) -> None:
         await function(*arguments)
 
 
-async def test_a_slow_network_cuts_nothing():
+async def test_a_slow_network_closes_no_connection():
     quick = {"ping_interval": 0.2, "ping_timeout": 0.5}
     async with world(timeouts=quick, ping_timeout=1.0) as it:
         it.relay.chunk = 300
@@ -341,7 +341,7 @@ async def test_the_end_of_the_servers_chain_is_told_even_if_the_network_cuts():
 
 
 @pytest.mark.parametrize("token", ["wrong-token-0123456789", None])
-async def test_nobody_else_resumes_a_connection(token):
+async def test_another_principal_cannot_resume_a_connection(token):
     access = AccessPolicy(
         tokens=read_tokens(["one:token-of-one-012345", "two:token-of-two-012345"])
     )
@@ -358,7 +358,7 @@ async def test_nobody_else_resumes_a_connection(token):
         assert client.attached
 
 
-async def test_numbers_that_cannot_be_end_the_connection():
+async def test_invalid_sequence_numbers_close_the_connection():
     async with world() as it:
         await it.open_session()
         (client,) = it.server.clients.by_id.values()

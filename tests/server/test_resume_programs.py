@@ -1,4 +1,4 @@
-"""`acp-conductor connect` and `acp-conductor serve`, with a network between them that cuts."""
+"""`acp-conductor connect` and `acp-conductor serve` over a network that cuts connections."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def hear(process: trio.Process, last_id: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("how", ["reset", "pulled"])
-async def test_an_editor_does_not_see_that_the_network_cuts(tmp_path, how):
+async def test_a_connection_loss_is_invisible_to_the_editor(tmp_path, how):
     rng = random.Random(7)
     quick = ["--ping-interval", "0.3", "--ping-timeout", "0.3"]
     with trio.fail_after(3 * PATIENCE):

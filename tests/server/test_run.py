@@ -1,4 +1,4 @@
-"""`acp-conductor serve`, as a process: what it says, what it refuses, how it ends."""
+"""`acp-conductor serve` as a process: output, refusals, drain and stop."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _connects(client: stdlib_socket.socket, address: str) -> bool:
     return True
 
 
-def test_it_says_where_it_listens_and_is_healthy_and_ready(serve):
+def test_it_prints_its_address_and_is_healthy_and_ready(serve):
     process = serve("--listen", "127.0.0.1:0", "--listen", "[::1]:0")
 
     with client(process) as http:
@@ -144,7 +144,7 @@ def test_a_message_over_the_lower_of_two_limits_is_refused(serve, options):
 
 
 @pytest.mark.fast
-def test_a_unix_socket_speaks_lines_and_is_its_owners_alone(serve, tmp_path):
+def test_a_unix_socket_has_lines_and_mode_0600(serve, tmp_path):
     path = tmp_path / "acp.sock"
     process = serve("--listen", f"unix:{path}")
 
@@ -163,7 +163,7 @@ def test_a_unix_socket_speaks_lines_and_is_its_owners_alone(serve, tmp_path):
     assert not path.exists()
 
 
-def test_a_unix_socket_that_was_left_behind_is_no_obstacle(serve, tmp_path):
+def test_a_stale_unix_socket_is_replaced(serve, tmp_path):
     path = tmp_path / "acp.sock"
     serve("--listen", f"unix:{path}").end(signal.SIGKILL)
     assert path.exists()
@@ -185,7 +185,7 @@ def test_a_socket_that_is_in_use_is_left_alone(serve, tmp_path):
 
 
 @pytest.mark.fast
-def test_a_port_that_is_in_use_is_told(serve, tmp_path):
+def test_a_port_in_use_is_reported(serve, tmp_path):
     port = serve().url.rpartition(":")[2].removesuffix("/acp")
     second = run(tmp_path, "--listen", f"127.0.0.1:{port}", env={})
     error = second.communicate(timeout=PATIENCE)[1]
@@ -196,7 +196,7 @@ def test_a_port_that_is_in_use_is_told(serve, tmp_path):
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
-def test_what_others_can_reach_is_refused_without_protection(tmp_path, listen):
+def test_a_public_address_without_protection_is_refused(tmp_path, listen):
     (tmp_path / "chain.yaml").write_text(CHAIN)
     process = run(tmp_path, "--listen", listen, env={})
     error = process.communicate(timeout=PATIENCE)[1]
@@ -206,7 +206,7 @@ def test_what_others_can_reach_is_refused_without_protection(tmp_path, listen):
     assert "--insecure" in error
 
 
-def test_what_is_forced_is_done(serve):
+def test_insecure_listens_without_protection(serve):
     process = serve("--listen", "0.0.0.0:0", "--insecure")
 
     assert process.url.startswith("http://0.0.0.0:")
@@ -240,8 +240,8 @@ def test_tokens_come_from_the_environment_and_go_no_further(serve):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs /proc")
-def test_what_the_server_was_started_with_shows_no_secrets(serve):
-    """Any process of the same user, such as an agent, may read it."""
+def test_the_initial_environment_shows_no_secrets(serve):
+    """Every process of the same user, such as an agent, can read it."""
     process = serve(ACP_CONDUCTOR_TOKENS="ann:t0ken-of-ann-0123456789", HARMLESS="seen")
     environ = Path(f"/proc/{process.popen.pid}/environ").read_bytes()
     process.end()
@@ -333,7 +333,7 @@ async def test_a_turn_may_end_before_the_server_does(serve):
     assert process.popen.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
-async def test_a_turn_that_does_not_end_is_not_waited_for_longer_than_told(serve):
+async def test_the_drain_timeout_ends_a_running_turn(serve):
     chain = "version: 1\nagent: {use: test-agent, stop_timeout: 200ms}\n"
     process = serve("--drain-timeout", "0.3", chain=chain)
     with trio.fail_after(PATIENCE):
@@ -410,7 +410,7 @@ def below(process: Process, wanted: Callable[[psutil.Process], bool]) -> list[ps
     return found
 
 
-async def test_what_an_agent_left_behind_ends_with_its_client_and_leaves_no_zombie(serve):
+async def test_leftover_processes_of_an_agent_end_with_its_client(serve):
     leave = "for n in 1 2 3 4 5; do (setsid sleep 3600 &); (sleep 3600 &); done;"
     agent = f"{leave} exec {sys.executable} -m conductor.testing.agent"
     process = serve(chain=f"version: 1\nagent: {{run: [sh, -c, {json.dumps(agent)}]}}\n")

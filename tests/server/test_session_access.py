@@ -58,7 +58,7 @@ async def test_a_session_of_another_principal_is_not_found(connect, method):
     }
 
 
-async def test_a_session_is_taken_up_by_its_principal_on_another_connection(connect):
+async def test_a_session_is_loaded_by_its_principal_on_another_connection(connect):
     async with connect(ANN) as ann:
         session = (await ask(ann, new_session(1)))["result"]["sessionId"]
     async with connect(ANN) as ann:
@@ -77,7 +77,7 @@ async def test_sessions_of_others_are_not_listed(connect):
     assert others["result"] == {"sessions": []}
 
 
-async def test_half_an_emoji_in_the_params_opens_no_session_of_another_principal(connect):
+async def test_a_lone_surrogate_in_the_params_opens_no_session_of_another_principal(connect):
     """msgspec refuses what it cannot decode; agents in JavaScript and Python do not."""
     async with connect(ANN) as ann:
         session = (await ask(ann, new_session(1)))["result"]["sessionId"]
@@ -98,7 +98,7 @@ async def test_half_an_emoji_in_the_params_opens_no_session_of_another_principal
     "params",
     ['{"sessionId":"mine","sessionId":"%s"}', '{"sessionId":["%s"]}', '["%s"]', '{"sessionId":7}'],
 )
-async def test_a_session_that_cannot_be_read_for_sure_is_refused(connect, params):
+async def test_an_ambiguous_session_id_is_refused(connect, params):
     async with connect(ANN) as ann:
         session = (await ask(ann, new_session(1)))["result"]["sessionId"]
     async with connect(BOB) as bob:
@@ -111,7 +111,7 @@ async def test_a_session_that_cannot_be_read_for_sure_is_refused(connect, params
     assert "ambiguous session id" in answer["error"]["message"]
 
 
-def test_one_id_may_be_of_several():
+def test_one_session_id_may_have_several_principals():
     owners = SessionAccess()
     for principal in ("ann", "bob"):
         owners.claim("1", principal)
@@ -172,7 +172,7 @@ async def test_a_client_at_its_quota_is_refused_before_the_agent_is_asked(connec
     assert len(list((tmp_path / "kept").iterdir())) == 6
 
 
-async def test_a_session_that_could_not_be_loaded_is_not_the_clients(connect, tmp_path):
+async def test_a_failed_load_records_no_principal(connect, tmp_path):
     (tmp_path / "kept" / "old").touch()
     async with connect(BOB) as bob, connect(ANN) as ann:
         missing = await ask(bob, naming("session/load", "no such"))

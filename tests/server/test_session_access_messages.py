@@ -1,4 +1,4 @@
-"""Every message of the protocol that names a session, sent about a session of another principal."""
+"""Every message with a session id is refused for a session of another principal."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ async def test_no_message_about_a_session_of_another_principal_reaches_the_agent
 
 @pytest.mark.parametrize("spelling", ["session_id", "SessionID", "sessionid"])
 @pytest.mark.parametrize("method", ["session/load", "session/prompt", "_vendor/ask"])
-async def test_other_spellings_that_agents_read_name_a_session_too(spelling, method):
+async def test_other_spellings_of_the_session_id_are_checked_too(spelling, method):
     """The Python SDK takes `session_id`; Go ignores the case."""
     async with (
         recording() as (server, reached),
@@ -178,7 +178,7 @@ async def test_other_spellings_that_agents_read_name_a_session_too(spelling, met
 
 
 @pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_vendor/ask"])
-async def test_such_a_request_is_answered_as_if_there_were_no_such_session(method):
+async def test_a_refused_request_is_answered_as_for_an_unknown_session(method):
     async with (
         recording() as (server, _),
         _socket(server, 1, ANN) as ann,
@@ -195,7 +195,7 @@ async def test_such_a_request_is_answered_as_if_there_were_no_such_session(metho
     assert answers[1]["error"]["code"] == -32601  # of the agent
 
 
-async def test_the_methods_of_the_table_reach_the_agent_for_ones_own_session():
+async def test_messages_about_an_own_session_reach_the_agent():
     """So that what is not reached above is not reached because it is refused."""
     async with recording() as (server, reached):
         for version, method in CASES:

@@ -1,4 +1,4 @@
-"""Descriptors are counted: a transport closes what it opened, and nothing else."""
+"""Descriptors are counted: a transport closes those that it opened, and no others."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Real children: their pipes, their end, and the end of what they started."""
+"""Real child processes: their pipes, their exit, and the end of their descendants."""
 
 import os
 import re
@@ -32,14 +32,14 @@ async def output(child):
 
 
 async def ended(child):
-    """How a child ended; its pipes are closed."""
+    """The status of a child; closes its pipes."""
     with trio.fail_after(PATIENCE):
         status = await child.wait()
     child.close()
     return status
 
 
-async def test_how_much_of_its_stderr_is_waiting_is_known():
+async def test_the_number_of_unread_bytes_of_stderr_is_known():
     child = shell("echo oops >&2")
     await output(child)
 
@@ -70,7 +70,7 @@ async def test_a_child_has_three_pipes():
         ("kill -40 $$", "was ended by signal 40"),
     ],
 )
-async def test_its_end_is_told_in_words(script, status):
+async def test_a_return_code_is_described_in_words(script, status):
     assert await ended(shell(script)) == status
 
 
@@ -86,7 +86,7 @@ async def test_a_signal_reaches_the_whole_group(number):
     assert not grandchild.is_running()
 
 
-async def test_what_it_leaves_in_its_group_ends_with_it():
+async def test_processes_left_in_its_group_are_killed_at_its_exit():
     child = shell("sleep 3600 & echo $!")
     grandchild = psutil.Process(int(await child.transport.receive()))
 
@@ -95,14 +95,14 @@ async def test_what_it_leaves_in_its_group_ends_with_it():
     assert not grandchild.is_running()
 
 
-async def test_a_signal_after_its_end_goes_nowhere():
+async def test_a_signal_after_its_exit_is_ignored():
     child = shell("exit 0")
     assert await ended(child) == "exited with status 0"
 
     child.signal(signal.SIGKILL)
 
 
-async def test_waiting_can_be_given_up_and_begun_again():
+async def test_waiting_can_be_cancelled_and_repeated():
     child = shell("read line")
     with trio.move_on_after(0):
         await child.wait()
@@ -113,7 +113,7 @@ async def test_waiting_can_be_given_up_and_begun_again():
     assert await ended(child) == "exited with status 1"
 
 
-async def test_it_leads_a_group_of_its_own_in_our_session():
+async def test_it_leads_its_own_process_group_in_the_same_session():
     child = shell("read line")
 
     assert os.getpgid(child.pid) == child.pid
@@ -122,7 +122,7 @@ async def test_it_leads_a_group_of_its_own_in_our_session():
     await ended(child)
 
 
-async def test_it_inherits_no_descriptor_but_its_pipes():
+async def test_it_inherits_only_its_pipes():
     inheritable = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(inheritable, True)
     other = shell("read line")
@@ -136,7 +136,7 @@ async def test_it_inherits_no_descriptor_but_its_pipes():
     await ended(other)
 
 
-async def test_its_environment_is_what_it_is_given_and_nothing_else():
+async def test_its_environment_is_the_given_one_and_the_mark():
     child = start_child(["/usr/bin/env"], env={"A": "1", "B": "x y"}, cwd=None)
 
     *given, mark = sorted((await output(child)).splitlines(), key=lambda line: b"_TREE" in line)
@@ -145,15 +145,15 @@ async def test_its_environment_is_what_it_is_given_and_nothing_else():
     assert await ended(child) == "exited with status 0"
 
 
-async def test_it_runs_where_it_is_told_to(tmp_path):
+async def test_it_runs_in_the_given_directory(tmp_path):
     child = shell("pwd", cwd=str(tmp_path))
 
     assert await output(child) == f"{tmp_path}\n".encode()
     assert await ended(child) == "exited with status 0"
 
 
-async def test_signals_that_we_ignore_are_not_ignored_by_it():
-    """Python ignores SIGPIPE; a component that does too would never end by it."""
+async def test_signals_ignored_by_python_are_not_ignored_by_the_child():
+    """Python ignores SIGPIPE; a component that inherits that does not end at a closed pipe."""
     child = shell("kill -PIPE $$; echo survived")
 
     assert await output(child) == b""
@@ -174,7 +174,7 @@ async def test_signals_that_we_ignore_are_not_ignored_by_it():
         (["/bin/sh", "a\0b"], None, "/bin/sh: embedded null byte"),
     ],
 )
-async def test_what_cannot_be_started_is_explained_and_leaves_nothing(argv, cwd, reason):
+async def test_a_failed_start_is_explained_and_leaves_nothing(argv, cwd, reason):
     with pytest.raises(SpawnError) as raised:
         start_child(argv, env={"PATH": "/somewhere"}, cwd=cwd)
 
@@ -182,7 +182,7 @@ async def test_what_cannot_be_started_is_explained_and_leaves_nothing(argv, cwd,
 
 
 def run(script):
-    """Run a Python script that uses the package; what it printed."""
+    """Run a Python script that uses the package; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -68,9 +68,7 @@ async def test_two_hundred_descriptors_pass_a_message_from_each_to_the_next(serv
         a_busy_run_is_not_idle,
     ],
 )
-async def test_traffic_without_a_pause_and_the_work_of_trio_go_on_beside_each_other(
-    served, nursery, work
-):
+async def test_continuous_traffic_does_not_starve_trio(served, nursery, work):
     loopback = Loopback()
     nursery.start_soon(loopback.run)
 
@@ -85,7 +83,7 @@ async def test_traffic_without_a_pause_and_the_work_of_trio_go_on_beside_each_ot
 @pytest.mark.parametrize(
     "work", [timers, callbacks_of_threads, worker_threads, processes, sockets, signals]
 )
-async def test_the_work_of_trio_goes_on_while_nothing_comes(served, nursery, work):
+async def test_trio_tasks_run_while_there_is_no_traffic(served, nursery, work):
     end, ours, other = pipes()
     nursery.start_soon(end.receive_each, pytest.fail)
 
@@ -208,7 +206,7 @@ def room_in_a_channel(do, nursery):
         room_in_a_channel,
     ],
 )
-def test_what_a_step_starts_runs_without_another_event(backend, prepare):
+def test_work_that_a_step_causes_runs_without_another_event(backend, prepare):
     async def main():
         done = []
         end, ours, other = pipes()
@@ -234,7 +232,9 @@ def test_what_a_step_starts_runs_without_another_event(backend, prepare):
     assert trio.run(main) == ["done"]
 
 
-async def test_a_step_may_take_what_trio_is_about_to_find_and_wake_a_task(monkeypatch, nursery):
+async def test_a_step_may_consume_an_event_that_trio_waits_for_and_wake_a_task(
+    monkeypatch, nursery
+):
     monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", "on")
     end, ours, other = pipes()
     found, lost = socket.socketpair()

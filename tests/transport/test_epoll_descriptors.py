@@ -56,7 +56,7 @@ async def test_chunks_arrive_in_order_and_then_the_end(served, nursery):
     os.close(other)
 
 
-async def test_take_may_stop_and_the_rest_waits_until_it_is_asked_for(served):
+async def test_take_may_stop_and_the_rest_stays_for_the_next_call(served):
     end, ours, other = pipes()
     chunks = []
 
@@ -78,7 +78,7 @@ async def test_take_may_stop_and_the_rest_waits_until_it_is_asked_for(served):
     os.close(other)
 
 
-async def test_what_was_read_before_comes_first(served):
+async def test_prefetched_chunks_come_first(served):
     _, write_fd = closed, _ = os.pipe()
     os.close(closed)
     read_fd, ours = os.pipe()
@@ -95,7 +95,7 @@ async def test_what_was_read_before_comes_first(served):
     end.close()
 
 
-async def test_a_reader_that_is_cancelled_leaves_everything_for_the_next(served, nursery):
+async def test_a_cancelled_reader_leaves_all_bytes_for_the_next(served, nursery):
     end, ours, other = pipes()
     chunks = []
     with trio.CancelScope() as scope:
@@ -113,7 +113,7 @@ async def test_a_reader_that_is_cancelled_leaves_everything_for_the_next(served,
     os.close(other)
 
 
-async def test_a_reader_that_is_cancelled_already_does_not_sleep(served):
+async def test_an_already_cancelled_reader_does_not_sleep(served):
     end, ours, other = pipes()
     os.write(ours, b"unread")
 
@@ -127,7 +127,7 @@ async def test_a_reader_that_is_cancelled_already_does_not_sleep(served):
     close(ours, other)
 
 
-async def test_a_writer_that_is_cancelled_leaves_the_room_for_the_next(served, nursery):
+async def test_a_writer_can_wait_after_another_was_cancelled(served, nursery):
     end, ours, other = pipes()
     fill(end)
     with trio.CancelScope() as scope:
@@ -143,7 +143,7 @@ async def test_a_writer_that_is_cancelled_leaves_the_room_for_the_next(served, n
     close(ours, other)
 
 
-async def test_a_reader_whose_descriptor_is_closed_sees_the_end_of_the_stream(served, nursery):
+async def test_closing_the_descriptor_of_a_reader_ends_its_stream(served, nursery):
     end, ours, other = pipes()
     nursery.start_soon(call_when_all_wait, end.close_reading)
 
@@ -154,7 +154,7 @@ async def test_a_reader_whose_descriptor_is_closed_sees_the_end_of_the_stream(se
     close(ours, other)
 
 
-async def test_a_writer_whose_descriptor_is_closed_goes_on_and_finds_out(served, nursery):
+async def test_closing_the_descriptor_of_a_writer_wakes_it(served, nursery):
     end, ours, other = pipes()
     fill(end)
     nursery.start_soon(call_when_all_wait, end.close_writing)
@@ -215,7 +215,7 @@ async def test_an_exception_of_a_step_is_raised_in_its_task_and_in_no_other(serv
     loopback.transport.close()
 
 
-async def test_a_writer_learns_that_its_peer_hung_up(served, nursery):
+async def test_a_writer_is_woken_when_its_peer_closes(served, nursery):
     end, ours, other = pipes()
     fill(end)
     nursery.start_soon(call_when_all_wait, partial(os.close, other))
@@ -227,7 +227,7 @@ async def test_a_writer_learns_that_its_peer_hung_up(served, nursery):
     os.close(ours)
 
 
-async def test_a_socket_that_was_reset_has_ended(served):
+async def test_a_reset_socket_is_at_eof(served):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         theirs = socket.create_connection(listener.getsockname())
         ours, _ = listener.accept()
@@ -292,7 +292,7 @@ async def writing(connection):
             yield
 
 
-async def test_a_writer_that_rests_ends_when_its_descriptor_is_closed(served):
+async def test_a_paused_writer_ends_when_its_descriptor_is_closed(served):
     end, ours, other = pipes()
     connection = Connection(end, Desk(), Flusher())
 
@@ -304,7 +304,7 @@ async def test_a_writer_that_rests_ends_when_its_descriptor_is_closed(served):
     close(ours, other)
 
 
-async def test_the_backlog_of_a_peer_that_hung_up_is_lost_and_its_writer_ends(served):
+async def test_the_backlog_of_a_closed_peer_is_dropped_and_its_writer_ends(served):
     end, ours, other = pipes()
     connection = Connection(end, Desk(), Flusher())
 

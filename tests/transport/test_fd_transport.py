@@ -1,4 +1,4 @@
-"""Pipes, sockets, terminals and files as a transport, by way of the real operating system."""
+"""Real pipes, sockets, terminals and files as a transport."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ PATIENCE = 30
 
 
 def pipes():
-    """A transport, and our ends: where it reads from, and where it writes to."""
+    """A transport, and the test's ends of its two pipes."""
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     return transport(their_in, their_out), our_out, our_in
 
@@ -42,7 +42,7 @@ async def received(transport):
     return b"".join(chunks)
 
 
-async def test_what_is_written_to_a_pipe_is_received_to_its_end():
+async def test_bytes_written_to_a_pipe_are_received_until_eof():
     end, ours, other = pipes()
     os.write(ours, b"one")
     os.write(ours, b"two")
@@ -54,7 +54,7 @@ async def test_what_is_written_to_a_pipe_is_received_to_its_end():
     os.close(other)
 
 
-async def test_receive_waits_for_bytes_that_are_not_there_yet():
+async def test_receive_waits_for_bytes():
     end, ours, other = pipes()
     chunks = []
 
@@ -71,7 +71,7 @@ async def test_receive_waits_for_bytes_that_are_not_there_yet():
     close(ours, other)
 
 
-async def test_a_full_pipe_takes_what_fits_and_is_waited_for():
+async def test_a_full_pipe_takes_a_part_and_is_waited_for():
     end, ours, other = pipes()
     text = bytes(range(256)) * 4096
     pause_writing, read = memoryview(text), b""
@@ -115,7 +115,7 @@ async def test_many_pieces_are_written_in_order_however_few_fit_at_a_time():
     close(ours, other)
 
 
-async def test_a_reader_that_is_gone_is_a_closed_connection():
+async def test_writing_without_a_reader_raises_connection_closed():
     end, ours, other = pipes()
     os.close(other)
 
@@ -141,7 +141,7 @@ async def test_closing_one_side_leaves_the_other_open():
 
 
 @pytest.mark.parametrize("how", ["close", "close_reading"])
-async def test_whoever_waits_for_bytes_gets_the_end_when_we_close(how):
+async def test_close_ends_a_waiting_receive(how):
     end, ours, other = pipes()
     chunks = []
 
@@ -158,7 +158,7 @@ async def test_whoever_waits_for_bytes_gets_the_end_when_we_close(how):
     close(ours, other)
 
 
-async def test_whoever_waits_for_room_goes_on_when_we_close():
+async def test_close_ends_a_waiting_writer():
     end, ours, other = pipes()
     while end.write_now([bytes(CHUNK_SIZE)]):
         pass
@@ -173,7 +173,7 @@ async def test_whoever_waits_for_room_goes_on_when_we_close():
     close(ours, other)
 
 
-async def test_plain_files_are_read_to_their_end_and_written(tmp_path):
+async def test_plain_files_are_read_to_eof_and_written(tmp_path):
     (tmp_path / "in").write_bytes(b"x" * 3 * CHUNK_SIZE)
     source = os.open(tmp_path / "in", os.O_RDONLY)
     target = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
@@ -206,7 +206,7 @@ async def test_a_plain_file_does_not_keep_other_tasks_from_running(tmp_path):
     end.close()
 
 
-async def test_dev_null_is_at_its_end_and_takes_everything():
+async def test_dev_null_is_at_eof_and_takes_everything():
     end = transport(os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
 
     assert await received(end) == b""
@@ -232,7 +232,7 @@ async def test_one_socket_for_both_directions():
     end.close()
 
 
-async def test_a_socket_that_was_reset_is_at_its_end():
+async def test_a_reset_socket_reads_as_eof():
     ours, theirs = socket.socketpair()
     number = theirs.detach()
     end = transport(number, os.dup(number))
@@ -245,7 +245,7 @@ async def test_a_socket_that_was_reset_is_at_its_end():
     end.close()
 
 
-async def test_a_terminal_that_hangs_up_is_at_its_end():
+async def test_a_closed_terminal_reads_as_eof():
     ours, theirs = pty.openpty()
     tty.setraw(theirs)
     end = transport(theirs, os.dup(theirs))

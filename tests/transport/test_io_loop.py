@@ -1,4 +1,4 @@
-"""Moving bytes: one step per chunk, and back-pressure at the edges."""
+"""One step per chunk, and back-pressure at the edges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE = b'{"jsonrpc":"2.0","method":"n"}\n'
 
 
 class Pumped(Desk):
-    """A receiver behind a memory pipe, whose other end the test has."""
+    """A receiver behind a memory pipe; the test has its other end."""
 
     def __init__(self, capacity=65536):
         super().__init__()
@@ -23,7 +23,7 @@ class Pumped(Desk):
         self.connection = Connection(ours, self, self.flusher)
 
 
-async def test_everything_is_routed_until_the_stream_ends_a_last_line_without_newline_too():
+async def test_all_lines_are_routed_until_eof_a_last_one_without_newline_too():
     desk = Pumped()
     desk.far.write_now([LINE * 3, LINE[:-1]])
     desk.far.close_writing()
@@ -33,7 +33,7 @@ async def test_everything_is_routed_until_the_stream_ends_a_last_line_without_ne
     assert desk.events == [("notification", "n", None)] * 4
 
 
-async def test_what_a_chunk_causes_is_written_in_the_step_that_read_it():
+async def test_messages_are_written_in_the_step_that_read_their_cause():
     desk = Pumped()
     desk.on_notification = lambda method, params: desk.connection.write((b"back\n",))
 
@@ -42,7 +42,7 @@ async def test_what_a_chunk_causes_is_written_in_the_step_that_read_it():
     assert await desk.far.receive() == b"back\nback\n"
 
 
-async def test_what_is_written_elsewhere_is_flushed_soon(nursery):
+async def test_writes_outside_of_the_read_loop_are_flushed(nursery):
     desk = Pumped()
     nursery.start_soon(desk.flusher.run)
 
@@ -52,7 +52,7 @@ async def test_what_is_written_elsewhere_is_flushed_soon(nursery):
     assert await desk.far.receive() == b"a\nb\n"
 
 
-async def test_what_the_peer_did_not_take_is_written_when_it_reads(nursery):
+async def test_the_backlog_is_written_when_the_peer_reads(nursery):
     desk = Pumped(capacity=3)
     nursery.start_soon(desk.flusher.run)
     nursery.start_soon(write_loop, desk.connection, desk.flusher)
@@ -83,7 +83,7 @@ async def test_the_stream_ends_after_the_backlog_even_if_nothing_was_flushed_bef
     assert received == b"0123456789"
 
 
-async def test_a_source_is_not_read_while_the_gate_is_shut(nursery, autojump_clock):
+async def test_a_source_is_not_read_while_the_gate_is_closed(nursery, autojump_clock):
     desk, backlog = Pumped(), [0]
     gate = ReadGate(desk.flusher, lambda: backlog[0], high_water=10)
     nursery.start_soon(read_loop, desk.connection, desk.flusher, gate)
@@ -105,7 +105,7 @@ async def test_a_source_is_not_read_while_the_gate_is_shut(nursery, autojump_clo
     assert len(desk.events) == 2
 
 
-async def test_a_writer_ends_with_its_connection():
+async def test_the_write_loop_ends_with_its_connection():
     desk = Pumped(capacity=1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.flusher.run)
@@ -119,7 +119,7 @@ async def test_a_writer_ends_with_its_connection():
         nursery.cancel_scope.cancel()
 
 
-async def test_an_edge_that_has_gone_is_read_to_its_end_however_full_everything_is(autojump_clock):
+async def test_a_closed_edge_is_read_to_eof_over_the_high_water_mark(autojump_clock):
     gone = [False]
     gate = ReadGate(Flusher(), lambda: 11, high_water=10, peer_closed_write=lambda: gone[0])
     async with trio.open_nursery() as nursery:

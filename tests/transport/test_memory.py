@@ -1,4 +1,4 @@
-"""The pipe that other tests take for granted."""
+"""The memory pipe that other tests use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_what_is_written_is_received_in_order_until_the_end():
     assert received == b"one two"
 
 
-async def test_a_full_pipe_takes_what_fits_and_says_when_there_is_room_again():
+async def test_a_full_pipe_takes_a_part_and_wakes_the_writer():
     left, right = memory_pair(4)
     assert left.write_now([b"abcdef"]) == 4
     assert left.write_now([b"ef"]) == 0
@@ -38,7 +38,7 @@ async def test_a_full_pipe_takes_what_fits_and_says_when_there_is_room_again():
         await room.wait()
 
 
-async def test_nobody_writes_to_an_end_that_is_closed():
+async def test_writing_to_a_closed_end_raises():
     left, right = memory_pair()
     right.close()
 
@@ -56,7 +56,7 @@ async def test_the_directions_end_independently():
     assert await left.receive() == b"still"
 
 
-async def test_a_writer_does_not_wait_for_a_reader_that_is_gone():
+async def test_a_writer_does_not_wait_for_a_closed_reader():
     left, right = memory_pair(1)
     left.write_now([b"x"])
 

@@ -1,4 +1,4 @@
-"""Descendants: found, told apart, ended and reaped, however many and however deep."""
+"""Descendants are found, identified, killed and reaped, in any number and depth."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def run(script):
-    """Run a Python script that uses the package; what it printed."""
+    """Run a Python script that uses the package; return its output."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -75,7 +75,7 @@ trio.run(main)
     assert printed == "0 None\nexited with status 7\n"
 
 
-def test_the_exit_status_of_children_that_others_wait_for_is_left_to_them():
+def test_children_that_other_code_waits_for_are_not_reaped():
     printed = run(f"""
 import os, subprocess, sys, trio
 from multiprocessing import get_context
@@ -103,7 +103,7 @@ print(len(zombies()), [each.wait() for each in kept], other.join() or other.exit
     assert printed == "4 [7, 7] 7 exited with status 7 0\n"
 
 
-def test_a_popen_that_another_thread_is_about_to_make_is_no_failure():
+def test_a_half_constructed_popen_of_another_thread_is_skipped():
     printed = run("""
 import os, subprocess
 from conductor.transport import process_tree
@@ -117,7 +117,7 @@ print(process_tree.reap_adopted(again + 1), process_tree._children(os.getpid()))
     assert printed == "None []\n"
 
 
-def test_a_process_that_may_not_be_killed_does_not_hold_up_the_end():
+def test_a_process_that_may_not_be_killed_does_not_delay_the_end():
     printed = run("""
 import os, subprocess, time
 from conductor.transport.process_tree import kill_descendants
@@ -137,7 +137,7 @@ child.wait()
 
 
 @pytest.mark.slow
-def test_a_tree_deeper_than_the_interpreters_stack_is_ended_and_reaped():
+def test_a_tree_deeper_than_the_recursion_limit_is_killed_and_reaped():
     printed = run("""
 import os, subprocess
 from conductor.transport.process_tree import _descendants_of, become_subreaper, kill_descendants
@@ -153,7 +153,7 @@ print(list(_descendants_of([os.getpid()])))
     assert printed == "1201\n[]\n"
 
 
-def test_what_left_the_group_of_a_component_ends_with_it():
+def test_processes_that_left_the_group_of_a_component_are_killed_with_it():
     printed = run("""
 import os, trio
 from conductor.transport.child_process import start_child
@@ -187,7 +187,9 @@ trio.run(main)
 
 @pytest.mark.parametrize("missing", [["pidfd_open"], ["pidfd_open", "waitid"]])
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -9 $$", -9)])
-async def test_a_childs_end_is_noticed_without_what_linux_has(monkeypatch, missing, script, status):
+async def test_a_childs_exit_is_noticed_without_pidfd_and_waitid(
+    monkeypatch, missing, script, status
+):
     for name in missing:
         monkeypatch.delattr(os, name)
     child = start_child(["/bin/sh", "-c", f"sleep 3600 & echo $!; {script}"], env=ENV, cwd=None)
@@ -202,7 +204,7 @@ async def test_a_childs_end_is_noticed_without_what_linux_has(monkeypatch, missi
     child.close()
 
 
-async def test_waiting_for_a_child_without_what_linux_has_may_be_given_up(monkeypatch):
+async def test_waiting_for_a_child_without_pidfd_can_be_cancelled(monkeypatch):
     for name in ("pidfd_open", "waitid"):
         monkeypatch.delattr(os, name)
     child = start_child(["/bin/sh", "-c", "read line; exit 7"], env=ENV, cwd=None)
@@ -265,7 +267,7 @@ trio.run(main)
 
 
 def has_not_ended(pid):
-    """A zombie has; its new parent may be one that does not reap."""
+    """False for a zombie: its new parent may not reap it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -326,7 +328,7 @@ os.kill(os.getpid(), signal.SIGKILL)
             os.kill(process, signal.SIGKILL)
 
 
-def test_the_guard_is_ended_last():
+def test_the_guard_is_killed_last():
     printed = run(
         GUARDED
         + """
@@ -357,7 +359,7 @@ process_tree.kill_descendants()
     assert printed.splitlines()[1:] == ["0 (0, 0)"]
 
 
-def test_a_guard_that_does_not_read_is_ended():
+def test_a_guard_that_does_not_read_is_killed():
     printed = run(
         GUARDED
         + """
@@ -375,7 +377,7 @@ process_tree.kill_descendants()
 
 
 @pytest.mark.slow
-def test_the_guard_of_a_conductor_below_does_its_work_and_nothing_stays():
+def test_the_guard_of_a_nested_conductor_kills_its_processes():
     inner = GUARDED + "os.kill(os.getpid(), signal.SIGKILL)\n"
     printed = run(f"""
 import os, sys, trio

@@ -1,4 +1,4 @@
-"""What a program that the conductor starts inherits, and what it does not."""
+"""What a started program inherits, and what it does not."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def shell(script, **options):
 
 
 async def said(child):
-    """What a child writes to its end; it is waited for."""
+    """The output of a child until EOF; waits for its exit."""
     text = b""
     with trio.fail_after(PATIENCE):
         while chunk := await child.transport.receive():
@@ -36,7 +36,7 @@ async def said(child):
 
 
 def program(folder, text, *, mode=0o755):
-    """A script called `tool`, in a folder that is made."""
+    """A script called `tool`, in a new folder."""
     folder.mkdir()
     path = folder / "tool"
     path.write_text(text)
@@ -53,7 +53,7 @@ async def masks(child):
     }
 
 
-async def test_a_program_is_looked_for_on_the_path_that_it_is_given(tmp_path, monkeypatch):
+async def test_a_program_is_searched_on_the_path_of_its_environment(tmp_path, monkeypatch):
     ours = program(tmp_path / "ours", "#!/bin/sh\necho ours\n")
     theirs = program(tmp_path / "theirs", "#!/bin/sh\necho theirs\n")
     monkeypatch.setenv("PATH", str(ours))
@@ -64,7 +64,7 @@ async def test_a_program_is_looked_for_on_the_path_that_it_is_given(tmp_path, mo
     )
 
 
-async def test_what_may_not_be_started_is_passed_over_for_what_may(tmp_path):
+async def test_the_path_search_skips_files_that_are_not_executable(tmp_path):
     closed = program(tmp_path / "closed", "", mode=0o644)
     there = program(tmp_path / "open", "#!/bin/sh\necho started\n")
 
@@ -81,7 +81,9 @@ async def test_what_may_not_be_started_is_passed_over_for_what_may(tmp_path):
         ("no format that the system knows\n", 0o755, "tool: Exec format error"),
     ],
 )
-async def test_what_is_there_and_cannot_be_started_is_the_reason(tmp_path, text, mode, reason):
+async def test_a_found_program_that_does_not_start_is_the_reported_reason(
+    tmp_path, text, mode, reason
+):
     folder = program(tmp_path / "folder", text, mode=mode)
 
     with pytest.raises(SpawnError) as raised:
@@ -90,7 +92,7 @@ async def test_what_is_there_and_cannot_be_started_is_the_reason(tmp_path, text,
     assert str(raised.value) == reason
 
 
-async def test_a_name_with_an_equals_sign_is_no_variable():
+async def test_a_variable_name_with_an_equals_sign_is_refused():
     with pytest.raises(SpawnError) as raised:
         start_child(["/bin/true"], env={"A=B": "1"}, cwd=None)
 
@@ -103,7 +105,7 @@ async def test_a_variable_without_a_name_is_not_passed_on():
     assert await said(child) == "A=2\n"
 
 
-async def test_a_program_that_did_not_start_is_no_zombie():
+async def test_a_failed_start_leaves_no_zombie():
     before = psutil.Process().children()
 
     with pytest.raises(SpawnError):
@@ -112,7 +114,7 @@ async def test_a_program_that_did_not_start_is_no_zombie():
     assert psutil.Process().children() == before
 
 
-async def test_no_signal_is_blocked_or_ignored_because_python_does():
+async def test_signals_that_python_ignores_are_reset_in_a_child():
     assert {signal.SIGPIPE, signal.SIGXFSZ} <= {
         n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN
     }
@@ -123,7 +125,7 @@ async def test_no_signal_is_blocked_or_ignored_because_python_does():
     assert found["SigIgn"] & {signal.SIGPIPE, signal.SIGXFSZ} == set()
 
 
-async def test_what_somebody_ignores_or_blocks_on_purpose_is_so_in_a_child():
+async def test_signals_ignored_or_blocked_on_purpose_stay_so_in_a_child():
     handler = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
@@ -138,7 +140,7 @@ async def test_what_somebody_ignores_or_blocks_on_purpose_is_so_in_a_child():
     assert signal.SIGUSR1 in found["SigIgn"]
 
 
-async def test_our_own_signals_are_as_before():
+async def test_the_conductors_signal_handling_is_unchanged():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
     await said(shell("exit 0"))
@@ -150,8 +152,8 @@ async def test_our_own_signals_are_as_before():
 
 
 @pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1], [0, 1, 2]], ids=str)
-def test_our_own_stdio_may_be_closed(closed, tmp_path):
-    """A pipe then gets 0, 1 or 2, where the child's own have to go."""
+def test_a_child_starts_while_the_conductors_stdio_is_closed(closed, tmp_path):
+    """A pipe could get 0, 1 or 2, which the child needs."""
     found = tmp_path / "found"
     script = f"""
 import os
@@ -174,7 +176,7 @@ open({str(found)!r}, "wb").write(text)
     assert found.read_text() == "hello 0\n1\n2\n3\noops\n"  # 3 is the directory that `ls` reads
 
 
-async def test_what_is_left_open_is_not_inherited_whatever_its_number():
+async def test_open_descriptors_are_not_inherited():
     low = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(low, True)
     high = os.dup2(low, 900)
@@ -186,7 +188,7 @@ async def test_what_is_left_open_is_not_inherited_whatever_its_number():
     assert (await said(child)).split() == ["0", "1", "2", "3"]
 
 
-async def test_many_children_have_pipes_of_their_own():
+async def test_each_of_many_children_has_its_own_pipes():
     children = [shell(f"read line; echo {number} $line") for number in range(50)]
     for child in children:
         child.transport.write_now([b"go\n"])
@@ -194,8 +196,8 @@ async def test_many_children_have_pipes_of_their_own():
     assert [await said(child) for child in children] == [f"{n} go\n" for n in range(50)]
 
 
-async def test_a_child_starts_beside_threads_that_are_busy():
-    """What they hold is held in the child for ever."""
+async def test_a_child_starts_beside_busy_threads():
+    """Locks that they hold stay locked in a forked child."""
     done = threading.Event()
 
     def busy():
@@ -216,14 +218,14 @@ async def test_a_child_starts_beside_threads_that_are_busy():
             thread.join()
 
 
-def test_a_child_that_somebody_else_has_waited_for_has_ended():
+def test_a_child_reaped_by_other_code_has_ended():
     pid = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(pid, 0)
 
     assert _reap(pid) == 0
 
 
-def test_our_ends_of_its_pipes_do_not_block():
+def test_the_conductors_ends_of_the_pipes_are_non_blocking():
     child = spawn_process(["/bin/true"], env=ENV, cwd=None)
     ends = (child.stdin, child.stdout, child.stderr)
 
@@ -233,7 +235,7 @@ def test_our_ends_of_its_pipes_do_not_block():
         os.close(fd)
 
 
-def test_what_was_started_early_and_nobody_asked_for_ends_with_what_it_started():
+def test_unclaimed_early_programs_are_killed_with_their_descendants():
     us = psutil.Process()
     files, children = set(os.listdir("/proc/self/fd")), set(us.children())
     prestart(["/bin/sh", "-c", "sleep 3600 & wait"], env=ENV, cwd=None)

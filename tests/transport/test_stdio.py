@@ -1,4 +1,4 @@
-"""What `claim_stdio` does to descriptors 0 and 1, in a process of its own."""
+"""`claim_stdio` and descriptors 0 and 1, in a separate process."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ def run(script, **options):
     return subprocess.run(command, env=env, timeout=PATIENCE, check=True, **options)
 
 
-def test_the_transport_has_our_stdin_and_stdout():
+def test_the_transport_has_stdin_and_stdout():
     done = run("""
 async def main():
     with claim_stdio() as transport:
@@ -42,7 +42,7 @@ trio.run(main)
     assert (done.stdout, done.stderr) == (b"<hello>end", b"")
 
 
-def test_what_is_printed_meanwhile_goes_to_stderr_and_is_not_read_from_stdin():
+def test_a_stray_print_goes_to_stderr():
     done = run("""
 async def main():
     with claim_stdio() as transport:
@@ -58,7 +58,7 @@ trio.run(main)
     assert done.stderr == b"printed\nwritten\nfrom a child\nnothing to read: ''\n"
 
 
-def test_descriptors_0_and_1_are_given_back():
+def test_descriptors_0_and_1_are_restored():
     done = run("""
 async def main():
     before = [os.readlink(f"/proc/self/fd/{n}") for n in (0, 1)]
@@ -80,7 +80,7 @@ print(count == len(os.listdir("/proc/self/fd")))
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("before", [True, False])
-def test_whether_it_blocks_is_put_back(fails, before):
+def test_blocking_mode_is_restored(fails, before):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         os.set_blocking(theirs.fileno(), before)
@@ -102,7 +102,7 @@ except KeyError:
         assert os.get_blocking(theirs.fileno()) is before
 
 
-def test_one_pipe_for_stdout_and_stderr_keeps_blocking_for_stderr():
+def test_stderr_stays_blocking_if_it_shares_a_pipe_with_stdout():
     done = run(
         """
 async def main():

@@ -1,4 +1,4 @@
-"""Sessions of one principal, on several servers whose agents keep sessions in one place."""
+"""Session access on several nodes with a shared session store."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_session_of_another_principal_is_not_found_at_another_node(nodes
     }
 
 
-async def test_a_session_is_its_principals_after_its_node_has_ended(nodes):
+async def test_a_session_stays_with_its_principal_after_its_node_has_ended(nodes):
     async with nodes.serve("b") as b:
         async with nodes.serve("a") as a, client(a, ANN) as ann:
             session = await new(ann)
@@ -123,7 +123,9 @@ async def test_a_session_is_its_principals_after_its_node_has_ended(nodes):
     assert code(own) is None
 
 
-async def test_a_session_without_an_owner_is_the_first_ones_at_every_node(nodes, tmp_path):
+async def test_a_session_without_an_owner_belongs_to_the_first_principal_at_every_node(
+    nodes, tmp_path
+):
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "old").touch()
     async with nodes.two() as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
@@ -157,7 +159,7 @@ async def test_without_redis_sessions_that_are_not_known_here_are_refused(nodes,
     assert code(another) == CANNOT_TELL
 
 
-async def test_a_redis_that_came_back_empty_opens_no_session_to_others(nodes, redis):
+async def test_a_redis_that_lost_its_data_opens_no_session_to_others(nodes, redis):
     async with nodes.two(1.5) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
         session = await new(ann)
         redis.end()
@@ -175,7 +177,7 @@ async def test_a_redis_that_came_back_empty_opens_no_session_to_others(nodes, re
     assert codes <= {CANNOT_TELL, NOT_FOUND}
 
 
-async def test_no_session_is_made_that_the_other_nodes_cannot_know(nodes, redis):
+async def test_no_session_is_created_while_the_directory_is_unavailable(nodes, redis):
     """They would let any client load and list it."""
     async with nodes.two(1.5) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
         redis.send_signal(signal.SIGSTOP)
@@ -195,7 +197,7 @@ async def test_no_session_is_made_that_the_other_nodes_cannot_know(nodes, redis)
     assert code(answer) in (NOT_FOUND, CANNOT_TELL)
 
 
-async def test_until_every_node_has_written_its_claims_again_nobody_can_tell(redis):
+async def test_owners_are_unknown_until_every_node_has_rewritten_its_claims(redis):
     """A node that had claims before finds an empty Redis; one that starts finds it complete."""
     record = (b"digest", "ann")
     old, fresh = (SharedClaims(settling=60.0) for _ in range(2))
@@ -222,7 +224,7 @@ async def test_until_every_node_has_written_its_claims_again_nobody_can_tell(red
         nursery.cancel_scope.cancel()
 
 
-async def test_of_two_who_claim_a_session_at_once_one_gets_it(redis):
+async def test_of_two_concurrent_claims_one_succeeds(redis):
     directory = directory_at(redis, "http://a.example")
     verdicts = []
     async with trio.open_nursery() as nursery:

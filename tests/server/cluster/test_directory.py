@@ -75,7 +75,7 @@ async def test_a_session_is_found_for_its_principal_only(node):
         assert await b.owner_of_session(None, "s1") is None
 
 
-async def test_what_ended_is_not_found_any_more(node):
+async def test_ended_connections_and_sessions_are_not_found(node):
     a, b = node(A), node(B)
     async with running(a, b):
         a.connection_opened("one")
@@ -131,7 +131,7 @@ async def test_a_node_that_ends_leaves_nothing_but_the_state_of_the_claims(node,
     assert keys(redis) == {"acp-conductor:claims"}
 
 
-async def test_a_node_that_could_not_take_leave_owns_nothing_soon(node, redis):
+async def test_entries_of_a_killed_node_expire(node, redis):
     a, b = node(A, lease=0.3, lookup_timeout=0.1), node(B)
     async with running(b):
         async with running(a):
@@ -161,7 +161,7 @@ async def test_neither_ids_nor_principals_are_in_redis(node, redis):
     assert "alice" not in said
 
 
-async def test_everything_is_said_again_to_a_redis_that_came_back_empty(node, redis):
+async def test_all_entries_are_written_again_to_a_redis_that_lost_its_data(node, redis):
     a, b = node(A, lease=0.6), node(B, lease=0.6)
     async with running(a, b):
         a.connection_opened("before")
@@ -239,7 +239,7 @@ async def test_redis_with_tls_and_a_password(tmp_path):
         gc.collect()
 
 
-async def test_a_password_is_not_in_what_is_said_of_it(redis, capfd):
+async def test_a_password_is_not_logged(redis, capfd):
     from conductor import log
 
     ask(redis, "config", "set", "requirepass", "right-password")

@@ -1,4 +1,4 @@
-"""Several servers and one Redis: who lands on the wrong one gets to the right one."""
+"""Several nodes and one Redis: clients at the wrong node are forwarded to the right one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALICE, BOB = "alice-alice-alice-alice", "bob-bob-bob-bob-bob-bob"
 
 @attrs.define
 class Nodes:
-    """Makes servers whose agents keep their sessions in the same place, and say their names."""
+    """Creates nodes with a shared session store; their agents report the node's name."""
 
     redis: Program
     directory: Path
@@ -109,7 +109,7 @@ async def test_an_http_connection_works_from_every_server(nodes, version):
     assert b.clients.by_id == {}
 
 
-async def test_what_the_right_server_refuses_is_refused(nodes):
+async def test_a_refusal_of_the_owner_is_forwarded(nodes):
     async with nodes.two() as (a, b), http(a) as client:
         at_a = await Remote.open(a, client)
         async with moved(at_a, b) as at_b, at_b.stream() as messages:
@@ -121,7 +121,7 @@ async def test_what_the_right_server_refuses_is_refused(nodes):
     assert second == 409
 
 
-async def test_a_stream_that_nobody_reads_any_more_is_free_again(nodes):
+async def test_an_abandoned_stream_can_be_opened_again(nodes):
     async with nodes.two() as (a, b), http(a) as client:
         at_a = await Remote.open(a, client)
         async with moved(at_a, b) as at_b:
@@ -150,7 +150,7 @@ async def test_credentials_are_checked_by_both(nodes):
     assert accepted.status_code == 202
 
 
-async def test_who_shows_a_certificate_is_sent_on_because_nobody_else_can_show_it(nodes, tmp_path):
+async def test_a_client_with_a_certificate_is_redirected(nodes, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     ours = authority.issue_cert("127.0.0.1")
@@ -192,7 +192,7 @@ async def test_initialize_is_never_forwarded(nodes):
 
 
 @pytest.mark.parametrize("named_by", ["header", "cookie"])
-async def test_a_websocket_that_returns_elsewhere_is_served_by_its_server(nodes, named_by):
+async def test_a_websocket_that_reconnects_to_another_node_is_tunnelled(nodes, named_by):
     async with nodes.two() as (a, b):
         async with websocket(a) as first:
             session = await open_session(first)
@@ -234,7 +234,7 @@ async def used_before(
         await socket.aclose()
 
 
-async def test_a_websocket_that_hypercorn_has_is_forwarded_too(nodes):
+async def test_a_websocket_accepted_by_hypercorn_is_tunnelled_too(nodes):
     async with nodes.two() as (a, b):
         async with websocket(a) as first:
             session = await open_session(first)
@@ -258,7 +258,7 @@ async def test_a_websocket_that_hypercorn_has_is_forwarded_too(nodes):
         assert b.clients.by_id == {}
 
 
-async def test_a_websocket_that_hypercorn_has_and_nobody_takes_is_served_where_it_is(nodes):
+async def test_a_websocket_accepted_by_hypercorn_is_served_locally_if_the_owner_refuses(nodes):
     async with nodes.two() as (a, b), websocket(a) as first:
         await open_session(first)
         a.clients.draining = True
@@ -277,7 +277,7 @@ async def test_a_forwarded_websocket_ends_as_the_client_ends_it(nodes):
             await forwarded.ended.wait()
 
 
-async def test_a_websocket_to_a_server_that_is_about_to_end_is_served_where_it_is(nodes):
+async def test_a_websocket_to_a_draining_node_is_served_locally(nodes):
     async with nodes.two() as (a, b), websocket(a) as first:
         await open_session(first)
         a.clients.draining = True
@@ -302,8 +302,8 @@ async def test_a_session_that_is_open_elsewhere_is_not_loaded_twice(nodes):
         assert await say(first, session, "still here") == "a: still here"
 
 
-async def test_half_an_emoji_in_the_params_does_not_load_a_session_twice(nodes):
-    """msgspec refuses what it cannot decode; what cannot be read for sure is refused."""
+async def test_a_lone_surrogate_in_the_params_does_not_load_a_session_twice(nodes):
+    """msgspec refuses lone surrogates; unreadable params are refused."""
     async with nodes.two() as (a, b), websocket(a) as first, websocket(b) as second:
         session = await open_session(first)
         await ask(second, initialize())
@@ -330,7 +330,7 @@ async def test_a_session_that_ended_elsewhere_is_loaded(nodes):
         assert await say(second, session, "two") == "b: one two"
 
 
-async def test_a_session_of_somebody_else_is_nobodys(nodes):
+async def test_a_session_of_another_principal_is_not_found_in_the_cluster(nodes):
     access = AccessPolicy(tokens=read_tokens([f"alice:{ALICE}", f"bob:{BOB}"]))
     alice, bob = (("authorization", f"Bearer {token}") for token in (ALICE, BOB))
     async with nodes.two(access=access) as (a, b), websocket(a, alice) as first:
@@ -342,7 +342,7 @@ async def test_a_session_of_somebody_else_is_nobodys(nodes):
     assert "owner" not in json.dumps(answer)
 
 
-async def test_without_redis_every_server_goes_on_alone(nodes, redis):
+async def test_without_redis_every_node_works_alone(nodes, redis):
     async with nodes.two() as (a, b), websocket(a) as first, http(b) as client:
         session = await open_session(first)
         assert (await client.get("/ready")).text == "ready"
@@ -359,7 +359,7 @@ async def test_without_redis_every_server_goes_on_alone(nodes, redis):
 
 
 @pytest.mark.parametrize("profile", ["websocket", "http"])
-async def test_a_client_that_reads_nothing_slows_its_agent_down_through_two_servers(nodes, profile):
+async def test_back_pressure_reaches_the_agent_through_two_nodes(nodes, profile):
     size, pieces = 64 * 1024, 1000
     async with nodes.two() as (a, b):
         received = 0

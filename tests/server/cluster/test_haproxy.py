@@ -156,7 +156,7 @@ async def load(socket: trio_websocket.WebSocketConnection, session: str) -> Any:
     return await ask(socket, request(1, "session/load", **params))
 
 
-async def test_new_clients_go_to_both_and_come_back_by_cookie(cluster):
+async def test_new_clients_are_balanced_and_sticky_by_cookie(cluster):
     with trio.fail_after(PATIENCE):
         async with cluster.websocket() as first, cluster.websocket() as second:
             sessions = [(each, await open_session(each)) for each in (first, second)]
@@ -194,7 +194,7 @@ async def test_an_http_client_without_cookies_comes_back_by_its_connection(clust
                 assert response.status_code == 202
 
 
-async def test_who_lands_on_the_wrong_node_is_forwarded(cluster):
+async def test_a_client_at_the_wrong_node_is_forwarded(cluster):
     with trio.fail_after(PATIENCE):
         async with cluster.websocket() as socket, cluster.http() as client:
             session = await open_session(socket)
@@ -214,7 +214,7 @@ async def test_who_lands_on_the_wrong_node_is_forwarded(cluster):
                     assert await turn(remote, answers) == f"{owner}: hello"
 
 
-async def test_who_lost_its_node_loads_its_session_on_the_other(cluster):
+async def test_a_client_of_a_lost_node_loads_its_session_on_the_other(cluster):
     with trio.fail_after(PATIENCE):
         async with cluster.websocket() as first, cluster.websocket() as second:
             sessions = {}

@@ -10,8 +10,8 @@ from server.cluster.test_forward import (  # noqa: F401
     Nodes,
     test_a_forwarded_request_is_not_forwarded_again,
     test_a_session_that_is_open_elsewhere_is_not_loaded_twice,
-    test_a_websocket_that_hypercorn_has_is_forwarded_too,
-    test_a_websocket_that_returns_elsewhere_is_served_by_its_server,
+    test_a_websocket_accepted_by_hypercorn_is_tunnelled_too,
+    test_a_websocket_that_reconnects_to_another_node_is_tunnelled,
     test_an_http_connection_works_from_every_server,
 )
 from support.memory_redis import MemoryRedis

@@ -74,7 +74,7 @@ async def test_other_messages_are_accepted_and_answered_on_streams(tmp_path, ver
     assert got[-1] == {"jsonrpc": "2.0", "id": 7, "result": {"stopReason": "end_turn"}}
 
 
-async def test_what_is_said_before_a_stream_opens_waits_for_it(tmp_path, version):
+async def test_messages_before_a_stream_opens_are_queued_for_it(tmp_path, version):
     async with serving(tmp_path) as server, http(server, version) as client:
         remote = await Remote.open(server, client, version)
         await remote.post(new_session(1))
@@ -88,7 +88,7 @@ async def test_what_is_said_before_a_stream_opens_waits_for_it(tmp_path, version
     assert list(texts(got)) == ["one", "two"]
 
 
-async def test_the_agent_is_answered_by_a_post(tmp_path, version):
+async def test_a_post_answers_a_request_of_the_agent(tmp_path, version):
     async with serving(tmp_path) as server, http(server, version) as client:
         remote = await Remote.open(server, client, version)
         session = await remote.new_session()
@@ -125,7 +125,7 @@ async def test_a_session_is_loaded_as_the_rfd_shows_it(tmp_path, version):
     assert replayed["params"]["sessionId"] == session
 
 
-async def test_a_client_without_a_session_stream_is_told_on_the_connections(tmp_path, version):
+async def test_without_a_session_stream_messages_go_to_the_connections_stream(tmp_path, version):
     """The Python SDK's sends `session/load` without the header, and has no stream for it."""
     async with serving(tmp_path) as server, http(server, version) as client:
         remote = await Remote.open(server, client, version)
@@ -154,7 +154,7 @@ async def test_delete_ends_the_connection_and_its_streams(tmp_path, version):
     assert again.status_code == 404
 
 
-async def test_what_is_wrong_with_a_request_is_told(tmp_path, version):
+async def test_an_invalid_request_is_refused_with_its_reason(tmp_path, version):
     async with (
         serving(tmp_path, limits={"message_bytes": 2000}) as server,
         http(server, version) as client,
@@ -223,7 +223,7 @@ async def test_a_session_that_the_connection_does_not_have_is_an_error_on_its_st
     assert answer == {"jsonrpc": "2.0", "id": 7, "error": error}
 
 
-async def test_what_is_wrong_with_a_stream_is_told(tmp_path, version):
+async def test_an_invalid_stream_request_is_refused_with_its_reason(tmp_path, version):
     async with serving(tmp_path) as server, http(server, version) as client:
         remote = await Remote.open(server, client, version)
         made_up = Remote(client, "made-up", partial(http, server, version))
@@ -236,7 +236,7 @@ async def test_what_is_wrong_with_a_stream_is_told(tmp_path, version):
     assert statuses == [406, 404, 409]
 
 
-async def test_a_session_that_nobody_can_load_has_no_stream(tmp_path, version):
+async def test_an_unloadable_session_has_no_stream(tmp_path, version):
     """Version 2 has no `loadSession`; of version 1 it is the agent's word that counts."""
     chain = f"version: 1\nagent: {{run: [python3, {tmp_path}/agent.py]}}\n"
     (tmp_path / "agent.py").write_text(
@@ -311,9 +311,7 @@ async def test_a_chain_that_has_ended_leaves_no_connection(tmp_path, version):
 
 
 @pytest.mark.slow
-async def test_a_client_that_is_gone_before_its_initialize_is_answered_leaves_nothing(
-    tmp_path, version
-):
+async def test_a_client_that_disconnects_during_initialize_leaves_nothing(tmp_path, version):
     """hypercorn waited for ever until the rest of a response had left for a closed connection."""
     chain = "version: 1\nagent: {run: [sleep, '600']}\n"  # never answers
     async with serving(tmp_path, chain=chain, limits={"sockets_each": 1}) as server:

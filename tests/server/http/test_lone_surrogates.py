@@ -78,7 +78,7 @@ async def halves() -> AsyncIterator[RunningServer]:
             yield server
 
 
-async def test_initialize_is_answered_and_tells_the_connections_id():
+async def test_initialize_is_answered_with_the_connections_id():
     async with halves() as server, http(server) as client:
         hello = json.dumps({**initialize(), "_meta": HALF})
         json_type = {"content-type": "application/json"}
@@ -93,7 +93,7 @@ async def test_initialize_is_answered_and_tells_the_connections_id():
 
 
 @pytest.mark.parametrize("by_header", [True, False])
-async def test_a_prompt_is_accepted_and_its_session_is_told_on_its_stream(by_header):
+async def test_a_prompt_is_accepted_and_its_updates_arrive_on_its_stream(by_header):
     async with halves() as server, http(server) as client:
         remote = await Remote.open(server, client)
         assert await remote.new_session() == "s"
@@ -124,7 +124,7 @@ async def test_a_session_that_is_set_up_is_answered_on_the_connections_stream():
     assert update["method"] == "session/update"
 
 
-async def test_our_own_client_opens_the_streams_of_sessions_that_are_told_so():
+async def test_the_conductors_client_opens_session_streams():
     async with halves() as server, reach(connect=server.addresses[0]) as client:
         client.handlers["_x/ask"] = _answer
         await client.initialize()
@@ -141,7 +141,7 @@ async def _answer(params: Any) -> Any:
     return {}
 
 
-def test_what_is_put_into_the_params_changes_nothing_else_of_them():
+def test_an_inserted_session_id_changes_no_other_bytes_of_the_params():
     body = rb'{"jsonrpc":"2.0","method":"session/cancel","params":{"\ud83d": "\udc00", "n": 1.50}}'
     posted = parse_post({"acp-session-id": "s"}, body)
 

@@ -1,4 +1,4 @@
-"""What waits for streams, on a virtual clock."""
+"""Queues of event streams, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conductor.network.sequence_numbers import SequenceError
 from conductor.server.http.mailboxes import Mailbox, Mailboxes
 
 
-async def test_what_was_put_is_taken_in_order_all_at_once():
+async def test_all_queued_lines_are_taken_at_once_in_order():
     mailboxes = Mailboxes(bound=10_000, most=2)
     mailboxes.of("s").put(b"1")
     mailboxes.of("s").put(b"2")
@@ -18,7 +18,7 @@ async def test_what_was_put_is_taken_in_order_all_at_once():
     assert await mailboxes.of("s").take() == [b"1", b"2"]
 
 
-async def test_what_could_not_be_sent_is_taken_again_first():
+async def test_unsent_lines_are_taken_again_first():
     mailboxes = Mailboxes(bound=10_000, most=2)
     mailbox = mailboxes.connection
     mailbox.put(b"1")
@@ -30,7 +30,7 @@ async def test_what_could_not_be_sent_is_taken_again_first():
     assert await mailbox.take() == [b"1", b"2", b"3"]
 
 
-async def test_too_much_for_all_streams_together_is_waited_for(autojump_clock):
+async def test_room_waits_while_all_streams_together_exceed_the_limit(autojump_clock):
     mailboxes = Mailboxes(bound=1000, most=2)
     mailboxes.of("a").put(b"x" * 500)
     mailboxes.of("b").put(b"x" * 500)
@@ -42,7 +42,7 @@ async def test_too_much_for_all_streams_together_is_waited_for(autojump_clock):
     assert waiting.cancelled_caught
 
 
-async def test_after_the_end_what_waits_is_still_taken():
+async def test_queued_lines_are_taken_after_eof():
     mailboxes = Mailboxes(bound=1, most=2)
     mailboxes.connection.put(b"last")
     mailboxes.end()
@@ -52,7 +52,7 @@ async def test_after_the_end_what_waits_is_still_taken():
     assert await mailboxes.connection.take() == []
 
 
-async def test_a_reader_learns_of_the_end():
+async def test_eof_wakes_a_reader():
     mailboxes = Mailboxes(bound=1, most=2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mailboxes.of("s").take)
@@ -81,7 +81,7 @@ def test_only_streams_that_are_open_are_limited():
     assert mailboxes.for_stream("c") is not None
 
 
-async def test_a_mailbox_is_dropped_when_it_is_read_and_nothing_waits():
+async def test_an_empty_mailbox_without_a_reader_is_dropped():
     mailboxes = Mailboxes(bound=1000, most=2)
     mailboxes.of("s").put(b"1")
     mailbox = read(mailboxes, "s")
@@ -127,7 +127,7 @@ async def test_a_new_mailbox_goes_on_with_the_numbers_that_the_client_has():
         mailboxes.connection.resume_after(1)
 
 
-def test_what_is_said_of_a_session_after_its_end_is_told_on_the_connections_stream():
+def test_messages_of_a_closed_session_go_to_the_connections_stream():
     mailboxes = Mailboxes(bound=1000, most=2)
     mailboxes.closed("s")
     assert mailboxes.of("s") is mailboxes.connection
@@ -147,7 +147,7 @@ def test_an_agent_that_invents_sessions_gets_no_more_mailboxes_than_streams():
     assert mailboxes.of("z") is not mailboxes.connection
 
 
-async def test_what_waits_for_a_session_without_a_stream_is_told_on_the_connections_once():
+async def test_lines_of_a_session_without_a_stream_move_to_the_connections_once():
     mailboxes = Mailboxes(bound=1000, most=2)
     mailbox = read(mailboxes, "s")
     for line in (b"1", b"2"):

@@ -43,7 +43,7 @@ async def test_sessions_that_were_closed_leave_nothing_behind_at_either_end(tmp_
             await client.request("session/list", {})
 
 
-async def test_sessions_beyond_the_limit_on_streams_are_served_all_the_same(tmp_path):
+async def test_sessions_beyond_the_stream_limit_are_served(tmp_path):
     async with (
         serving(tmp_path, limits={"streams": 2}) as server,
         reach(connect=server.addresses[0]) as client,
@@ -57,7 +57,7 @@ async def test_sessions_beyond_the_limit_on_streams_are_served_all_the_same(tmp_
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_network_that_cuts_loses_nothing_of_sessions_that_come_and_go(tmp_path, seed):
+async def test_connection_losses_lose_no_messages_of_short_sessions(tmp_path, seed):
     rng = random.Random(seed)
     first = [5000] * 4
     async with (

@@ -1,4 +1,4 @@
-"""Which stream a message goes to."""
+"""Selection of the event stream for each message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def route(router: StreamRouter, **message: Any) -> str | None:
     return router.route(json.dumps({"jsonrpc": "2.0", **message}).encode()).session
 
 
-def test_what_names_a_session_goes_to_its_stream():
+def test_a_message_with_a_session_id_goes_to_its_stream():
     router = StreamRouter()
 
     assert route(router, method="session/update", params={"sessionId": "s"}) == "s"
@@ -37,7 +37,7 @@ def test_what_names_a_session_goes_to_its_stream():
 
 
 @pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_mine/of_a_session"])
-def test_an_answer_goes_to_the_stream_of_its_request(method):
+def test_a_response_goes_to_the_stream_of_its_request(method):
     router = StreamRouter()
     router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
 
@@ -46,7 +46,7 @@ def test_an_answer_goes_to_the_stream_of_its_request(method):
 
 
 @pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
-def test_an_answer_that_sets_up_a_session_goes_to_the_connections_stream(method):
+def test_a_session_set_up_response_goes_to_the_connections_stream(method):
     router = StreamRouter()
     router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
 
@@ -76,7 +76,7 @@ def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streami
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])
-def test_the_answer_that_ends_a_session_says_so(method):
+def test_the_response_to_a_close_marks_the_session_as_closed(method):
     router = StreamRouter()
     for id in (1, 2):
         router.asked(post(request(id, method, sessionId="s"), "s"), streaming=True)
@@ -97,13 +97,13 @@ def test_a_session_that_is_not_open_is_not_remembered_as_one_without_a_stream(an
     assert router.streamless == set()
 
 
-def test_a_message_without_a_session_needs_none():
+def test_a_message_without_a_session_goes_to_the_connections_stream():
     assert post(request(1, "session/list")).session is None
     assert post({"jsonrpc": "2.0", "id": 1, "result": {}}).session is None
     assert post({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}})
 
 
-def test_a_malformed_answer_is_passed_on_for_the_chain_to_settle():
+def test_a_malformed_response_is_forwarded_to_the_chain():
     posted = post({"jsonrpc": "2.0", "id": 1, "error": "no object"})
 
     assert posted.message is None
@@ -111,6 +111,6 @@ def test_a_malformed_answer_is_passed_on_for_the_chain_to_settle():
 
 
 @pytest.mark.parametrize("method", ["initialize", "proxy/initialize", "_proxy/initialize"])
-def test_a_connection_begins_with_an_initialization(method):
+def test_a_connection_starts_with_initialize(method):
     assert post(request(1, method)).is_initialize
     assert not post({"jsonrpc": "2.0", "method": method}).is_initialize

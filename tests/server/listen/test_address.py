@@ -1,4 +1,4 @@
-"""What `--listen` takes."""
+"""Addresses of `--listen`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_addresses_are_read(text, address):
 
 
 @pytest.mark.parametrize("text", ["", "8765", ":8765", "a:b", "a:99999", "::1:80", "unix:", "a:-1"])
-def test_what_is_no_address_is_refused(text):
+def test_an_invalid_address_is_refused(text):
     with pytest.raises(ValueError):
         parse_address(text)
 
@@ -41,11 +41,11 @@ def test_what_is_no_address_is_refused(text):
         ("example.org", False),
     ],
 )
-def test_only_loopback_addresses_are_out_of_reach(host, loopback):
+def test_only_loopback_addresses_are_local(host, loopback):
     assert TcpAddress(host, 1).is_loopback is loopback
 
 
-async def test_a_lack_of_descriptors_is_waited_out(autojump_clock):
+async def test_accept_retries_while_descriptors_are_exhausted(autojump_clock):
     class Listener:
         tries = 0
 
@@ -58,7 +58,7 @@ async def test_a_lack_of_descriptors_is_waited_out(autojump_clock):
     assert await accept(Listener()) == "stream"
 
 
-async def test_a_listener_that_is_broken_is_told():
+async def test_an_error_of_the_listener_is_raised():
     class Listener:
         async def accept(self):
             raise OSError(errno.EINVAL, "Invalid argument")

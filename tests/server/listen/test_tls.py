@@ -67,7 +67,7 @@ async def test_the_version_of_http_is_agreed_on_by_alpn(tmp_path, http2, version
     assert response.headers["set-cookie"].endswith("; Secure")
 
 
-async def test_a_websocket_comes_over_tls(tmp_path):
+async def test_websocket_over_tls(tmp_path):
     certificates = Certificates.make(tmp_path)
     async with serving(tmp_path, tls=certificates.server()) as server:
         url = server.addresses[0].replace("http", "ws", 1)
@@ -75,7 +75,7 @@ async def test_a_websocket_comes_over_tls(tmp_path):
             assert (await ask(socket, initialize()))["id"] == 0
 
 
-async def test_a_certificate_says_who_a_client_is(tmp_path):
+async def test_a_certificate_identifies_the_client(tmp_path):
     certificates = Certificates.make(tmp_path)
     access = AccessPolicy(certificates=True)
     async with serving(tmp_path, tls=certificates.server(clients=True), access=access) as server:
@@ -94,8 +94,8 @@ async def test_a_certificate_says_who_a_client_is(tmp_path):
     assert health.status_code == 200
 
 
-async def test_a_name_in_common_is_not_enough_to_be_the_same_client(tmp_path):
-    """A subject may have several common names, and other parts."""
+async def test_an_equal_common_name_is_not_the_same_principal(tmp_path):
+    """A subject may have several common names and other parts."""
     certificates = Certificates.make(tmp_path)
     access = AccessPolicy(certificates=True)
     contexts = []
@@ -116,7 +116,7 @@ async def test_a_name_in_common_is_not_enough_to_be_the_same_client(tmp_path):
     assert (opened.status_code, stolen.status_code) == (200, 404)
 
 
-async def test_an_alternative_name_may_say_who_a_client_is(tmp_path, capsys):
+async def test_an_alternative_name_may_identify_the_client(tmp_path, capsys):
     log.configure("info")
     certificates = Certificates.make(tmp_path)
     access = AccessPolicy(certificates=True, client_name="email")
@@ -135,7 +135,7 @@ async def test_an_alternative_name_may_say_who_a_client_is(tmp_path, capsys):
     assert "it has 0 alternative names of the type email instead of one" in capsys.readouterr().err
 
 
-async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path, capsys):
+async def test_a_certificate_of_another_authority_is_refused(tmp_path, capsys):
     log.configure("info")
     certificates = Certificates.make(tmp_path)
     access = AccessPolicy(certificates=True)
@@ -152,7 +152,7 @@ async def test_a_certificate_of_another_authority_is_worth_nothing(tmp_path, cap
     assert "unable to get local issuer certificate" in said
 
 
-async def test_what_speaks_no_tls_is_let_go(tmp_path):
+async def test_a_connection_without_tls_is_closed(tmp_path):
     certificates = Certificates.make(tmp_path)
     async with serving(tmp_path, tls=certificates.server()) as server:
         async with await connect(server) as stream:

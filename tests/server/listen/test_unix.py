@@ -18,7 +18,7 @@ async def line(stream: trio.SocketStream, message: object) -> None:
     await stream.send_all(json.dumps(message).encode() + b"\n")
 
 
-async def test_one_that_goes_while_it_is_told_much_hurts_nobody(tmp_path):
+async def test_a_unix_client_that_disconnects_during_output_does_not_affect_others(tmp_path):
     path = str(tmp_path / "acp.sock")
     async with serving(tmp_path, listen=(UnixAddress(path),)) as server:
         for _ in range(3):
@@ -33,7 +33,7 @@ async def test_one_that_goes_while_it_is_told_much_hurts_nobody(tmp_path):
         kill(server.clients)
 
 
-async def test_one_that_ends_its_stream_still_gets_its_answers(tmp_path):
+async def test_a_half_closed_unix_client_gets_its_responses(tmp_path):
     path = str(tmp_path / "acp.sock")
     async with (
         serving(tmp_path, listen=(UnixAddress(path),)),
@@ -48,7 +48,7 @@ async def test_one_that_ends_its_stream_still_gets_its_answers(tmp_path):
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
-async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, size):
+async def test_an_overlong_line_is_refused_and_dropped(tmp_path, size):
     path = str(tmp_path / "acp.sock")
     limits = {"message_bytes": 500}
     async with (
@@ -61,7 +61,7 @@ async def test_a_line_that_is_too_long_is_answered_and_thrown_away(tmp_path, siz
         assert json.loads(await stream.receive_some())["id"] == 0
 
 
-async def test_sessions_of_the_socket_and_those_of_tenants_are_closed_to_each_other(tmp_path):
+async def test_sessions_of_unix_clients_and_of_principals_are_separate(tmp_path):
     path, token = str(tmp_path / "acp.sock"), "a" * 32
     agent = Path(__file__).parents[2] / "support" / "components" / "durable_agent.py"
     (tmp_path / "kept").mkdir()

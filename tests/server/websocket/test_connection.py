@@ -1,4 +1,4 @@
-"""WebSockets: over HTTP/1.1, by trio-websocket, and how one that is cut is dealt with."""
+"""WebSockets over HTTP/1.1 and HTTP/2; loss of a connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_the_upgrade_tells_the_connections_id(tmp_path):
     assert "connectionId" not in answer["result"]
 
 
-async def test_a_turn_is_told_in_order(tmp_path):
+async def test_a_turn_arrives_in_order(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await ask(socket, initialize())
         session = (await ask(socket, new_session(1)))["result"]["sessionId"]
@@ -71,7 +71,7 @@ async def test_a_batch_is_one_text(tmp_path):
     assert sorted(answer["id"] for answer in answers) == [1, 2]
 
 
-async def test_what_is_binary_is_ignored_and_what_is_no_message_answered(tmp_path):
+async def test_binary_messages_are_ignored_and_invalid_ones_answered(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await socket.send_message(b"binary")
         await socket.send_message("nonsense")
@@ -101,7 +101,7 @@ async def test_an_origin_that_is_not_allowed_is_refused(tmp_path):
     assert refused == (403, "the Origin is not allowed (see --allow-origin)")
 
 
-async def test_an_allowed_origin_is_let_in(tmp_path):
+async def test_an_allowed_origin_is_admitted(tmp_path):
     access = AccessPolicy(origins=frozenset({"https://app.example.org"}))
     async with (
         serving(tmp_path, access=access) as server,
@@ -110,7 +110,7 @@ async def test_an_allowed_origin_is_let_in(tmp_path):
         assert (await ask(socket, initialize()))["id"] == 0
 
 
-async def test_a_name_that_is_not_ours_is_refused(tmp_path):
+async def test_an_unknown_host_name_is_refused(tmp_path):
     async with serving(tmp_path) as server:
         refused = await refusal(server, Host="evil.example")
 
@@ -122,7 +122,7 @@ async def test_another_path_is_refused(tmp_path):
         assert await refusal(server, "/other") == (404, "there is only /acp")
 
 
-async def test_a_goodbye_ends_the_chain(tmp_path):
+async def test_a_normal_close_ends_the_chain(tmp_path):
     async with serving(tmp_path) as server:
         async with websocket(server) as socket:
             await ask(socket, initialize())
@@ -133,7 +133,7 @@ async def test_a_goodbye_ends_the_chain(tmp_path):
         assert server.clients.by_id == {}
 
 
-async def test_a_client_that_is_cut_off_is_kept_for_a_while(tmp_path):
+async def test_a_lost_client_is_kept_for_a_while(tmp_path):
     async with serving(tmp_path, timeouts={"keep": 0.3}) as server, websocket(server) as socket:
         await ask(socket, initialize())
         (client,) = server.clients.by_id.values()
@@ -147,7 +147,7 @@ async def test_a_client_that_is_cut_off_is_kept_for_a_while(tmp_path):
         assert server.clients.find(client.id, "") is None
 
 
-async def test_a_client_that_is_cut_off_keeps_its_turn_and_what_it_was_not_told(tmp_path):
+async def test_a_lost_client_keeps_its_turn_and_undelivered_messages(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await ask(socket, initialize())
         session = (await ask(socket, new_session(1)))["result"]["sessionId"]
@@ -164,7 +164,7 @@ async def test_a_client_that_is_cut_off_keeps_its_turn_and_what_it_was_not_told(
         kill(server.clients)
 
 
-async def test_a_peer_that_shows_no_sign_of_life_is_found(tmp_path):
+async def test_a_peer_that_answers_no_ping_is_detached(tmp_path):
     """A raw socket that does the handshake and then never answers a ping."""
     async with serving(tmp_path, timeouts=QUICK) as server:
         stream = await upgrade(server)
@@ -178,7 +178,7 @@ async def test_a_peer_that_shows_no_sign_of_life_is_found(tmp_path):
 
 
 @pytest.mark.slow
-async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
+async def test_progress_of_a_slow_message_counts_as_a_pong(tmp_path):
     """Neither is a ping answered, which waits behind the message, nor does it matter."""
     from wsproto.connection import Connection, ConnectionType
     from wsproto.events import TextMessage
@@ -202,7 +202,7 @@ async def test_a_message_on_a_slow_line_counts_as_life_while_it_moves(tmp_path):
         kill(server.clients)
 
 
-async def test_a_peer_that_answers_pings_is_left_alone(tmp_path, monkeypatch):
+async def test_a_peer_that_answers_pings_stays_connected(tmp_path, monkeypatch):
     ping, answered, five = TrioServerWebSocket.ping, [], trio.Event()
 
     async def counted(self, deadline):
@@ -221,7 +221,7 @@ async def test_a_peer_that_answers_pings_is_left_alone(tmp_path, monkeypatch):
         assert (await ask(socket, request(1, "session/list")))["id"] == 1
 
 
-async def test_a_peer_that_reads_nothing_holds_up_neither_others_nor_the_end(tmp_path):
+async def test_a_peer_that_does_not_read_delays_neither_others_nor_the_stop(tmp_path):
     """What hypercorn sends is shielded; closing the socket frees it."""
     async with serving(tmp_path) as server, websocket(server) as other:
         port = port_of(server)
@@ -243,7 +243,7 @@ async def test_a_peer_that_reads_nothing_holds_up_neither_others_nor_the_end(tmp
     peer_closed_read.close()
 
 
-async def test_a_websocket_comes_over_http_2_too(tmp_path):
+async def test_websocket_over_http_2(tmp_path):
     """RFC 8441: what a browser does when it has an HTTP/2 connection."""
     import h2.config
     import h2.connection

@@ -1,4 +1,4 @@
-"""WebSocket messages whose last fragment does not come, over HTTP/1.1 and over HTTP/2."""
+"""Incomplete WebSocket messages, over HTTP/1.1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -156,9 +156,7 @@ async def test_a_message_that_is_not_completed_in_time_ends_its_websocket(tmp_pa
 
 
 @WAYS
-async def test_what_is_not_complete_is_bounded_for_one_client_and_does_not_hurt_others(
-    tmp_path, way
-):
+async def test_incomplete_messages_of_one_client_are_limited(tmp_path, way):
     limits = {"body_bytes": 4000 * KIB, "body_bytes_each": 1000 * KIB}
     async with serving(tmp_path, limits=limits) as server, websocket(server) as other:
         await ask(other, initialize())
@@ -176,7 +174,7 @@ async def test_what_is_not_complete_is_bounded_for_one_client_and_does_not_hurt_
 
 
 @WAYS
-async def test_all_of_them_together_are_bounded(tmp_path, way):
+async def test_incomplete_messages_of_all_clients_are_limited(tmp_path, way):
     """Fourteen clients held 941 MiB with a limit of 256 MiB each."""
     limits = {"body_bytes": 1000 * KIB, "body_bytes_each": 1000 * KIB}
     async with serving(tmp_path, limits=limits) as server, way(server) as one, way(server) as two:

@@ -1,4 +1,4 @@
-"""Clients that are not ours, and come back: over a WebSocket, on real sockets."""
+"""Reconnection of clients that are not conductors, over WebSockets on real sockets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def identity(name: str, client: RemoteClient) -> tuple[str, str]:
 
 
 @BY
-async def test_a_client_finds_its_turn_where_it_has_gone_on(tmp_path, name):
+async def test_a_reconnected_client_gets_its_running_turn(tmp_path, name):
     async with serving(tmp_path) as server:
         async with websocket(server) as first:
             session = await open_session(first)
@@ -84,7 +84,7 @@ async def test_a_client_finds_its_turn_where_it_has_gone_on(tmp_path, name):
         assert list(texts(more))[-1] == "two"
 
 
-async def test_a_session_is_loaded_anew_in_the_chain_that_has_it(tmp_path):
+async def test_a_session_is_loaded_in_the_detached_chain(tmp_path):
     async with serving(tmp_path) as server:
         async with websocket(server) as first:
             session = await open_session(first)
@@ -102,7 +102,7 @@ async def test_a_session_is_loaded_anew_in_the_chain_that_has_it(tmp_path):
         assert len(server.clients.by_id) == 1
 
 
-async def test_the_connection_id_takes_over_from_a_socket_that_is_not_found_dead_yet(tmp_path):
+async def test_the_connection_id_replaces_a_socket_not_yet_detected_as_lost(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as first:
         session = await open_session(first)
         (client,) = server.clients.by_id.values()
@@ -116,7 +116,7 @@ async def test_the_connection_id_takes_over_from_a_socket_that_is_not_found_dead
                 await first.get_message()
 
 
-async def test_a_cookie_alone_takes_nothing_away_from_a_socket_that_lives(tmp_path):
+async def test_a_cookie_alone_does_not_replace_a_live_socket(tmp_path):
     """A browser sends it with every WebSocket that it opens."""
     async with serving(tmp_path) as server, websocket(server) as first:
         await ask(first, initialize())
@@ -129,7 +129,7 @@ async def test_a_cookie_alone_takes_nothing_away_from_a_socket_that_lives(tmp_pa
 
 
 @BY
-async def test_nobody_elses_connection_is_taken_over(tmp_path, name):
+async def test_the_connection_of_another_principal_is_not_taken_over(tmp_path, name):
     access = AccessPolicy(
         tokens=read_tokens(["one:token-of-one-012345", "two:token-of-two-012345"])
     )
@@ -147,7 +147,7 @@ async def test_nobody_elses_connection_is_taken_over(tmp_path, name):
             assert client.runs_detached
 
 
-async def test_after_its_time_a_client_gets_a_new_chain(tmp_path):
+async def test_a_client_that_reconnects_too_late_gets_a_new_chain(tmp_path):
     async with serving(tmp_path, timeouts={"keep": 0.2}) as server:
         async with websocket(server) as first:
             session = await open_session(first)
@@ -171,7 +171,7 @@ async def test_a_client_that_was_never_initialized_is_not_kept(tmp_path):
         assert server.clients.by_id == {}
 
 
-async def test_a_server_that_drains_sends_no_one_back_to_what_is_about_to_end(tmp_path):
+async def test_a_draining_server_reattaches_no_client(tmp_path):
     async with serving(tmp_path) as server:
         async with websocket(server) as first:
             session = await open_session(first)
@@ -207,7 +207,7 @@ async def test_over_http_nothing_is_cut_and_a_stream_goes_on_where_it_is_opened_
         assert more[-1]["result"] == {"stopReason": "end_turn"}
 
 
-async def test_many_come_back_at_once(tmp_path):
+async def test_many_clients_reconnect_concurrently(tmp_path):
     async with serving(tmp_path) as server:
         left: list[tuple[RemoteClient, str]] = []
 

@@ -94,7 +94,7 @@ def compare(
 
 
 def pin_to_one_cpu() -> None:
-    """Keep us and what we start on the CPU that has least to do.
+    """Pin this process and its children to the CPU with the lowest load.
 
     Two processes that wake each other cost several times as much on two CPUs as on one, and which
     it is depends on luck.

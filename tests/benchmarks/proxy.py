@@ -19,7 +19,7 @@ class Proxy:
     def __init__(self) -> None:
         self.dialect = "proxy"
         self.enveloped = b"\0"
-        self.ids: dict[int, Any] = {}  # the id that we gave a request -> the one that it had
+        self.ids: dict[int, Any] = {}  # own id of a request -> the received id
         self.last = 0
 
     def take(self, line: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """What `acp-conductor agent …`, and `run FILE`, have imported when their components start, and when
 they have answered `initialize`: names, never times.
 
-Components start first, so that their start hides ours: nothing that takes long may be imported
-before. The importer that breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
+Components start first, so that their start overlaps the conductor's: no slow module may be
+imported before. The importer that breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A regression of what a message costs fails here, as a ratio: our CPU per message against that of
+"""A regression of what a message costs fails here, as a ratio: CPU per message against that of
 a byte relay in the same run. Times are not looked at.
 
 A bound is about twice what was measured (docs/performance.md). Other load on the machine makes a

@@ -17,7 +17,7 @@ POINTS = ("start", "initialize", "session/new", "session/prompt", "session/updat
 HOW = ("inside", "restarted", "isolated")
 SESSION = {"cwd": "/", "mcpServers": []}
 LASTING = ("hang",)
-"""Held lanes stay held; `lifespan()` that hangs is `start_timeout`'s and `stop_timeout`'s."""
+"""A held lane stays held; a hanging `lifespan()` ends by `start_timeout` or `stop_timeout`."""
 
 PLUGIN = '''
 import os

@@ -15,7 +15,7 @@ import trio
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.actor_model import End, Hop, PlanProxy, World
-from support.memory_chain import seated
+from support.memory_chain import running_chain
 from support.memory_component import MemoryComponent
 from support.plugins import Idle, plugin
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -94,12 +94,12 @@ def line_of(end, message, numbers, *, batched=False):
 async def play(world, kinds, capacity, operations, *, lost=None):
     client = partial(End, world=world, toward="right")
     built = lambda: make(world, kinds, capacity)  # noqa: E731
-    async with seated(built, capacity=capacity, client=client, stop_timeout=1.0) as table:
+    async with running_chain(built, capacity=capacity, client=client, stop_timeout=1.0) as harness:
         init = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'
-        table.client.send_line(init)
+        harness.client.send_line(init)
         await wait_all_tasks_blocked()
-        assert table.client.started
-        ends = {"client": table.client, "agent": table.agent}
+        assert harness.client.started
+        ends = {"client": harness.client, "agent": harness.agent}
         numbers = {}
         for name, who, what in operations:
             if name == "send":
@@ -118,9 +118,9 @@ async def play(world, kinds, capacity, operations, *, lost=None):
                     await trio.lowlevel.checkpoint()
         if lost is not None:
             world.ending = True
-            table.peer(lost).transport.close()
-            await table.wait_ended()
-            await table.client.wait_end()
+            harness.peer(lost).transport.close()
+            await harness.wait_ended()
+            await harness.client.wait_end()
             return
         await wait_all_tasks_blocked()
         while world.held:

@@ -195,7 +195,7 @@ def without_mcp_over_acp(initialize: Summary) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    """Processes that lose their parent become children of this one, where Linux lets us ask."""
+    """Processes that lose their parent become children of this one, on Linux (subreaper)."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -1,4 +1,4 @@
-"""An MCP client of an agent that does not read answers slows the server down (issue 5)."""
+"""An MCP client of an agent that does not read answers slows the server down."""
 
 import sys
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=["hypercorn", "uvicorn"])
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Of hypercorn we use HTTP/2 with prior knowledge; uvicorn has HTTP/1.1 alone."""
+    """hypercorn is used with HTTP/2 (prior knowledge); uvicorn supports only HTTP/1.1."""
     with sdk_server(f"--{request.param}") as (_, address):
         yield address
 

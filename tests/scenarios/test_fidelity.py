@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from support import raw_json
-from support.memory_chain import INITIALIZE, seated
+from support.memory_chain import INITIALIZE, running_chain
 from support.memory_component import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
 from support.raw_json import cut
@@ -37,14 +37,16 @@ def travel(kinds, lines, *, capacity=65536, bridged=False):
     """What comes back to the client for these lines, as raw members."""
 
     async def main():
-        async with seated(build(kinds, capacity), capacity=capacity, bridged=bridged) as table:
-            await table.send(INITIALIZE)
-            assert cut(await table.client.receive_line())["result"] == b'{"protocolVersion":1}'
+        async with running_chain(
+            build(kinds, capacity), capacity=capacity, bridged=bridged
+        ) as harness:
+            await harness.send(INITIALIZE)
+            assert cut(await harness.client.receive_line())["result"] == b'{"protocolVersion":1}'
             for line in lines:
-                table.client.send_line(line)
-            await table.send()
-            back = [cut(line) for line in table.client.lines]
-            table.client.lines.clear()
+                harness.client.send_line(line)
+            await harness.send()
+            back = [cut(line) for line in harness.client.lines]
+            harness.client.lines.clear()
             return back
 
     return trio.run(main, clock=MockClock(autojump_threshold=0))
@@ -135,14 +137,14 @@ def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported)
     async def main():
         changing = MemoryComponent("p", make_peer=Changing)
         agent = MemoryComponent("agent", "agent", make_peer=EchoAgent)
-        async with seated([changing, agent]) as table:
-            await table.send(INITIALIZE)
-            await table.client.receive_line()
+        async with running_chain([changing, agent]) as harness:
+            await harness.send(INITIALIZE)
+            await harness.client.receive_line()
             changing.peer.at, changing.peer.byte = at, byte
-            table.client.send_line(note(b'{"text":"%b"}' % (b"x" * 100_000)))
-            table.client.send_line(request(b"{}"))
-            await table.send()
-            came = [cut(line).get("method") for line in table.client.lines]
+            harness.client.send_line(note(b'{"text":"%b"}' % (b"x" * 100_000)))
+            harness.client.send_line(request(b"{}"))
+            await harness.send()
+            came = [cut(line).get("method") for line in harness.client.lines]
             return came, [event for event, _ in changing.reports]
 
     came, reports = trio.run(main, clock=MockClock(autojump_threshold=0))
@@ -161,12 +163,12 @@ def test_a_large_value_that_a_proxy_changes_is_checked_again(at, byte, reported)
 )
 def test_errors_come_back_unchanged(kinds, error):
     async def main():
-        async with seated(build(kinds, 65536), bridged=False) as table:
-            await table.send(INITIALIZE)
-            await table.client.receive_line()
-            table.agent.error = error
-            table.client.send_line(b'{"jsonrpc":"2.0","id":1,"method":"session/prompt"}')
-            return cut(await table.client.receive_line())
+        async with running_chain(build(kinds, 65536), bridged=False) as harness:
+            await harness.send(INITIALIZE)
+            await harness.client.receive_line()
+            harness.agent.error = error
+            harness.client.send_line(b'{"jsonrpc":"2.0","id":1,"method":"session/prompt"}')
+            return cut(await harness.client.receive_line())
 
     assert trio.run(main, clock=MockClock(autojump_threshold=0))["error"] == error
 
@@ -176,12 +178,12 @@ def test_an_error_re_raised_by_a_handler_keeps_its_code_message_and_data():
     error = rb'{"code":-32002,"message":"half \ud83d","data":["\udead",18446744073709551616]}'
 
     async def main():
-        async with seated(build(["handlers"], 65536)) as table:
-            await table.send(INITIALIZE)
-            await table.client.receive_line()
-            table.agent.error = error
-            table.client.send_line(request(b"{}"))
-            return await table.client.receive()
+        async with running_chain(build(["handlers"], 65536)) as harness:
+            await harness.send(INITIALIZE)
+            await harness.client.receive_line()
+            harness.agent.error = error
+            harness.client.send_line(request(b"{}"))
+            return await harness.client.receive()
 
     reply = trio.run(main, clock=MockClock(autojump_threshold=0))
     assert reply["error"] == {
@@ -204,28 +206,28 @@ DEEP = [
 @pytest.mark.parametrize("refused", [False, True])
 def test_json_at_the_nesting_limit_does_not_close_the_connection(kinds, refused):
     """A second reader deeper in the call stack may fail to parse it."""
-    limit = min(raw_json.deepest(), 20_000)  # or our own peers cannot read it (Python 3.14)
+    limit = min(raw_json.deepest(), 20_000)  # or the peers of the test cannot read it (Python 3.14)
     # With what the calls need that one is down, where they count.
     depths = range(limit - 250, limit + 100) if limit < 1000 else range(limit - 40, limit + 20)
 
     async def main():
-        async with seated(build(kinds, 65536), bridged=False) as table:
-            table.client.send_line(
+        async with running_chain(build(kinds, 65536), bridged=False) as harness:
+            harness.client.send_line(
                 b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"_meta":%b}}'
                 % raw_json.nested(limit - 80)
             )
-            await table.send()
+            await harness.send()
             for depth in depths:
                 deep = raw_json.nested(depth)
                 if refused:
-                    table.agent.error = b'{"code":1,"message":"no","data":%b}' % deep
+                    harness.agent.error = b'{"code":1,"message":"no","data":%b}' % deep
                 for line in DEEP:
                     given = (depth, deep) if b"%d" in line else (deep,)
-                    table.client.send_line(line % given)
-                await table.send()
-            table.client.send_line(request(b"{}"))
-            await table.send()
-            return [cut(line).get("id") for line in table.client.lines]
+                    harness.client.send_line(line % given)
+                await harness.send()
+            harness.client.send_line(request(b"{}"))
+            await harness.send()
+            return [cut(line).get("id") for line in harness.client.lines]
 
     ids = [id for id in trio.run(main, clock=MockClock(autojump_threshold=0)) if id is not None]
     answered = Counter(ids)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.memory_chain import AMENDED, ANSWER, INITIALIZE, chain_of, proxies, seated, shake_hands
+from support.memory_chain import (
+    AMENDED,
+    ANSWER,
+    INITIALIZE,
+    chain_of,
+    play_handshake,
+    proxies,
+    running_chain,
+)
 from support.memory_component import MemoryComponent
 
 from conductor.errors import StartError
@@ -17,246 +25,248 @@ def refused(id, problem):
 
 
 async def test_initialize_passes_the_chain_forward_and_its_result_backward(autojump_clock):
-    async with seated(chain_of(2)) as table:
-        await table.send(INITIALIZE)
+    async with running_chain(chain_of(2)) as harness:
+        await harness.send(INITIALIZE)
 
         for index in (0, 1):
-            request = await table.peer(index).receive()
+            request = await harness.peer(index).receive()
             assert request == {"id": 1, "method": "proxy/initialize", "params": PARAMS}
             inner = {"method": "initialize", "params": PARAMS}
-            table.peer(index).send({"id": "p", "method": "proxy/successor", "params": inner})
-        request = await table.agent.receive()
+            harness.peer(index).send({"id": "p", "method": "proxy/successor", "params": inner})
+        request = await harness.agent.receive()
         assert request == {"id": 1, "method": "initialize", "params": PARAMS}
-        table.agent.answer(request, {**ANSWER, "by": ["agent"]})
-        assert await table.peer(1).receive() == {"id": "p", "result": {**ANSWER, "by": ["agent"]}}
-        table.peer(1).answer(request, {**ANSWER, "by": ["agent", 1]})
-        assert await table.peer(0).receive() == {
+        harness.agent.answer(request, {**ANSWER, "by": ["agent"]})
+        assert await harness.peer(1).receive() == {"id": "p", "result": {**ANSWER, "by": ["agent"]}}
+        harness.peer(1).answer(request, {**ANSWER, "by": ["agent", 1]})
+        assert await harness.peer(0).receive() == {
             "id": "p",
             "result": {**ANSWER, "by": ["agent", 1]},
         }
-        table.peer(0).answer(request, {**ANSWER, "by": ["agent", 1, 0]})
+        harness.peer(0).answer(request, {**ANSWER, "by": ["agent", 1, 0]})
 
         expected = {**AMENDED, "by": ["agent", 1, 0]}
-        assert await table.client.receive() == {"id": 0, "result": expected}
+        assert await harness.client.receive() == {"id": 0, "result": expected}
 
 
 async def test_all_components_start_together_on_the_clients_initialize(autojump_clock):
     components = [*proxies(3), MemoryComponent("agent", "agent")]
-    async with seated(lambda: components) as table:
-        await table.client.receive_nothing()
+    async with running_chain(lambda: components) as harness:
+        await harness.client.receive_nothing()
         assert [component.starts for component in components] == [0, 0, 0, 0]
 
-        await table.send(INITIALIZE)
-        await table.peer(0).receive()
+        await harness.send(INITIALIZE)
+        await harness.peer(0).receive()
 
         assert [component.starts for component in components] == [1, 1, 1, 1]
 
 
 async def test_requests_before_initialize_are_refused_and_the_connection_stays_open(autojump_clock):
-    async with seated(chain_of(1)) as table:
-        table.client.send_line(b"{oops")
-        table.client.send(
+    async with running_chain(chain_of(1)) as harness:
+        harness.client.send_line(b"{oops")
+        harness.client.send(
             {"id": 1, "method": "session/new"},
             {"id": None, "method": "_vendor/x"},
             {"method": "session/cancel"},
             {"id": 9, "result": "stray"},
         )
 
-        error, *refusals = [await table.client.receive() for _ in range(3)]
+        error, *refusals = [await harness.client.receive() for _ in range(3)]
         assert error["error"]["code"] == -32700
         assert refusals == [refused(id, "expected `initialize` request") for id in (1, None)]
-        await shake_hands(table)
+        await play_handshake(harness)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 async def test_a_second_initialize_is_refused(count, autojump_clock):
-    async with seated(chain_of(count)) as table:
-        await shake_hands(table)
+    async with running_chain(chain_of(count)) as harness:
+        await play_handshake(harness)
 
-        await table.send({**INITIALIZE, "id": 7})
+        await harness.send({**INITIALIZE, "id": 7})
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["id"], reply["error"]["code"]) == (7, -32600)
-        assert await table.agent.receive_all() == []
+        assert await harness.agent.receive_all() == []
 
 
 async def test_a_second_initialize_is_refused_while_the_first_is_in_flight(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE, {**INITIALIZE, "id": 1})
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE, {**INITIALIZE, "id": 1})
 
-        assert await table.client.receive() == refused(1, "`initialize` is already under way")
+        assert await harness.client.receive() == refused(1, "`initialize` is already under way")
 
 
 async def test_messages_before_the_initialize_result_are_queued_and_delivered_in_order(
     autojump_clock,
 ):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        request = await table.agent.receive()
-        table.client.send(
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.agent.receive()
+        harness.client.send(
             {"id": 1, "method": "a"},
             {"method": "b"},
             {"id": 2, "method": "c"},
             {"method": "$/cancel_request", "params": {"requestId": 2}},
         )
-        await table.agent.receive_nothing()
+        await harness.agent.receive_nothing()
 
-        table.agent.answer(request, ANSWER)
+        harness.agent.answer(request, ANSWER)
 
-        assert await table.agent.receive_all() == [
+        assert await harness.agent.receive_all() == [
             {"id": 2, "method": "a"},
             {"method": "b"},
             {"id": 3, "method": "c"},
             {"method": "$/cancel_request", "params": {"requestId": 3}},
         ]
-        assert await table.client.receive_all() == [{"id": 0, "result": AMENDED}]
+        assert await harness.client.receive_all() == [{"id": 0, "result": AMENDED}]
 
 
 async def test_the_startup_gate_queues_more_than_the_high_watermark(autojump_clock):
     """The client is left unread meanwhile, and read again afterwards."""
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        request = await table.agent.receive()
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.agent.receive()
         for _ in range(6):
-            table.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
-        table.client.send({"id": 1, "method": "last"})
-        await table.client.receive_nothing()
+            harness.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
+        harness.client.send({"id": 1, "method": "last"})
+        await harness.client.receive_nothing()
 
-        table.agent.answer(request, ANSWER)
+        harness.agent.answer(request, ANSWER)
 
-        assert (await table.client.receive())["id"] == 0
-        assert [(await table.agent.receive())["method"] for _ in range(7)] == ["n"] * 6 + ["last"]
+        assert (await harness.client.receive())["id"] == 0
+        assert [(await harness.agent.receive())["method"] for _ in range(7)] == ["n"] * 6 + ["last"]
 
 
 async def test_a_full_startup_gate_is_emptied_by_a_failed_start(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        request = await table.agent.receive()
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.agent.receive()
         for _ in range(6):
-            table.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
-        await table.client.receive_nothing()
-        table.agent.refuse(request, -32000, "Authentication required")
-        assert (await table.client.receive())["error"]["code"] == -32000
+            harness.client.send({"method": "n", "params": {"text": "x" * 1_000_000}})
+        await harness.client.receive_nothing()
+        harness.agent.refuse(request, -32000, "Authentication required")
+        assert (await harness.client.receive())["error"]["code"] == -32000
 
-        await shake_hands(table)
+        await play_handshake(harness)
 
 
 @pytest.mark.parametrize("dialect", ["proxy", "_proxy"])
 async def test_proxy_mode_uses_the_dialect_of_its_initialize(dialect, autojump_clock):
-    async with seated(lambda: proxies(1), mode="proxy") as table:
-        await table.send({"id": 0, "method": f"{dialect}/initialize", "params": PARAMS})
-        request = await table.peer(0).receive()
+    async with running_chain(lambda: proxies(1), mode="proxy") as harness:
+        await harness.send({"id": 0, "method": f"{dialect}/initialize", "params": PARAMS})
+        request = await harness.peer(0).receive()
         assert request["method"] == "proxy/initialize"
         inner = {"method": "initialize", "params": PARAMS}
-        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+        harness.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
 
         outer = {"id": 1, "method": f"{dialect}/successor", "params": inner}
-        assert await table.client.receive() == outer
-        table.client.send({"id": 1, "result": ANSWER})
-        assert await table.peer(0).receive() == {"id": "i", "result": ANSWER}
-        table.peer(0).answer(request, ANSWER)
+        assert await harness.client.receive() == outer
+        harness.client.send({"id": 1, "result": ANSWER})
+        assert await harness.peer(0).receive() == {"id": "i", "result": ANSWER}
+        harness.peer(0).answer(request, ANSWER)
 
-        assert await table.client.receive() == {"id": 0, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
 
 
 async def test_an_empty_proxy_chain_forwards_everything(autojump_clock):
-    async with seated(list, mode="proxy", bridged=False) as table:
-        await table.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})
+    async with running_chain(list, mode="proxy", bridged=False) as harness:
+        await harness.send({"id": 0, "method": "_proxy/initialize", "params": PARAMS})
         inner = {"method": "initialize", "params": PARAMS}
-        assert await table.client.receive() == {
+        assert await harness.client.receive() == {
             "id": 1,
             "method": "_proxy/successor",
             "params": inner,
         }
-        table.client.send({"id": 1, "result": ANSWER})
-        assert await table.client.receive() == {"id": 0, "result": ANSWER}
+        harness.client.send({"id": 1, "result": ANSWER})
+        assert await harness.client.receive() == {"id": 0, "result": ANSWER}
 
         message = {"method": "session/new", "params": {"cwd": "/"}}
-        table.client.send({"id": 5, **message})
-        assert await table.client.receive() == {
+        harness.client.send({"id": 5, **message})
+        assert await harness.client.receive() == {
             "id": 2,
             "method": "_proxy/successor",
             "params": message,
         }
-        table.client.send({"method": "_proxy/successor", "params": message})
-        assert await table.client.receive() == message
+        harness.client.send({"method": "_proxy/successor", "params": message})
+        assert await harness.client.receive() == message
 
 
 async def test_proxy_mode_refuses_a_plain_initialize_and_keeps_running(autojump_clock):
-    async with seated(list, mode="proxy") as table:
-        await table.send(INITIALIZE)
+    async with running_chain(list, mode="proxy") as harness:
+        await harness.send(INITIALIZE)
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["id"], reply["error"]["code"]) == (0, -32600)
         assert "proxy/initialize" in reply["error"]["data"]
 
 
 async def test_initialize_of_a_chain_without_an_agent_is_an_error_that_says_so(autojump_clock):
-    async with seated(list) as table:
-        await table.send(INITIALIZE)
+    async with running_chain(list) as harness:
+        await harness.send(INITIALIZE)
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["id"], reply["error"]["code"]) == (0, -32603)
         assert "no agent" in reply["error"]["message"]
 
 
 async def test_a_cancelled_initialize_is_cancelled_at_the_component_that_has_it(autojump_clock):
-    async with seated(chain_of(1)) as table:
-        await table.send(INITIALIZE)
-        request = await table.peer(0).receive()
-        table.client.send({"method": "$/cancel_request", "params": {"requestId": 0}})
+    async with running_chain(chain_of(1)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.peer(0).receive()
+        harness.client.send({"method": "$/cancel_request", "params": {"requestId": 0}})
 
         cancelled = {"method": "$/cancel_request", "params": {"requestId": 1}}
-        assert await table.peer(0).receive() == cancelled
-        table.peer(0).refuse(request, -32800, "Request cancelled")
+        assert await harness.peer(0).receive() == cancelled
+        harness.peer(0).refuse(request, -32800, "Request cancelled")
 
         error = {"code": -32800, "message": "Request cancelled"}
-        assert await table.client.receive() == {"id": 0, "error": error}
+        assert await harness.client.receive() == {"id": 0, "error": error}
 
 
 async def test_initialize_may_be_retried_after_a_failure(autojump_clock):
-    async with seated(chain_of(1)) as table:
-        await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
-        request = await table.peer(0).receive()
-        table.peer(0).refuse(request, -32000, "Authentication required", {"url": "x"})
+    async with running_chain(chain_of(1)) as harness:
+        await harness.send(INITIALIZE, {"id": 1, "method": "session/new"})
+        request = await harness.peer(0).receive()
+        harness.peer(0).refuse(request, -32000, "Authentication required", {"url": "x"})
 
         error = {"code": -32000, "message": "Authentication required", "data": {"url": "x"}}
-        replies = [await table.client.receive() for _ in range(2)]
+        replies = [await harness.client.receive() for _ in range(2)]
         assert replies == [{"id": 0, "error": error}, {"id": 1, "error": error}]
-        await shake_hands(table)
+        await play_handshake(harness)
 
 
 async def test_components_of_a_failed_start_are_stopped(autojump_clock):
-    async with seated(chain_of(1)) as table:
-        await table.send(INITIALIZE)
-        first, agent = table.peer(0), table.agent
+    async with running_chain(chain_of(1)) as harness:
+        await harness.send(INITIALIZE)
+        first, agent = harness.peer(0), harness.agent
         first.refuse(await first.receive(), -32000, "Authentication required")
-        await table.client.receive()
+        await harness.client.receive()
 
         await first.wait_end()
         await agent.wait_end()
 
 
 async def test_a_component_that_ends_during_initialization_is_named(autojump_clock):
-    async with seated(lambda: [MemoryComponent("agent", "agent")]) as table:
-        await table.send(INITIALIZE)
-        await table.agent.receive()
-        table.agent.close()
+    async with running_chain(lambda: [MemoryComponent("agent", "agent")]) as harness:
+        await harness.send(INITIALIZE)
+        await harness.agent.receive()
+        harness.agent.close()
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["id"], reply["error"]["code"]) == (0, -32603)
         assert reply["error"]["data"]["component"] == "agent"
-        await shake_hands(table)
+        await play_handshake(harness)
 
 
 async def test_a_component_that_exceeds_its_start_timeout_is_named(autojump_clock):
-    async with seated(lambda: [MemoryComponent("agent", "agent", start_timeout=2.0)]) as table:
-        await table.send(INITIALIZE)
+    async with running_chain(
+        lambda: [MemoryComponent("agent", "agent", start_timeout=2.0)]
+    ) as harness:
+        await harness.send(INITIALIZE)
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert reply["error"]["data"]["component"] == "agent"
         assert "within 2 s" in reply["error"]["message"]
-        await shake_hands(table)
+        await play_handshake(harness)
 
 
 async def test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_successor(autojump_clock):
@@ -264,29 +274,29 @@ async def test_the_start_timeout_does_not_run_while_a_proxy_waits_for_its_succes
         agent = MemoryComponent("agent", "agent", start_timeout=20.0)
         return [*proxies(1, start_timeout=1.0), agent]
 
-    async with seated(make) as table:
-        await table.send(INITIALIZE)
-        request = await table.peer(0).receive()
+    async with running_chain(make) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.peer(0).receive()
         inner = {"method": "initialize", "params": PARAMS}
-        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
-        asked = await table.agent.receive()
+        harness.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+        asked = await harness.agent.receive()
         await trio.sleep(15)
-        table.agent.answer(asked, ANSWER)
-        await table.peer(0).receive()
+        harness.agent.answer(asked, ANSWER)
+        await harness.peer(0).receive()
         await trio.sleep(0.9)
-        table.peer(0).answer(request, ANSWER)
+        harness.peer(0).answer(request, ANSWER)
 
-        assert (await table.client.receive())["result"] == AMENDED
+        assert (await harness.client.receive())["result"] == AMENDED
 
 
 async def test_a_component_that_cannot_be_built_is_the_error_of_initialize(autojump_clock):
     def make():
         raise StartError("notes", "no such file", location="chain.yaml:3:7")
 
-    async with seated(make) as table:
-        await table.send(INITIALIZE)
+    async with running_chain(make) as harness:
+        await harness.send(INITIALIZE)
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert reply == {
             "id": 0,
             "error": {
@@ -298,27 +308,27 @@ async def test_a_component_that_cannot_be_built_is_the_error_of_initialize(autoj
 
 
 async def test_eof_from_the_client_waits_for_initialize_in_flight(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE, {"id": 1, "method": "session/new"})
-        request = await table.agent.receive()
-        table.client.close()
-        await table.client.receive_nothing()
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE, {"id": 1, "method": "session/new"})
+        request = await harness.agent.receive()
+        harness.client.close()
+        await harness.client.receive_nothing()
 
-        table.agent.answer(request, ANSWER)
-        table.agent.answer(await table.agent.receive(), {"sessionId": "s"})
+        harness.agent.answer(request, ANSWER)
+        harness.agent.answer(await harness.agent.receive(), {"sessionId": "s"})
 
-        assert await table.client.receive() == {"id": 0, "result": AMENDED}
-        assert await table.client.receive() == {"id": 1, "result": {"sessionId": "s"}}
+        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": {"sessionId": "s"}}
 
 
 async def test_a_chain_stopped_during_its_start_answers_every_request(autojump_clock):
-    async with seated(chain_of(1), stop_timeout=1.0) as table:
-        await table.send(INITIALIZE, {"id": 1, "method": "a"}, {"id": 1, "method": "b"})
-        table.peer(0).stays = True
-        table.chain.stop()
+    async with running_chain(chain_of(1), stop_timeout=1.0) as harness:
+        await harness.send(INITIALIZE, {"id": 1, "method": "a"}, {"id": 1, "method": "b"})
+        harness.peer(0).stays = True
+        harness.chain.stop()
 
-        await table.client.wait_end()
-        answers = await table.client.receive_all()
+        await harness.client.wait_end()
+        answers = await harness.client.receive_all()
         assert sorted(answer["id"] for answer in answers) == [0, 1, 1]
         assert all("error" in answer for answer in answers)
 
@@ -326,45 +336,45 @@ async def test_a_chain_stopped_during_its_start_answers_every_request(autojump_c
 async def test_eof_from_the_client_ends_the_chain_at_once_after_a_refused_initialize(
     autojump_clock,
 ):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        request = await table.agent.receive()
-        table.client.close()
-        await table.client.receive_nothing()
-        table.agent.refuse(request, -32000, "Authentication required")
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.agent.receive()
+        harness.client.close()
+        await harness.client.receive_nothing()
+        harness.agent.refuse(request, -32000, "Authentication required")
 
-        assert (await table.client.receive())["error"]["code"] == -32000
-        assert (await table.wait_ended()).reason == "never started"
+        assert (await harness.client.receive())["error"]["code"] == -32000
+        assert (await harness.wait_ended()).reason == "never started"
 
 
 async def test_eof_from_the_client_waits_for_a_retry_after_a_failed_start(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        table.agent.close()
-        await table.client.receive()
-        await table.send({**INITIALIZE, "id": 1})
-        request = await table.agent.receive()
-        table.client.close()
-        await table.client.receive_nothing()
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.close()
+        await harness.client.receive()
+        await harness.send({**INITIALIZE, "id": 1})
+        request = await harness.agent.receive()
+        harness.client.close()
+        await harness.client.receive_nothing()
 
-        table.agent.answer(request, ANSWER)
+        harness.agent.answer(request, ANSWER)
 
-        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
 
 
 async def test_eof_from_the_client_waits_for_a_second_retry(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        table.agent.refuse(await table.agent.receive(), -32000, "Authentication required")
-        await table.client.receive()
-        await table.send({**INITIALIZE, "id": 1})
-        request = await table.agent.receive()
-        table.client.close()
-        await table.client.receive_nothing()
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.refuse(await harness.agent.receive(), -32000, "Authentication required")
+        await harness.client.receive()
+        await harness.send({**INITIALIZE, "id": 1})
+        request = await harness.agent.receive()
+        harness.client.close()
+        await harness.client.receive_nothing()
 
-        table.agent.answer(request, ANSWER)
+        harness.agent.answer(request, ANSWER)
 
-        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
 
 
 # -- what passes -------------------------------------------------------------------------------
@@ -381,19 +391,19 @@ V2 = {
 @pytest.mark.parametrize("params", [V2, {"protocolVersion": 1, "clientInfo": None, "x": [{}]}])
 async def test_the_handshake_keeps_all_members_in_both_protocol_versions(params, autojump_clock):
     result = {**params, "agentInfo": {"y": None}}
-    async with seated(chain_of(1), bridged=False) as table:
-        await table.send({"id": "i", "method": "initialize", "params": params})
-        request = await table.peer(0).receive()
+    async with running_chain(chain_of(1), bridged=False) as harness:
+        await harness.send({"id": "i", "method": "initialize", "params": params})
+        request = await harness.peer(0).receive()
         assert request["params"] == params
         inner = {"method": "initialize", "params": params}
-        table.peer(0).send({"id": 1, "method": "proxy/successor", "params": inner})
-        asked = await table.agent.receive()
+        harness.peer(0).send({"id": 1, "method": "proxy/successor", "params": inner})
+        asked = await harness.agent.receive()
         assert asked == {"id": 1, "method": "initialize", "params": params}
-        table.agent.answer(asked, result)
-        assert await table.peer(0).receive() == {"id": 1, "result": result}
-        table.peer(0).answer(request, result)
+        harness.agent.answer(asked, result)
+        assert await harness.peer(0).receive() == {"id": 1, "result": result}
+        harness.peer(0).answer(request, result)
 
-        assert await table.client.receive() == {"id": "i", "result": result}
+        assert await harness.client.receive() == {"id": "i", "result": result}
 
 
 @pytest.mark.parametrize(
@@ -410,37 +420,37 @@ async def test_the_handshake_keeps_all_members_in_both_protocol_versions(params,
     ],
 )
 async def test_mcp_over_acp_is_advertised_to_the_client(result, expected, autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        table.agent.answer(await table.agent.receive(), result)
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.answer(await harness.agent.receive(), result)
 
-        assert await table.client.receive() == {"id": 0, "result": expected}
+        assert await harness.client.receive() == {"id": 0, "result": expected}
 
 
 async def test_messages_to_the_client_pass_before_the_initialize_result(autojump_clock):
-    async with seated(chain_of(0)) as table:
-        await table.send(INITIALIZE)
-        request = await table.agent.receive()
-        table.agent.send({"method": "_auth/status"}, {"id": 0, "method": "_auth/ask"})
-        assert await table.client.receive() == {"method": "_auth/status"}
-        question = await table.client.receive()
-        table.agent.answer(request, ANSWER)
-        assert (await table.client.receive())["id"] == 0
-        table.client.answer(question, "yes")
+    async with running_chain(chain_of(0)) as harness:
+        await harness.send(INITIALIZE)
+        request = await harness.agent.receive()
+        harness.agent.send({"method": "_auth/status"}, {"id": 0, "method": "_auth/ask"})
+        assert await harness.client.receive() == {"method": "_auth/status"}
+        question = await harness.client.receive()
+        harness.agent.answer(request, ANSWER)
+        assert (await harness.client.receive())["id"] == 0
+        harness.client.answer(question, "yes")
 
-        assert await table.agent.receive() == {"id": 0, "result": "yes"}
+        assert await harness.agent.receive() == {"id": 0, "result": "yes"}
 
 
 async def test_eof_from_the_parent_during_the_start_ends_the_chain_at_once(autojump_clock):
-    async with seated(lambda: proxies(1), mode="proxy") as table:
-        await table.send({"id": 0, "method": "proxy/initialize", "params": PARAMS})
-        request = await table.peer(0).receive()
-        table.client.close()
-        await table.client.receive_nothing()
+    async with running_chain(lambda: proxies(1), mode="proxy") as harness:
+        await harness.send({"id": 0, "method": "proxy/initialize", "params": PARAMS})
+        request = await harness.peer(0).receive()
+        harness.client.close()
+        await harness.client.receive_nothing()
         inner = {"method": "initialize", "params": PARAMS}
-        table.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
+        harness.peer(0).send({"id": "i", "method": "proxy/successor", "params": inner})
 
-        assert (await table.peer(0).receive())["error"]["message"] == "The client is gone"
-        table.peer(0).refuse(request, -32603, "my successor is gone")
-        assert (await table.client.receive())["error"]["message"] == "my successor is gone"
-        assert (await table.wait_ended()).reason == "never started"
+        assert (await harness.peer(0).receive())["error"]["message"] == "The client is gone"
+        harness.peer(0).refuse(request, -32603, "my successor is gone")
+        assert (await harness.client.receive())["error"]["message"] == "my successor is gone"
+        assert (await harness.wait_ended()).reason == "never started"

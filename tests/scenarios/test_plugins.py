@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.memory_chain import AMENDED, ANSWER, INITIALIZE, seated
+from support.memory_chain import AMENDED, ANSWER, INITIALIZE, running_chain
 from support.memory_component import MemoryComponent
 from support.plugins import Idle, PassAll, plugin
 from trio.testing import wait_all_tasks_blocked
@@ -38,27 +38,29 @@ class SmallAgent(Agent):
 async def test_a_chain_may_consist_of_plugins_alone(autojump_clock):
     agent = SmallAgent()
     make = [plugin("p0", Idle()), plugin("p1", PassAll()), PluginComponent("a", agent, "agent")]
-    async with seated(make) as table:
-        await table.send(INITIALIZE)
-        assert await table.client.receive() == {"id": 0, "result": AMENDED}
+    async with running_chain(make) as harness:
+        await harness.send(INITIALIZE)
+        assert await harness.client.receive() == {"id": 0, "result": AMENDED}
 
-        table.client.send({"id": 1, "method": "_t/request", "params": {"x": 1}})
-        table.client.send({"id": 2, "method": "_unknown"}, {"method": "_unknown"})
+        harness.client.send({"id": 1, "method": "_t/request", "params": {"x": 1}})
+        harness.client.send({"id": 2, "method": "_unknown"}, {"method": "_unknown"})
 
-        assert await table.client.receive() == {"id": 1, "result": {"x": 1}}
+        assert await harness.client.receive() == {"id": 1, "result": {"x": 1}}
         error = {"code": -32601, "message": "Method not found", "data": "_unknown"}
-        assert await table.client.receive() == {"id": 2, "error": error}
+        assert await harness.client.receive() == {"id": 2, "error": error}
 
 
 async def test_a_second_initialize_is_refused_for_every_kind_of_component(autojump_clock):
     agent = SmallAgent()
-    async with seated([plugin("p", Idle()), PluginComponent("a", agent, "agent")]) as table:
-        await table.send(INITIALIZE)
-        await table.client.receive()
+    async with running_chain(
+        [plugin("p", Idle()), PluginComponent("a", agent, "agent")]
+    ) as harness:
+        await harness.send(INITIALIZE)
+        await harness.client.receive()
 
-        table.client.send({**INITIALIZE, "id": 1})
+        harness.client.send({**INITIALIZE, "id": 1})
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["id"], reply["error"]["code"]) == (1, -32600)
         assert agent.initialized == 1
 
@@ -116,17 +118,17 @@ async def test_a_late_failure_of_a_failed_start_does_not_affect_the_retry(autoju
     def make():
         return [plugin("p", BadCloser()), MemoryComponent("agent", "agent")]
 
-    async with seated(make) as table:
-        await table.send(INITIALIZE)
-        table.agent.close()
-        assert (await table.client.receive())["error"]["data"]["component"] == "agent"
-        await table.send({**INITIALIZE, "id": 1})
-        request = await table.agent.receive()
+    async with running_chain(make) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.close()
+        assert (await harness.client.receive())["error"]["data"]["component"] == "agent"
+        await harness.send({**INITIALIZE, "id": 1})
+        request = await harness.agent.receive()
         await trio.sleep(2)
 
-        table.agent.answer(request, ANSWER)
+        harness.agent.answer(request, ANSWER)
 
-        assert await table.client.receive() == {"id": 1, "result": AMENDED}
+        assert await harness.client.receive() == {"id": 1, "result": AMENDED}
 
 
 class PassOnError(Proxy):
@@ -142,15 +144,15 @@ class PassOnError(Proxy):
 
 async def test_a_request_is_not_sent_twice_when_an_observer_fails_after_forwarding(autojump_clock):
     make = [plugin("p", PassOnError()), MemoryComponent("agent", "agent")]
-    async with seated(make) as table:
-        await table.send(INITIALIZE)
-        table.agent.answer(await table.agent.receive(), ANSWER)
-        await table.client.receive()
-        table.client.send({"id": 1, "method": "_t/request"})
-        table.agent.answer(await table.agent.receive(), "the answer")
+    async with running_chain(make) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.answer(await harness.agent.receive(), ANSWER)
+        await harness.client.receive()
+        harness.client.send({"id": 1, "method": "_t/request"})
+        harness.agent.answer(await harness.agent.receive(), "the answer")
 
-        assert await table.client.receive() == {"id": 1, "result": "the answer"}
-        assert await table.agent.receive_all() == []
+        assert await harness.client.receive() == {"id": 1, "result": "the answer"}
+        assert await harness.agent.receive_all() == []
 
 
 class Odd(Proxy):
@@ -162,12 +164,12 @@ class Odd(Proxy):
 
 
 async def test_an_error_that_cannot_be_encoded_is_still_answered(autojump_clock):
-    async with seated([plugin("p", Odd()), MemoryComponent("agent", "agent")]) as table:
-        await table.send(INITIALIZE)
-        table.agent.answer(await table.agent.receive(), ANSWER)
-        await table.client.receive()
-        table.client.send({"id": 1, "method": "_t/request"})
+    async with running_chain([plugin("p", Odd()), MemoryComponent("agent", "agent")]) as harness:
+        await harness.send(INITIALIZE)
+        harness.agent.answer(await harness.agent.receive(), ANSWER)
+        await harness.client.receive()
+        harness.client.send({"id": 1, "method": "_t/request"})
 
-        reply = await table.client.receive()
+        reply = await harness.client.receive()
         assert (reply["error"]["code"], reply["error"]["message"]) == (-1, "half \ud83d")
         assert reply["error"]["data"]["big"] == 10**30

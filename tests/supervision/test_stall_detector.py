@@ -8,13 +8,13 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.supervision.stall_detector import ESCALATION, NEVER, StallDetector, Stalled, TimedOut
 
 
-class Nobody:
+class Originator:
     def respond(self, call, result, error):
         raise AssertionError("nobody asked")
 
 
 def call(method="session/prompt"):
-    return InFlightRequest(method, Nobody())
+    return InFlightRequest(method, Originator())
 
 
 def params(session="s", **update):
@@ -235,7 +235,7 @@ def test_a_turn_in_its_last_escalation_step_is_not_watched_again(max_action, cli
     """In the last step, only the end of the process may end the turn."""
     detector = StallDetector({}, 1.0, max_action)
     detector.request_to(
-        InFlightRequest("session/prompt", Nobody()), "session/prompt", b'{"sessionId":"s"}', 0.0
+        InFlightRequest("session/prompt", Originator()), "session/prompt", b'{"sessionId":"s"}', 0.0
     )
 
     for now in range(1, 10):

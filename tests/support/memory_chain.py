@@ -22,7 +22,7 @@ AMENDED: dict[str, Any] = ANSWER | {"agentCapabilities": {"mcpCapabilities": {"a
 
 
 @attrs.define(eq=False)
-class Table:
+class MemoryChain:
     """The client and the peers of all components."""
 
     client: Peer
@@ -54,13 +54,13 @@ class Table:
 
 
 @asynccontextmanager
-async def seated(
+async def running_chain(
     make: Callable[[], Sequence[Component]] | Sequence[Component],
     *,
     capacity: int = CHUNK_SIZE,
     client: Callable[..., Peer] = Peer,
     **options: Any,
-) -> AsyncIterator[Table]:
+) -> AsyncIterator[MemoryChain]:
     """A running chain of these components; at the end the client sends EOF and all must end."""
     ours, theirs = memory_pair(capacity)
     components: list[Component] = []
@@ -70,19 +70,19 @@ async def seated(
         return components
 
     chain = Chain(theirs, remember, **options)
-    table = Table(client(ours, "client"), chain, components)
+    harness = MemoryChain(client(ours, "client"), chain, components)
 
     async def run() -> None:
-        table.ending = await chain.run()
-        table.ended.set()
+        harness.ending = await chain.run()
+        harness.ended.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(table.client.run)
+        nursery.start_soon(harness.client.run)
         nursery.start_soon(run)
-        yield table
-        table.client.start_reading()
-        table.client.close()
-        await table.wait_ended()
+        yield harness
+        harness.client.start_reading()
+        harness.client.close()
+        await harness.wait_ended()
         nursery.cancel_scope.cancel()
 
 
@@ -98,11 +98,11 @@ def chain_of(count: int, **options: Any) -> Callable[[], list[MemoryComponent]]:
 INITIALIZE: dict[str, Any] = {"id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
 
 
-async def shake_hands(table: Table) -> None:
+async def play_handshake(harness: MemoryChain) -> None:
     """Play the whole handshake: proxies in the dialect in which they are asked."""
-    await table.send(INITIALIZE)
+    await harness.send(INITIALIZE)
     asked = []
-    for component in table.components:
+    for component in harness.components:
         if not isinstance(component, MemoryComponent):
             continue
         request = await component.peer.receive()
@@ -116,5 +116,5 @@ async def shake_hands(table: Table) -> None:
             answer = await component.peer.receive()
             assert answer["id"] == "init"
         component.peer.answer(request, ANSWER)
-    answer = await table.client.receive()
+    answer = await harness.client.receive()
     assert answer == {"id": 0, "result": AMENDED}

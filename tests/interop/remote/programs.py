@@ -65,7 +65,9 @@ def served(
     with process.stderr as said:
         line = said.readline()
         rest: list[str] = []
-        reading = Thread(target=rest.extend, args=(said,))  # or it would wait for us
+        reading = Thread(
+            target=rest.extend, args=(said,)
+        )  # or its drain would wait for this client
         reading.start()
         try:
             assert "listening on" in line, line

@@ -2,7 +2,8 @@
 they have answered `initialize`: names, never times.
 
 Components start first, so that their start overlaps the conductor's: no slow module may be
-imported before. The importer that breaks a budget is named: `trio, imported by conductor.cli.early_spawn`.
+imported before. The importer that breaks a budget is named: `trio, imported by
+conductor.cli.early_spawn`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 - `chain`: `Chain` connects the components, serves the client, and handles failures
 - `shutdown`: ordered stop of the components
 - `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
-  failed start to the user
+  failed start to the user, with `start_failure_text`
 - `detached_client`: queues messages while the client is disconnected; `undelivered`: what is resent
 - `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
 - `plugin_endpoint`: a restartable plugin in this process

@@ -381,7 +381,8 @@ class Chain(ComponentHost):
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""
-        from conductor.chain.start_failure_agent import client_name, describe_start_failure
+        from conductor.chain.start_failure_agent import client_name
+        from conductor.chain.start_failure_text import describe_start_failure
 
         assert self.failure_context is not None
         refused = (each.name for each in reversed(self.components) if _answered_with_error(each))

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import attrs
 import msgspec
 
-from conductor.chain.start_failure_agent import remedies
+from conductor.chain.start_failure_text import remedies
 from conductor.errors import RequestError
 
 __all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line"]

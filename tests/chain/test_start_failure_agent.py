@@ -6,11 +6,8 @@ from __future__ import annotations
 import pytest
 from chain.test_startup_gate import INIT, GateBench, cancel
 
-from conductor.chain.start_failure_agent import (
-    client_name,
-    describe_start_failure,
-    unannounced_capabilities,
-)
+from conductor.chain.start_failure_agent import client_name, unannounced_capabilities
+from conductor.chain.start_failure_text import describe_start_failure
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import encode_error, exception_to_error
 

@@ -1,4 +1,4 @@
-"""Which session a message names, for those who route it and for those who check access."""
+"""The session id of a message, for routing and for access checks."""
 
 from __future__ import annotations
 

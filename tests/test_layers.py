@@ -102,7 +102,7 @@ PUBLIC = {
 
 
 class Import:
-    """One import: who imports what, and where."""
+    """One import: importer, imported module, place."""
 
     def __init__(
         self, path: Path, line: int, target: str, names: list[str], when: str = "import"

@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 
 class Failed(Exception):
-    """The subject did not do what it was asked to."""
+    """The subject failed the measure."""
 
 
 class Client:

@@ -24,7 +24,7 @@ __all__ = ["MEASURES", "Measure", "Numbers"]
 Numbers = dict[str, float]
 LARGE = 1 << 20
 STILL = 0.5
-"""Seconds without a change after which a subject is thought to hold what it will ever hold."""
+"""Seconds without growth after which the buffers of a subject count as full."""
 
 
 @attrs.frozen
@@ -138,7 +138,7 @@ def sessions(command: Sequence[str], count: int) -> Numbers:
 
 
 def slow_client(command: Sequence[str], count: int) -> Numbers:
-    """A long stream that the client does not read until the subject holds what it can hold."""
+    """A long stream that the client does not read until the subject's buffers are full."""
     with Client(command) as client:
         session = _open(client)
         before = memory(client.pid)["now"]

@@ -181,7 +181,7 @@ for line in sys.stdin:
     }.get(message.get("method"))
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
-"""Tells what it was given, and starts nothing: the test does that in its place."""
+"""Reports its declarations and starts no shim: the test does."""
 
 
 async def test_the_conductor_is_killed(tmp_path):

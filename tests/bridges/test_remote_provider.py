@@ -14,7 +14,7 @@ PAIRS = [("legacy", "http"), ("auto", "http"), ("legacy", "sse"), ("auto", "sse"
 
 @pytest.fixture
 async def web(nursery):
-    """The toolbox on loopback, and what was asked of it: (path, authorization)."""
+    """The toolbox on loopback, and its requests: (path, authorization)."""
     asked = []
 
     async def start(kind):

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - what is printed is as wide as it is
-"""What cannot be read as the YAML of a chain file, and what is printed about it."""
+"""Diagnostics of invalid YAML."""
 
 from __future__ import annotations
 

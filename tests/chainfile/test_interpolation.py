@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - what is printed is as wide as it is
-"""References to the environment: what they become, and what is printed about bad ones."""
+"""References to the environment: expansion and diagnostics."""
 
 from __future__ import annotations
 

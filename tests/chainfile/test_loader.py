@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - what is printed is as wide as it is
-"""What is wrong between keys and between files, and what is printed about it."""
+"""Diagnostics about several keys or several files."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def serving(start, tmp_path):
 
 @pytest.mark.parametrize("spare", SPARE)
 def test_a_client_of_a_server(serving, tmp_path, spare):
-    """One that is there gets its chain, or an error that says what was missing."""
+    """A connected client gets its chain, or an error that names the missing descriptor."""
     server, _ = serving
     first = Line(tmp_path / "s")
     assert "result" in first.ask(INITIALIZE)

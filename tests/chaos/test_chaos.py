@@ -134,7 +134,7 @@ def reach(editor, state):
 
 
 def check_that_it_works_again(editor):
-    """After at most so many failures as a budget allows, prompts work, in order."""
+    """After at most as many failures as the restart budget allows, prompts work, in order."""
     editor.send({"method": "session/cancel", "params": {"sessionId": "s1"}})
     answer = None
     for attempt in range(20):

@@ -174,7 +174,7 @@ def test_every_request_in_any_stream_is_answered_once(role, stream, data):
 @given(st.lists(lines, max_size=10))
 @settings(max_examples=60)
 def test_a_component_gets_no_answers_for_the_ids_of_others(stream):
-    """What an agent answers settles what it was asked, and nothing else."""
+    """A response of the agent settles its own request only."""
     link, _ = wired("agent")
     answered = []
     link.plain.neighbour.respond = lambda call, result, error: answered.append(call)

@@ -191,7 +191,7 @@ def check_answer(world, kinds, who, tag, said):
 
 
 def check_order(world, between, sent, came):
-    """What came is what was sent, in its order; plugins in between did what the plans say."""
+    """Received messages equal sent ones, in order; plugins in between followed their plans."""
     assert len(set(sent)) == len(sent), "something was sent twice"
     assert len(set(came)) == len(came), "something came twice"
 

@@ -19,7 +19,7 @@ from conductor.transport.memory import MemoryTransport, memory_pair
 
 @attrs.define(eq=False)
 class MemorySocket:
-    """One end of a socket that is cut after so many frames: what is under way is lost."""
+    """One end of a socket that is cut after a number of frames; frames in flight are lost."""
 
     outgoing: trio.MemorySendChannel[str]
     incoming: trio.MemoryReceiveChannel[str]

@@ -1,4 +1,4 @@
-"""Numbers, acknowledgements, and what is sent again."""
+"""Sequence numbers, acknowledgements, retransmission."""
 
 from __future__ import annotations
 

@@ -126,11 +126,11 @@ class Scripted(Proxy):
 
 
 class BookingEnd(End):
-    """Tells the book what arrives here without having been handled, and what it sends."""
+    """Records in the model the unhandled messages that arrive here, and the messages sent."""
 
     world: World
     lane: str
-    """In which what it sends travels."""
+    """The lane of its sent messages."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -24,7 +24,7 @@ def test_a_component_with_inherit_env_false_has_only_its_env(start_file):
 
     assert editor.ask("env ONLY") == "this"
     assert editor.ask("env PATH") == "unset"
-    assert editor.ask("env ACP_CONDUCTOR_TREE") != "unset"  # by which what it starts is found
+    assert editor.ask("env ACP_CONDUCTOR_TREE") != "unset"  # marks its descendants
     assert int(editor.ask("environ")) <= 3  # Python may add LC_CTYPE
     assert editor.leave() == 0
 

@@ -1,4 +1,4 @@
-"""Where plugins are imported and made, how often, and what is said when that fails."""
+"""Import and creation of plugins: process, count, and errors."""
 
 import os
 from pathlib import Path

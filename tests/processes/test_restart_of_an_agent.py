@@ -485,7 +485,7 @@ def test_a_client_that_presents_notices_gets_one_instead_of_a_message(run_chain)
 
 
 def test_stderr_of_an_earlier_success_is_in_no_error(run_chain):
-    """The start and the first turn went well: what was written then explains nothing now."""
+    """Stderr of the successful start and first turn is not quoted."""
     run = agent("--back", "resume", "--stderr-bytes", 2000)
     editor = run_chain({"run": run, "name": "agent"}, log="info")
     editor.open()

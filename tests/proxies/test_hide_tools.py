@@ -13,7 +13,7 @@ DONE = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "comp
 
 
 async def answers(chain, proxy, *messages, respond):
-    """What the agent's requests are answered, errors included."""
+    """The responses to the agent's requests, errors included."""
     found = []
 
     async def ask(session):

@@ -1,4 +1,4 @@
-"""The filter: what the agent sees of a server's tools, and what it may call."""
+"""The tool filter: listed and callable tools."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def test_well_formed_messages_are_forwarded_byte_for_byte(chain):
 
 
 async def two_prompts(client, sessions):
-    """Prompt at once; what is answered, and when."""
+    """Send prompts at once; return the responses and their times."""
     answers, start = [], trio.current_time()
 
     async def prompt(session):

@@ -43,7 +43,7 @@ def selected(id):
 
 
 async def decide(chain, proxy, *steps, handlers=None, version=1, tool_call=None, members=None):
-    """What the agent is answered, and what was asked of the client."""
+    """The response to the agent, and the requests to the client."""
     answers = []
     agent = FakeAgent()
     tool_call = tool_call or {"toolCallId": "c1"}

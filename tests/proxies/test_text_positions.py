@@ -123,7 +123,7 @@ KEPT = {
     *("type", "sessionUpdate", "kind", "status", "state", "stopReason", "action", "outcome"),
     *("mode", "operation", "fileType", "format", "priority", "severity", "theme", "category"),
     *("audience", "apiType", "supported", "syncKind", "positionEncoding"),
-    # what is not for people
+    # not shown to users
     *("mimeType", "data", "blob", "const", "enum", "pattern", "required"),
 }
 

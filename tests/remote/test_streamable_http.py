@@ -40,7 +40,7 @@ class Request:
 
 @attrs.define
 class Script:
-    """A server that keeps what it is asked, and answers as a subclass says."""
+    """A server that records requests and answers as a subclass decides."""
 
     requests: list[Request] = attrs.field(factory=list)
     streams: dict[str | None, trio.MemorySendChannel[bytes]] = attrs.field(factory=dict)

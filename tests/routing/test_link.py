@@ -1,4 +1,4 @@
-"""A link: its ports, its envelope, and what it refuses."""
+"""A link: ports, envelope, refused messages."""
 
 from __future__ import annotations
 

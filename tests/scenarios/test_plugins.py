@@ -20,7 +20,7 @@ from conductor.transport.io_loop import Flusher
 
 
 class SmallAgent(Agent):
-    """Initializes, and answers what it is asked."""
+    """Answers `initialize` and every other request."""
 
     def __init__(self):
         self.initialized = 0
@@ -132,7 +132,7 @@ async def test_a_late_failure_of_a_failed_start_does_not_affect_the_retry(autoju
 
 
 class PassOnError(Proxy):
-    """An observer: what it cannot handle goes on."""
+    """An observer: messages that it cannot handle are forwarded."""
 
     on_error = "pass"
 

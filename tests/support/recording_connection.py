@@ -1,4 +1,4 @@
-"""A connection without a transport: what it routes, and what it writes, as lists."""
+"""A connection without I/O: routed messages and written bytes as lists."""
 
 from __future__ import annotations
 

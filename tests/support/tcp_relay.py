@@ -50,7 +50,7 @@ class Relay:
         self._flow.set()
 
     async def wait(self, *, connections: int = 0, passed: int = 0) -> None:
-        """Return when there were so many connections, and so many bytes passed."""
+        """Wait for a number of connections and of relayed bytes."""
         while self.connections < connections or self.passed < passed:
             await self._changed.park()
 

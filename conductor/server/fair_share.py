@@ -2,9 +2,9 @@
 
 Each connection and each chain has an `AccountRef` in its context, inherited by all its tasks. It
 names the account of a principal (of an address, until the principal is known). A trio instrument
-adds the CPU time of every step of such a task to the account. Not the duration: where the server
-shares its CPUs with other processes, a step of 1 ms can last 20 ms, and a principal with little use
-would wait for that. Nor garbage collections: they interrupt a step of any account.
+adds the duration of every step of such a task to the account, blocking calls included. Garbage
+collections are not added: they interrupt a step of any account. (CPU time instead of the duration
+was slower for others: on a busy machine, one that floods had too large a share.)
 
 An account drains at its share of the time: all of it while no other account is active; otherwise
 1 / (n + 1), with n accounts over their share, so that one share is always left for accounts with
@@ -27,9 +27,7 @@ import trio
 __all__ = ["CURRENT_ACCOUNT", "SLICE", "Account", "AccountRef", "FairShare", "no_wait"]
 
 SLICE: Final = 0.002
-"""Seconds of CPU time that an account may be ahead of its share."""
-_LONG_STEP: Final = 0.0005
-"""Seconds above which the CPU time of a step is read."""
+"""Seconds of loop time that an account may be ahead of its share."""
 _RECENT: Final = 0.1
 """Seconds for which an account is active after its last step."""
 _MOST: Final = 0.5
@@ -44,7 +42,7 @@ class Account:
 
     name: str
     ahead: float = 0.0
-    """Seconds of CPU time used beyond its share, at the time `updated`."""
+    """Seconds used beyond its share, at the time `updated`."""
     updated: float = 0.0
     last: float = -1.0
     """End of its last step, on the clock of `FairShare`."""
@@ -68,8 +66,6 @@ class FairShare:
     """The accounts of one server."""
 
     clock: Callable[[], float] = time.perf_counter
-    cpu_clock: Callable[[], float] = time.thread_time
-    """CPU time of the thread of the event loop, in seconds."""
     _accounts: dict[str, Account] = attrs.field(factory=dict, init=False)
     _newest: Account = attrs.field(factory=lambda: Account(""), init=False)
     """Account of the last step."""
@@ -99,9 +95,9 @@ class FairShare:
             found = self._accounts[name] = Account(name, updated=self.clock())
         return found
 
-    def add(self, account: Account, used: float, ended: float) -> None:
-        """Add a step to an account: seconds of CPU time, and its end on the clock."""
-        account.ahead += used
+    def add(self, account: Account, began: float, ended: float) -> None:
+        """Add a step, from `began` to `ended` (seconds of the clock), to an account."""
+        account.ahead += ended - began
         account.last = ended
         if account is not self._newest:
             self._second, self._newest = self._newest, account
@@ -146,38 +142,24 @@ async def no_wait() -> None:
 
 
 class _Meter(trio.abc.Instrument):
-    """Adds the CPU time of each task step, without garbage collections, to the task's account.
-
-    The CPU clock takes ten times as long to read as the other: only steps longer than `_LONG_STEP`
-    are measured by it, from a reading that is at most that old.
-    """
+    """Adds the duration of each task step, without garbage collections, to the task's account."""
 
     def __init__(self, shares: FairShare) -> None:
         self._shares = shares
-        self._began = self._read_at = shares.clock()  # for the current step
-        self._cpu = shares.cpu_clock()
-        """CPU time at `_read_at`."""
-        self._collection_began = (self._began, self._cpu)
+        self._began = shares.clock()  # for the current step
+        self._collection_began = self._began
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._began = began = self._shares.clock()
-        if began - self._read_at > _LONG_STEP:
-            self._read_at, self._cpu = began, self._shares.cpu_clock()
+        self._began = self._shares.clock()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         account_ref = task.context.get(CURRENT_ACCOUNT)
         if account_ref is not None:
-            ended = self._shares.clock()
-            used = ended - self._began
-            if used > _LONG_STEP:
-                used = min(used, self._shares.cpu_clock() - self._cpu)
-            self._shares.add(account_ref.account, used, ended)
+            self._shares.add(account_ref.account, self._began, self._shares.clock())
 
     def on_collection(self, phase: str, info: dict[str, int]) -> None:
         """As in `gc.callbacks`."""
-        now, cpu = self._shares.clock(), self._shares.cpu_clock()
         if phase == "start":
-            self._collection_began = (now, cpu)
+            self._collection_began = self._shares.clock()
         else:
-            self._began += now - self._collection_began[0]
-            self._cpu += cpu - self._collection_began[1]
+            self._began += self._shares.clock() - self._collection_began

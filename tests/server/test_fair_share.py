@@ -27,9 +27,9 @@ class Clock:
 
     def spend(self, shares: FairShare, name: str, seconds: float) -> None:
         """A step of an account."""
-        account = shares.account(name)
+        account, began = shares.account(name), self.now
         self.now += seconds
-        shares.add(account, seconds, self.now)
+        shares.add(account, began, self.now)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_only_an_account_over_its_share_waits(autojump_clock):
     shares = FairShare(trio.current_time)
     ann, bob = shares.account("ann"), shares.account("bob")
     now = trio.current_time()
-    shares.add(bob, 0, now)
+    shares.add(bob, now, now)
     ann.ahead = 0.010
     began = trio.current_time()
 
@@ -94,12 +94,12 @@ async def test_turns_of_one_account_come_in_order_one_slice_at_a_time(autojump_c
     async def step(number: int) -> None:
         await shares.wait_for_share(ann)
         now = trio.current_time()
-        shares.add(bob, 0, now)
-        shares.add(ann, SLICE, now + SLICE)  # as if it had taken so long
+        shares.add(bob, now, now)
+        shares.add(ann, now, now + SLICE)  # as if it had taken so long
         ended.append((number, now))
 
     now = trio.current_time()
-    shares.add(bob, 0, now)
+    shares.add(bob, now, now)
     ann.ahead = 2 * SLICE
     async with trio.open_nursery() as nursery:
         for number in range(10):
@@ -116,8 +116,8 @@ async def test_steps_of_a_task_and_of_its_children_are_added_to_its_account():
     shares = FairShare()
 
     async def child() -> None:
-        end = shares.cpu_clock() + 0.01
-        while shares.cpu_clock() < end:
+        end = shares.clock() + 0.01
+        while shares.clock() < end:
             pass
 
     async def parent() -> None:
@@ -179,20 +179,18 @@ async def test_use_before_authentication_is_charged_to_the_address(tmp_path):
     assert (used, never) == ([True, True], -1)
 
 
-async def test_only_cpu_time_without_garbage_collections_is_added_to_an_account():
-    clock, cpu_clock = Clock(), Clock()
-    shares = FairShare(clock, cpu_clock)
+async def test_garbage_collections_are_added_to_no_account():
+    clock = Clock()
+    shares = FairShare(clock)
 
     async def step() -> None:
         CURRENT_ACCOUNT.set(AccountRef(shares.account("ann")))
         await trio.lowlevel.checkpoint()
-        clock.now += 0.020
-        cpu_clock.now += 0.003
+        clock.now += 0.003
         gc.collect()
 
     def slow(phase: str, info: object) -> None:
         clock.now += phase == "start"
-        cpu_clock.now += phase == "start"
 
     with shares.measured():
         gc.callbacks.append(slow)  # called after the meter's own

@@ -291,7 +291,7 @@ def _member(raw: bytes) -> Message | Malformed:
 
 
 def _describe_malformed(line: bytes, exc: Exception) -> Message | Malformed:
-    """Why a line is no message, with what it was meant to be as far as that can be read."""
+    """Describe an invalid line: the reason, and its id if that can be read."""
     excerpt = _excerpt(line)
     problem = utf8_error(line)
     if problem is None and isinstance(exc, RecursionError):

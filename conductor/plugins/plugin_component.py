@@ -51,7 +51,7 @@ class PluginComponent(Component):
     """Whether the chain goes on without this proxy when it fails."""
     lost: Callable[[ComponentExited], None] | None = None
     """Called with a failure, if a supervisor at the other end of a link restarts the plugin and
-    answers its open requests; else the chain is told."""
+    answers its open requests; else the chain handles it."""
     turn_timeout: float = CANCEL_TIMEOUT
     """The `cancel_timeout` of an agent, in seconds."""
     client: ClientPeer = attrs.field(init=False)

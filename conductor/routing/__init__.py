@@ -8,7 +8,7 @@ messages that are addressed to the conductor itself.
 - `component`: the interfaces `Component` (a proxy or the agent) and `ComponentHost` (its chain)
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
-- `session_log`, `restart_marker`: what a restarted component is told again
+- `session_log`, `restart_marker`: messages replayed to a restarted component
 - `observers`: protocols for code that watches a link
 - `notices`, `failure_errors`, `server_names`, `proxy_meta`: what the conductor adds or removes
 

@@ -197,7 +197,7 @@ def docstring(text: str, indent: str) -> Iterator[str]:
 
 def wire_module(version: int, items: dict[str, Item]) -> Iterator[str]:
     yield _HEADER.format(
-        title=f"What the converter knows of the types of version {version}.",
+        title=f"Wire tables for the converter: the types of version {version}.",
         more="\nThe entries are explained in `_hooks`.\n",
     )
     yield "# fmt: off\n# ruff: noqa: E501\n\n"

@@ -35,7 +35,7 @@ class State(enum.Enum):
     STOPPING = enum.auto()
     """The chain stops or bypasses it; no further process is started."""
     FAILED = enum.auto()
-    """Failed for good: the chain has been told, once, and stops it."""
+    """Failed for good: reported to the chain once, which stops it."""
     ENDED = enum.auto()
     """Nothing of it is left."""
 

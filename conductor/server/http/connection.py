@@ -132,7 +132,7 @@ class ServerHttpConnection:
                 return Refusal(429, _TOO_MANY_STREAMS, (("retry-after", "1"),))
             self.router.streamless.add(session)
             self.mailboxes.move_to_connection(session)
-            return Refusal(429, f"{_TOO_MANY_STREAMS}: this session is told of on the connection's")
+            return Refusal(429, f"{_TOO_MANY_STREAMS}: its messages are on the connection's stream")
         if mailbox.has_reader and not self.is_resumable:
             return Refusal(409, "this stream has a reader already")
         if self.is_resumable and known is None:

@@ -17,24 +17,19 @@ from typing import Any
 import attrs
 from attrs.validators import matches_re
 
-from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._messages import opened_session, update_of_kind
-from proxies._slash_commands import (
-    AnnouncedCommands,
-    SlashCommand,
-    SlashCommands,
-    answer,
-    is_handled,
+from conductor.proxy import (
+    Forward,
+    Proxy,
+    Session,
+    TurnEnd,
+    on_turn_end,
+    on_update,
+    per_session,
+    slash,
 )
 from proxies._usage_meter import CATEGORIES, Counting, UsageMeter
 
 __all__ = ["Usage"]
-
-
-@attrs.define
-class _Session:
-    meter: UsageMeter = attrs.field(factory=UsageMeter)
-    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define
@@ -45,59 +40,24 @@ class Usage(Proxy):
 
     command: str = attrs.field(default="usage", validator=matches_re(r"[\w:-]+"))
     tokens: Counting = "turn"
-    _version: int = attrs.field(default=1, init=False)
-    _commands: SlashCommands = attrs.field(init=False)
 
-    sessions = per_session(_Session)
+    meters = per_session(UsageMeter)
 
-    def __attrs_post_init__(self) -> None:
-        about = "Show the tokens and cost of this session"
-        self._commands = SlashCommands(SlashCommand(self.command, about))
-
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        self._version = result.get("protocolVersion", 1)
-        return self._commands.initialized(result)
-
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def advertise(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        if self._version == 1 or result is None:
-            return result
-        session = self.sessions[opened_session(params, result)]
-        return self._commands.announced(result, session.announced)
-
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Forward) -> None:
-        kinds = ("usage_update", "state_update", "available_commands_update")
-        params = update_of_kind(raw, *kinds)
-        if params is not None and params["update"]["sessionUpdate"] == "available_commands_update":
-            announced = self.sessions[params["sessionId"]].announced
-            update = self._commands.announced(params["update"], announced)
-            await forward({**params, "update": update})
-            return
-        if params is not None and not is_handled(params["update"]):
-            self._meter(params["sessionId"]).update(params["update"])
+    @on_update("usage_update")
+    async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        self.meters[session.id].update(update)
         await forward()
 
-    @on("session/prompt")
-    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        meter = self._meter(params["sessionId"])
-        if self._commands.calls_own(params, self.sessions[params["sessionId"]].announced):
-            return await answer(self.client, params, report(meter), version=self._version)
-        result = await forward()
-        if self._version == 1 and not is_handled(result):
-            meter.turn(result)
-        return result
+    @on_turn_end
+    async def turn(self, session: Session, end: TurnEnd) -> None:
+        if end.error is None:
+            meter = self.meters[session.id]
+            meter.counting = self.tokens
+            meter.turn({"usage": end.usage})
 
-    def _meter(self, session_id: str) -> UsageMeter:
-        meter = self.sessions[session_id].meter
-        meter.counting = self.tokens
-        return meter
+    @slash(lambda self: self.command, "Show the tokens and cost of this session")
+    async def show(self, session: Session, arguments: str) -> str:
+        return report(self.meters[session.id])
 
 
 def report(meter: UsageMeter) -> str:

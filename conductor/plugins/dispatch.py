@@ -7,6 +7,7 @@ Every request that reaches a handler is answered exactly once, however the handl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from types import CoroutineType
 from typing import Any, Final, TypeAlias
@@ -31,11 +32,12 @@ from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Forward, Plugin
-from conductor.proxy.conversion import decode_answer, encode, invalid_params
+from conductor.proxy.conversion import decode_answer, decode_params, encode, invalid_params
 from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
+from conductor.proxy.sessions import chain_info
 from conductor.redaction import redact
 
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
@@ -125,6 +127,17 @@ class Dispatcher:
             if reply is not None and not response_state.settled:
                 self._track_session(item, reply)
                 port.neighbour.respond(call, *reply)
+                if reply[1] is None and handler_call.after_answer:
+                    await self._run_after_answer(handler_call, item)
+
+    async def _run_after_answer(self, handler_call: HandlerCall, item: LaneRequest) -> None:
+        for function, args in handler_call.after_answer:
+            try:
+                await function(*args)
+            except BaseException as exc:
+                contain_failure(
+                    exc, partial(self._log_failure, handler_call, item.method, item.params)
+                )
 
     def start_timeout_clock(self, handler_call: HandlerCall) -> None:
         """Start the `start_timeout` clock of an `initialize` handler; it excludes the successor."""
@@ -242,6 +255,8 @@ class Dispatcher:
             params = item.params if message is None else encode(message)
             handler_call.forwarded = True
             raw = await self.request(port.other, item.method, params, forwards=True)
+            if item.method == "initialize":
+                self._record_initialize(params, raw)
             return decode_answer(raw, item.method, handler.result)
 
         result = await self.call(handler_call, message, forward)
@@ -249,6 +264,8 @@ class Dispatcher:
             await call_restart_hook(self.plugin, item.params)
         if response_state.deferred:
             return None
+        if item.method == "initialize" and not handler_call.forwarded:  # an agent
+            self._record_initialize(item.params, encode(result))
         if result is None and _is_result(response_state.answer):
             raise LocalProtocolError(
                 f"the handler of {item.method!r} returned nothing, although the request was "
@@ -290,6 +307,13 @@ class Dispatcher:
             data["reason"] = redact(describe(exc))
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
+    def _record_initialize(self, params: bytes | None, result: bytes | None) -> None:
+        """Keep what `initialize` tells, for `Plugin.protocol_version` and the like."""
+        info = chain_info(self.plugin)
+        with suppress(ValueError):  # the peer answers it
+            info.asked(decode_params(params, dict))
+            info.answered(decode_params(result, dict))
+
     def _track_session(self, item: LaneRequest, reply: _Reply) -> None:
         """Keep the `per_session` state of an opened session; drop that of an ended one."""
         if reply[0] is None or item.method not in _SESSIONS:
@@ -310,7 +334,7 @@ class Dispatcher:
         self.log.error(
             "handler failed",
             plugin=type(self.plugin).__name__,
-            handler=handler_call.handler.place,
+            handler=handler_call.handler.location,
             method=method,
             session=session_id_of(params),
             exc_info=exc,

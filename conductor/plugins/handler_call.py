@@ -6,6 +6,7 @@ ended, the call is `done` and the task holds no lane.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any
@@ -18,6 +19,7 @@ from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode
 from conductor.proxy.handlers import Handler
+from conductor.proxy.middleware import DIRECTORY
 
 __all__ = ["HandlerCall", "ResponseState", "ResponseWaiter", "current_handler_call"]
 
@@ -52,6 +54,8 @@ class HandlerCall(msgspec.Struct, eq=False):
     """Requests of the handler that it waits for."""
     forwarded: bool = False
     done: bool = False
+    after_answer: tuple[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]], ...] = ()
+    """Functions to call once the request has been answered, see `Plugin.after_answer`."""
 
     @property
     def is_observer_call(self) -> bool:
@@ -61,10 +65,13 @@ class HandlerCall(msgspec.Struct, eq=False):
     @property
     def place(self) -> str:
         """Current position of the handler, as file:line."""
-        frame = self.coroutine.cr_frame if self.coroutine is not None else None
-        if frame is None:
-            return self.handler.place
-        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        coroutine: Any = self.coroutine
+        while coroutine is not None and coroutine.cr_frame is not None:
+            code = coroutine.cr_frame.f_code
+            if not code.co_filename.startswith(DIRECTORY):
+                return f"{code.co_filename}:{coroutine.cr_frame.f_lineno}"
+            coroutine = coroutine.cr_await if hasattr(coroutine.cr_await, "cr_frame") else None
+        return self.handler.location
 
     async def forward_notification(self, message: Any = None) -> None:
         """The `forward` of a notification's handler."""

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from conductor.chainfile.model import CANCEL_TIMEOUT
-from conductor.errors import ComponentExited, StartError, describe
+from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
 from conductor.log import Logger, get_logger
 from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
 from conductor.plugins.handler_call import current_handler_call
@@ -25,6 +25,7 @@ from conductor.plugins.plugin_errors import contain_failure, first_exception, sp
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin
+from conductor.proxy.event_layers import end_sessions
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.routing.component import Component, ComponentHost
@@ -150,6 +151,7 @@ class PluginComponent(Component):
                 for function, args in self._queued_tasks:
                     nursery.start_soon(self._run_beside, function, args)
                 await self._stop.wait()
+                await end_sessions(self.plugin)
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = None
@@ -235,6 +237,12 @@ class PluginComponent(Component):
             self._queued_tasks.append((function, args))
         elif self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
             self._nursery.start_soon(self._run_beside, function, args)
+
+    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        handler_call = current_handler_call.get()
+        if handler_call is None or handler_call.done or handler_call.response_state is None:
+            raise LocalProtocolError("after_answer() is for the handler of a request")
+        handler_call.after_answer += ((function, args),)
 
     @property
     def answering(self) -> bool:

@@ -104,13 +104,20 @@ class PluginPort(Port):
         self._enqueue(item)
 
     def notify(self, method: str, params: Payload | None) -> None:
-        if not self.lane.held and method not in self.intercepted:
+        if not self.lane.held and (method not in self.intercepted or self._skips(method, params)):
             self.other.neighbour.notify(method, params)
         else:
             self._enqueue(LaneNotification(method, None if params is None else bytes(params)))
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
-        if not self.lane.held and notifications.method not in self.intercepted:
+        method = notifications.method
+        if not self.lane.held and (
+            method not in self.intercepted
+            or (
+                self._filters(method)
+                and all(self._skips(method, each) for each in notifications.params)
+            )
+        ):
             self.other.neighbour.notify_batch(notifications)
         elif self.closed:
             for each in notifications.params:
@@ -119,6 +126,17 @@ class PluginPort(Port):
             [LaneNotification(notifications.method, bytes(each)) for each in notifications.params]
         ):
             self._owner.schedule(self)
+
+    def _filters(self, method: str) -> bool:
+        handler = self.handlers.get(method)
+        return handler is not None and handler.wants is not None and not self.closed
+
+    def _skips(self, method: str, params: Payload | None) -> bool:
+        """Whether the handler of a notification does not want it, and nothing else looks at it."""
+        if not self.started or self.needs_check or self.observer is not None or self.closed:
+            return False
+        handler = self.handlers.get(method)
+        return handler is not None and handler.wants is not None and not handler.wants(params)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if not self.lane.held and call.source is not self and self.observer is None:

@@ -59,30 +59,62 @@ from conductor.errors import RequestCancelled, RequestError
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.content import text
+from conductor.proxy.events import (
+    on_permission,
+    on_prompt,
+    on_question,
+    on_session,
+    on_session_end,
+    on_text,
+    on_tool_end,
+    on_tool_start,
+    on_turn_end,
+    on_update,
+    slash,
+)
 from conductor.proxy.handlers import on
 from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
 from conductor.proxy.prompt_turn import PromptTurn
+from conductor.proxy.questions import PermissionQuestion, Prompt, Question
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.session_state import per_session
+from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
 from conductor.proxy.tool_handlers import ToolCall, tool
 
 __all__ = [
     "Agent",
     "AgentPeer",
+    "AgentToolCall",
     "ClientPeer",
     "DeclarationError",
     "Forward",
     "Peer",
+    "PermissionQuestion",
     "Plugin",
+    "Prompt",
     "PromptTurn",
     "Proxy",
+    "Question",
     "RawMessage",
     "RequestCancelled",
     "RequestError",
+    "Session",
     "ToolCall",
+    "TurnEnd",
     "on",
+    "on_permission",
+    "on_prompt",
+    "on_question",
+    "on_session",
+    "on_session_end",
+    "on_text",
+    "on_tool_end",
+    "on_tool_start",
+    "on_turn_end",
+    "on_update",
     "per_session",
     "run",
+    "slash",
     "text",
     "tool",
 ]

@@ -7,7 +7,7 @@ send messages to the two neighbours.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ from conductor.proxy.handlers import Handler, annotations_of, check_fields, coll
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.restart_hook import with_restart_hook
+from conductor.proxy.sessions import chain_info
 from conductor.proxy.tool_handlers import with_tools
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
@@ -46,6 +47,8 @@ class Runtime(Protocol):
     def answering(self) -> bool: ...
 
     def defer(self, cancelled: Callable[[], None]) -> ResponseCallback: ...
+
+    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None: ...
 
     def tap(
         self, source: Literal["client", "agent"], method: str, tap: NotificationTap
@@ -82,8 +85,9 @@ def _check_reserved(cls: type) -> None:
 class Plugin:
     """Base class of `Proxy` and `Agent`."""
 
-    __slots__ = ("__weakref__", "_acp_runtime", "_acp_sessions", "_acp_toolbox")
+    __slots__ = ("__weakref__", "_acp_chain", "_acp_runtime", "_acp_sessions", "_acp_toolbox")
 
+    _acp_chain: Any
     _acp_runtime: Runtime
     _acp_sessions: Any
     _acp_toolbox: Any
@@ -123,6 +127,39 @@ class Plugin:
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `await function(*args)` outside the lanes; it is cancelled when the chain ends."""
         self._runtime("start_soon()").start_soon(function, *args)
+
+    def after_answer(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Run `await function(*args)` once the running handler's request has been answered.
+
+        The handler's lane is held meanwhile, so what the function sends comes before all later
+        messages of the lane. It does not run if the answer is an error.
+        """
+        self._runtime("after_answer()").after_answer(function, *args)
+
+    @property
+    def protocol_version(self) -> int:
+        """The version of the protocol that `initialize` has negotiated; 1 before."""
+        return chain_info(self).protocol_version
+
+    @property
+    def client_info(self) -> Mapping[str, Any]:
+        """Name and version of the client, as it has told in `initialize`."""
+        return chain_info(self).client_info
+
+    @property
+    def agent_info(self) -> Mapping[str, Any]:
+        """Name and version of the agent, as it has told in `initialize`."""
+        return chain_info(self).agent_info
+
+    @property
+    def client_capabilities(self) -> Mapping[str, Any]:
+        """The capabilities of the client, as plain JSON."""
+        return chain_info(self).client_capabilities
+
+    @property
+    def agent_capabilities(self) -> Mapping[str, Any]:
+        """The capabilities of the agent, as plain JSON."""
+        return chain_info(self).agent_capabilities
 
     @property
     def answering(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar
 
@@ -14,7 +14,10 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.conversion import message_reader
+from conductor.proxy.event_layers import EventLayers, event_layers, keep_sessions, location_of
+from conductor.proxy.middleware import compose, handler_layer, wants_any
 from conductor.proxy.session_state import per_session
+from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
 
 __all__ = ["ALL_METHODS", "Handler", "annotations_of", "check_fields", "collect_handlers", "on"]
@@ -23,6 +26,7 @@ Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_METHODS: Final = "*"
+SESSION_UPDATE: Final = "session/update"
 _MARK: Final = "__acp_handles__"
 _BOTH: Final[tuple[Sender, ...]] = ("client", "agent")
 _SENDERS: Final[Mapping[str, tuple[Sender, ...]]] = {
@@ -50,6 +54,10 @@ class Handler:
     result: Any
     """Type of the result that `forward` returns; a schema type if the request has one."""
     takes_forward: bool
+    wants: UpdateFilter | None = None
+    """The updates that it handles, the others are forwarded; `None`: all messages."""
+    author_location: str | None = None
+    """`file:line` of the first of the author's functions that `function` calls."""
     read: Callable[[bytes | None], Any] = attrs.field(init=False)
     """Decodes the raw params to `annotation`. Raises `ValueError` if they do not fit."""
 
@@ -58,9 +66,9 @@ class Handler:
         return message_reader(self.annotation)
 
     @property
-    def place(self) -> str:
-        code = self.function.__code__
-        return f"{code.co_filename}:{code.co_firstlineno}"
+    def location(self) -> str:
+        """`file:line` of the author's function."""
+        return self.author_location or location_of(self.function)
 
 
 def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
@@ -95,41 +103,99 @@ def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
 def collect_handlers(cls: type) -> tuple[Handler, ...]:
     """Return the handlers of a plugin class and its bases. Raises `DeclarationError`.
 
-    A subclass replaces a handler by a method of the same name, as with any method.
+    A subclass replaces a handler by a method of the same name, as with any method. Several handlers
+    of one method run like middleware, in the order of the class and its bases; so do handlers of
+    events (`conductor.proxy.events`), which are layers of the methods that carry them.
     """
-    found: dict[tuple[str, Sender], tuple[str, Handler]] = {}
-    members = _members(cls)
-    for name, function in members.items():
+    members = list(_members(cls))
+    found: dict[tuple[str, Sender], list[tuple[int, Handler]]] = {}
+    for position, (name, function) in enumerate(members):
         _check_override(cls, name, function)
         for method, source in getattr(function, _MARK, ()):
             handler = _handler(f"{cls.__name__}.{name}", name, function, method, source)
             for sender in handler.senders:
-                other_name, other = found.setdefault((method, sender), (name, handler))
-                if other is not handler:
-                    raise DeclarationError(
-                        f"{cls.__name__}: both {other_name} ({other.place}) and {name} "
-                        f"({handler.place}) handle {method!r}; merge them into one"
-                    )
-    if any(isinstance(value, per_session) for value in members.values()):
+                found.setdefault((method, sender), []).append((position, handler))
+    events = event_layers((place, value) for place, (_, value) in enumerate(members))
+    if events is not None:
+        if not hasattr(cls, "agent"):
+            raise DeclarationError(f"{cls.__name__}: events are for proxies; an agent uses @on")
+        keep_sessions(cls, events)
+    handlers = _combine(cls, found, events)
+    if handlers:  # so that the dispatcher sees the response: `Plugin.protocol_version`
+        seeing = Handler("initialize", _see, ("client",), bytes, bytes, takes_forward=True)
+        handlers.setdefault(("initialize", "client"), seeing)
+    if any(isinstance(value, per_session) for _, value in members):
         for method in sorted(SESSION_SETUP_METHODS | SESSION_END_METHODS):
             watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
-            found.setdefault((method, "client"), (_see.__name__, watcher))
-    return tuple(dict.fromkeys(handler for _, handler in found.values()))
+            handlers.setdefault((method, "client"), watcher)
+    return tuple(dict.fromkeys(handlers.values()))
 
 
-def _members(cls: type) -> dict[str, Any]:
-    """Return the attributes of a class and its bases, sorted by name, without calling descriptors.
+def _combine(
+    cls: type,
+    found: Mapping[tuple[str, Sender], list[tuple[int, Handler]]],
+    events: EventLayers | None,
+) -> dict[tuple[str, Sender], Handler]:
+    """Make one handler of all handlers and layers of a method and sender."""
+    combined: dict[tuple[str, Sender], Handler] = {}
+    keys = dict.fromkeys(found)
+    if events is not None:
+        keys |= dict.fromkeys((method, _sender_of(method)) for method in events.methods)
+    for method, sender in keys:
+        handlers = found.get((method, sender), [])
+        layers = events.around(method, handlers) if events is not None else ()
+        if method == ALL_METHODS:
+            combined[method, sender] = _all_observers([handler for _, handler in handlers])
+        elif not layers and len(handlers) == 1:
+            combined[method, sender] = handlers[0][1]
+        else:
+            layers = layers or [handler_layer(handler) for _, handler in handlers]
+            combined[method, sender] = Handler(
+                method,
+                compose(layers),
+                (sender,),
+                bytes,
+                bytes,
+                takes_forward=True,
+                wants=wants_any(layers) if method == SESSION_UPDATE else None,
+                author_location=next((each.location for each in layers if each.location), None),
+            )
+    return combined
+
+
+def _sender_of(method: str) -> Sender:
+    return "client" if METHODS[method].source == "client" else "agent"
+
+
+def _all_observers(handlers: Sequence[Handler]) -> Handler:
+    """One observer that calls these observers, in order."""
+    first = handlers[0]
+    if len(handlers) == 1:
+        return first
+
+    async def observe(plugin: Any, message: Any) -> None:
+        for handler in handlers:
+            await handler.function(plugin, message)
+
+    return attrs.evolve(first, function=observe, author_location=first.location)
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a class and its bases in method resolution order, without calling
+    descriptors; of those with the same name the first.
 
     Takes a tenth of the time of `inspect.getattr_static`."""
-    members: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        members.update(vars(base))
-    return dict(sorted(members.items()))
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if name not in seen:
+                seen.add(name)
+                yield name, value
 
 
 async def _see(plugin: Any, params: bytes, forward: Callable[..., Any]) -> Any:
-    """Forward a session's set-up or end, so that `conductor.plugins.dispatch` sees the response and
-    keeps or drops the state of the session."""
+    """Forward a request, so that `conductor.plugins.dispatch` sees the response: of `initialize`,
+    or of a session's set-up or end, with which it keeps or drops the state of the session."""
     return await forward()
 
 

@@ -31,7 +31,7 @@ async def test_the_command_reports_usage_without_asking_the_agent(chain):
         session = await client.new_session("/work")
         assert await client.prompt(session, "one") == answer
         await client.prompt(session, "two")
-        assert client.transcript.updates() == [UPDATE]
+        assert client.transcript.updates()[1:] == [UPDATE]  # the first announces the command
         assert await client.prompt(session, "/usage") == ANSWERED
 
         assert client.transcript.text() == TOLD.format("3,000 in 2 turns", "2,000", "800", "200")
@@ -63,7 +63,7 @@ async def test_the_command_leaves_one_of_the_agent_with_its_name_alone(chain):
         assert await client.prompt(session, "/acp:usage") == ANSWERED
 
         about = "Show the tokens and cost of this session"
-        assert client.transcript.updates()[0]["availableCommands"] == [
+        assert client.transcript.updates()[1]["availableCommands"] == [
             *theirs,
             {"name": "acp:usage", "description": about, "_meta": {HANDLED_KEY: True}},
         ]

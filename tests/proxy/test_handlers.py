@@ -85,7 +85,7 @@ def test_annotations_that_fit(method, annotation, result):
     handle.__annotations__["message"] = annotation
     plugin = type("P", (Proxy,), {"handle": on(method)(handle)})
 
-    (handler,) = plugin._acp_handlers
+    handler, _ = plugin._acp_handlers
     assert handler.result == result
     assert handler.annotation in (annotation, dict)
 
@@ -98,18 +98,34 @@ def test_another_annotation_that_cannot_be_read_does_no_harm():
     assert P._acp_handlers[0].annotation is v1.PromptRequest
 
 
-def test_two_handlers_for_one_method():
-    def define():
-        class P(Proxy):
-            @on("session/prompt")
-            async def one(self, params, forward): ...
+async def test_several_handlers_of_one_method_run_in_method_resolution_order(chain):
+    seen = []
 
-            @on("session/prompt")
-            async def two(self, params, forward): ...
+    class Base(Proxy):
+        @on("session/prompt")
+        async def last(self, params, forward):
+            seen.append(("last", params["prompt"][0]["text"]))
+            return await forward()
 
-    text = mistake_in(define)
-    assert text.startswith("P: both one (")
-    assert text.endswith("handle 'session/prompt'; merge them into one")
+    class P(Base):
+        @on("session/prompt")
+        async def first(self, params, forward):
+            params["prompt"][0]["text"] += " changed"
+            result = await forward(params)
+            return {**result, "_meta": {"seen": True}}
+
+        @on("session/prompt")
+        async def second(self, request: v1.PromptRequest, forward):
+            seen.append(("second", request.prompt[0].text))
+            return await forward()
+
+    async with chain(P()) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        answer = await client.prompt(session, "hi")
+
+    assert seen == [("second", "hi changed"), ("last", "hi changed")]
+    assert answer == {"stopReason": "end_turn", "_meta": {"seen": True}}
 
 
 def test_one_handler_per_sender_of_an_extension_is_fine():
@@ -120,7 +136,8 @@ def test_one_handler_per_sender_of_an_extension_is_fine():
         @on("_x", source="agent")
         async def two(self, params, forward): ...
 
-    assert [handler.senders for handler in P._acp_handlers] == [("client",), ("agent",)]
+    senders = [handler.senders for handler in P._acp_handlers if handler.method == "_x"]
+    assert senders == [("client",), ("agent",)]
 
 
 def test_one_function_may_handle_several_methods():
@@ -129,7 +146,8 @@ def test_one_function_may_handle_several_methods():
         @on("session/load")
         async def opened(self, params, forward): ...
 
-    assert {handler.method for handler in P._acp_handlers} == {"session/new", "session/load"}
+    methods = {handler.method for handler in P._acp_handlers}
+    assert methods == {"session/new", "session/load", "initialize"}
 
 
 def test_a_handler_must_be_async():

@@ -1,0 +1,229 @@
+"""Events: handlers for what happens in a session, the same in protocol versions 1 and 2.
+
+    class Notes(Proxy):
+        @on_prompt
+        async def add_date(self, session, prompt, forward):
+            prompt.blocks.insert(0, text(f"Today is {date.today()}."))
+            return await forward()
+
+        @slash("notes", "Show the notes of this session")
+        async def show(self, session, arguments):
+            return "\\n".join(self.notes[session.id])
+
+    @on_session                    (self, session)             its set-up was answered
+    @on_session_end                (self, session)             closed, deleted, end of the chain
+    @on_prompt                     (self, session, prompt, forward)      no slash command
+    @on_update("kind", …)          (self, session, update, forward)      updates of these kinds
+    @on_text                       (self, session, text)       streamed text; returns a replacement
+    @on_tool_start, @on_tool_end   (self, session, call)       a tool call was announced, has ended
+    @on_permission                 (self, session, asked, forward)       a permission request
+    @on_question                   (self, session, question, forward)    an elicitation
+    @on_turn_end                   (self, session, end)        once per turn
+    @slash("name", "description")  (self, session, arguments)  a slash command; returns the answer
+
+Handlers with `forward` decide about the message: one that does not call it drops or answers it.
+The others observe: an exception in them is logged, and the message goes on. Several handlers of one
+event run in the order of the class and its bases (the method resolution order).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeVar, overload
+
+import attrs
+
+from conductor.proxy.annotations import DeclarationError
+
+__all__ = [
+    "EVENTS",
+    "Event",
+    "EventMark",
+    "event_marks",
+    "on_permission",
+    "on_prompt",
+    "on_question",
+    "on_session",
+    "on_session_end",
+    "on_text",
+    "on_tool_end",
+    "on_tool_start",
+    "on_turn_end",
+    "on_update",
+    "slash",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Event = Literal[
+    "on_session",
+    "on_session_end",
+    "on_prompt",
+    "on_update",
+    "on_text",
+    "on_tool_start",
+    "on_tool_end",
+    "on_permission",
+    "on_question",
+    "on_turn_end",
+    "slash",
+]
+TextRole = Literal["agent", "thought", "user"]
+
+EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "on_session": ("session",),
+    "on_session_end": ("session",),
+    "on_prompt": ("session", "prompt", "forward"),
+    "on_update": ("session", "update", "forward"),
+    "on_text": ("session", "text"),
+    "on_tool_start": ("session", "call"),
+    "on_tool_end": ("session", "call"),
+    "on_permission": ("session", "asked", "forward"),
+    "on_question": ("session", "question", "forward"),
+    "on_turn_end": ("session", "end"),
+    "slash": ("session", "arguments"),
+}
+"""Parameters of the handler of each event, after `self`."""
+
+_MARK: Final = "__acp_events__"
+
+
+@attrs.frozen
+class EventMark:
+    """One event that a method handles."""
+
+    event: Event
+    kinds: tuple[str, ...] = ()
+    """Of `on_update`: the kinds; of `on_text`: the roles."""
+    name: str | Callable[[Any], str] = ""
+    """Of a slash command, or a function of the plugin that returns it."""
+    description: str = ""
+
+    def name_for(self, plugin: Any) -> str:
+        """The name of the slash command of this plugin."""
+        return self.name if isinstance(self.name, str) else self.name(plugin)
+
+
+def _mark(function: F, mark: EventMark) -> F:
+    what = f"@{mark.event}"
+    if not inspect.iscoroutinefunction(function):
+        shown = getattr(function, "__qualname__", repr(function))
+        raise DeclarationError(f"{what}: {shown} must be `async def`")
+    wanted = EVENTS[mark.event]
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    names = tuple(parameter.name for parameter in parameters)
+    misplaced = any(
+        name in wanted and wanted.index(name) != place for place, name in enumerate(names)
+    )
+    if len(names) != len(wanted) or misplaced:
+        raise DeclarationError(
+            f"{what}: {function.__qualname__} takes ({', '.join(names)}); write "
+            f"`async def {function.__name__}(self, {', '.join(wanted)})`"
+        )
+    setattr(function, _MARK, (*getattr(function, _MARK, ()), mark))
+    return function
+
+
+def event_marks(function: Any) -> tuple[EventMark, ...]:
+    """The events that a method handles."""
+    marks: tuple[EventMark, ...] = getattr(function, _MARK, ())
+    return marks
+
+
+def on_session(function: F, /) -> F:
+    """Call the method after `session/new`, `load`, `resume` or `fork` was answered.
+
+    The client has the response; messages of the session that follow wait until the method returns.
+    """
+    return _mark(function, EventMark("on_session"))
+
+
+def on_session_end(function: F, /) -> F:
+    """Call the method when the session was closed or deleted, or when the chain ends."""
+    return _mark(function, EventMark("on_session_end"))
+
+
+def on_prompt(function: F, /) -> F:
+    """Call the method for a prompt of the user that is no slash command of a proxy.
+
+    `prompt` is a `Prompt`. `await forward()` sends it to the agent, changed or not, and returns the
+    result of `session/prompt`, which the method returns; `return await prompt.answer("…")` answers
+    it without the agent.
+    """
+    return _mark(function, EventMark("on_prompt"))
+
+
+def on_update(*kinds: str) -> Callable[[F], F]:
+    """Call the method for `session/update` notifications of these kinds.
+
+    `update` is the `update` member as a `dict`. `await forward()` sends it on, changed or not; a
+    method that does not call it drops the update. Updates of other kinds are not decoded.
+    """
+    if not kinds or not all(isinstance(kind, str) for kind in kinds):
+        raise DeclarationError('write @on_update("<kind>"), for example @on_update("plan")')
+    return lambda function: _mark(function, EventMark("on_update", kinds))
+
+
+@overload
+def on_text(function: F, /) -> F: ...
+@overload
+def on_text(*roles: TextRole) -> Callable[[F], F]: ...
+def on_text(*given: Any) -> Any:
+    """Call the method for each piece of streamed text; it may return a replacement.
+
+    `@on_text` is for the text of the agent; `@on_text("agent", "thought", "user")` also for its
+    thoughts and for the echoed text of the user. `None` leaves the piece as it is.
+    """
+    if len(given) == 1 and callable(given[0]):
+        return _mark(given[0], EventMark("on_text", ("agent",)))
+    unknown = [role for role in given if role not in ("agent", "thought", "user")]
+    if unknown or not given:
+        raise DeclarationError('@on_text: roles are "agent", "thought" and "user"')
+    return lambda function: _mark(function, EventMark("on_text", tuple(given)))
+
+
+def on_tool_start(function: F, /) -> F:
+    """Call the method when the agent announces a tool call; `call` is an `AgentToolCall`."""
+    return _mark(function, EventMark("on_tool_start"))
+
+
+def on_tool_end(function: F, /) -> F:
+    """Call the method when a tool call is completed, failed or cancelled; once per call."""
+    return _mark(function, EventMark("on_tool_end"))
+
+
+def on_permission(function: F, /) -> F:
+    """Call the method for a permission request; `asked` is a `PermissionQuestion`.
+
+    `return await forward()` lets the next component answer; `return asked.allow()` and
+    `return asked.deny()` answer.
+    """
+    return _mark(function, EventMark("on_permission"))
+
+
+def on_question(function: F, /) -> F:
+    """Call the method for an elicitation, a question of the agent to the user.
+
+    `question` is a `Question`; `session` is `None` if it belongs to no session.
+    """
+    return _mark(function, EventMark("on_question"))
+
+
+def on_turn_end(function: F, /) -> F:
+    """Call the method once at the end of each turn, before the client learns of it; `end` is a
+    `TurnEnd`."""
+    return _mark(function, EventMark("on_turn_end"))
+
+
+def slash(name: str | Callable[[Any], str], description: str) -> Callable[[F], F]:
+    """Call the method for the slash command `/name` and show what it returns to the user.
+
+    The command is announced in every session. `arguments` is the text after the command. `name` may
+    be a function of the proxy that returns the name, for a name that is an option. If the agent has
+    a command of that name, this one is called `acp:name`.
+    """
+    if not callable(name) and (not isinstance(name, str) or not name or not name.isprintable()):
+        raise DeclarationError('write @slash("<name>", "<description>")')
+    if isinstance(name, str) and (name.startswith("/") or any(c.isspace() for c in name)):
+        raise DeclarationError(f"@slash({name!r}): the name has no slash and no white space")
+    return lambda function: _mark(function, EventMark("slash", (), name, description))

@@ -1,0 +1,131 @@
+"""Several handlers of one method as one: each gets the message and a `forward` to the next.
+
+The layers of a method run like middleware: the first gets the message first, its `forward` calls
+the second, that of the last sends the message to the next component; results come back in the
+opposite order. Messages travel between layers as `Body`, which is decoded at most once and keeps
+its bytes while no layer changes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from conductor.errors import RequestError
+from conductor.jsonrpc.messages import INVALID_PARAMS
+from conductor.proxy.conversion import decode_answer, decode_params, encode
+from conductor.proxy.update_kinds import UpdateFilter
+
+__all__ = ["DIRECTORY", "Body", "Layer", "Next", "compose", "handler_layer", "wants_any"]
+
+DIRECTORY: Final = os.path.dirname(__file__)
+"""The modules here that call the functions of authors: a handler is not located in them."""
+
+
+class Body:
+    """The params or the result of a message, as raw JSON and, once needed, as a value."""
+
+    __slots__ = ("_value", "is_command", "raw")
+
+    def __init__(self, raw: bytes | None, value: Any = None) -> None:
+        self.raw = raw
+        """Raw JSON; `None` if it is absent."""
+        self._value = value
+        self.is_command = False
+        """Whether a prompt is a slash command of a proxy: it is no turn."""
+
+    @classmethod
+    def of(cls, value: Any) -> Body:
+        """The body that `value` encodes to."""
+        return cls(encode(value), value)
+
+    def edited(self, value: Any) -> Body:
+        """This body, or a new one if `value`, which was decoded from it, has been changed."""
+        if self.raw is not None and decode_params(self.raw, dict) == value:
+            return self
+        return Body.of(value)
+
+    @property
+    def value(self) -> Any:
+        """The decoded value, shared by all layers: they do not change it in place."""
+        if self._value is None and self.raw is not None:
+            self._value = decode_params(self.raw, dict)
+        return self._value
+
+    def decode(self) -> Any:
+        """The decoded value, for a handler that may change it."""
+        return decode_params(self.raw, dict)
+
+
+Next: TypeAlias = Callable[[Body], Awaitable[Body]]
+"""Sends a message to the next layer or component; returns the result (of a request)."""
+
+
+@attrs.frozen
+class Layer:
+    """One handler of a method."""
+
+    handle: Callable[[Any, Body, Next], Awaitable[Body]]
+    """Called with the plugin, the params and the next layer."""
+    location: str = ""
+    """`file:line` of the author's function."""
+    wants: UpdateFilter | None = None
+    """The updates that it handles; `None`: all messages."""
+
+
+def compose(layers: Sequence[Layer]) -> Callable[[Any, bytes, Callable[..., Any]], Awaitable[Any]]:
+    """Return one handler function for raw params, for these layers."""
+
+    async def handle(plugin: Any, raw: bytes, forward: Callable[..., Awaitable[Any]]) -> Any:
+        async def send(body: Body) -> Body:
+            return Body(await (forward() if body.raw is raw else forward(body.raw)))
+
+        call_next: Next = send
+        for layer in reversed(layers):
+            if layer.wants is None or layer.wants(raw):
+                call_next = partial(_call, layer, plugin, call_next)
+        return (await call_next(Body(raw))).raw
+
+    return handle
+
+
+async def _call(layer: Layer, plugin: Any, call_next: Next, body: Body) -> Body:
+    return await layer.handle(plugin, body, call_next)
+
+
+def wants_any(layers: Sequence[Layer]) -> UpdateFilter | None:
+    """The filter of several layers: an update that any of them wants."""
+    filters = [layer.wants for layer in layers]
+    if None in filters:
+        return None
+    if len(filters) == 1:
+        return filters[0]
+    return lambda params: any(wants(params) for wants in filters if wants is not None)
+
+
+def handler_layer(handler: Any) -> Layer:
+    """The layer of an `@on` handler."""
+    function, read = handler.function, handler.read
+
+    async def handle(plugin: Any, body: Body, call_next: Next) -> Body:
+        try:
+            message = read(body.raw)
+        except ValueError as exc:
+            if plugin.on_error == "pass":
+                raise
+            problem = f"Invalid params for {handler.method}: {exc}"
+            raise RequestError(INVALID_PARAMS, problem) from None
+        if not handler.takes_forward:
+            return Body(encode(await function(plugin, message)))
+
+        async def forward(changed: Any = None) -> Any:
+            answer = await call_next(body if changed is None else Body(encode(changed)))
+            return decode_answer(answer.raw, handler.method, handler.result)
+
+        return Body(encode(await function(plugin, message, forward)))
+
+    return Layer(handle, handler.location)

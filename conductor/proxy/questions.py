@@ -1,0 +1,91 @@
+"""What handlers of events get besides the session: a prompt, a permission request, a question."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from conductor.proxy.sessions import AgentToolCall
+
+__all__ = ["PermissionQuestion", "Prompt", "Question"]
+
+_ALLOW: Final = ("allow_once",)
+_ALLOW_ALWAYS: Final = ("allow_always", "allow_once")
+_DENY: Final = ("reject_once", "reject_always")
+
+
+@attrs.define
+class Prompt:
+    """A prompt of the user."""
+
+    blocks: list[Any]
+    """Content blocks, as plain JSON objects. A handler may change the list and the objects."""
+    _answer: Callable[[str, str], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The texts of all text blocks, one below the other."""
+        texts = (block.get("text") for block in self.blocks if isinstance(block, dict))
+        return "\n".join(each for each in texts if isinstance(each, str))
+
+    async def answer(self, text: str, *, stop_reason: str = "end_turn") -> dict[str, Any]:
+        """Show `text` as the whole turn; return the result of the prompt, for the handler to
+        return. The agent does not see the prompt."""
+        return await self._answer(text, stop_reason)
+
+
+@attrs.define
+class PermissionQuestion:
+    """A permission request of the agent."""
+
+    tool_call: AgentToolCall | None
+    """The tool call that it is about, merged with earlier updates; `None` if it is about none."""
+    options: Sequence[Mapping[str, Any]]
+    """The options to choose from: `optionId`, `name`, `kind`."""
+    params: Mapping[str, Any] = attrs.field(repr=False)
+    """The params of the request."""
+
+    def allow(self, *, always: bool = False) -> dict[str, Any]:
+        """The result that allows it, once or always; raises `LookupError` if no option does."""
+        return self._choose(_ALLOW_ALWAYS if always else _ALLOW)
+
+    def deny(self) -> dict[str, Any]:
+        """The result that denies it; it cancels where no option rejects."""
+        try:
+            return self._choose(_DENY)
+        except LookupError:
+            return {"outcome": {"outcome": "cancelled"}}
+
+    def choose(self, option_id: str) -> dict[str, Any]:
+        """The result that chooses an option."""
+        return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+    def _choose(self, kinds: Sequence[str]) -> dict[str, Any]:
+        for kind in kinds:
+            for option in self.options:
+                if option.get("kind") == kind and isinstance(option.get("optionId"), str):
+                    return self.choose(option["optionId"])
+        raise LookupError(f"no option of kind {' or '.join(kinds)}")
+
+
+@attrs.frozen
+class Question:
+    """An elicitation: a question of the agent to the user."""
+
+    message: str
+    params: Mapping[str, Any] = attrs.field(repr=False)
+    """The params of `elicitation/create`."""
+
+    def accept(self, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The result that answers it with these values."""
+        return {"action": "accept", "content": dict(content or {})}
+
+    def decline(self) -> dict[str, Any]:
+        """The result with which the user declines to answer."""
+        return {"action": "decline"}
+
+    def cancel(self) -> dict[str, Any]:
+        """The result with which the user dismisses the question."""
+        return {"action": "cancel"}

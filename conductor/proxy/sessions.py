@@ -1,0 +1,307 @@
+"""Sessions as a plugin sees them: what set them up, their tool calls, mode, options and turns.
+
+The state is read from the messages that pass through the plugin, the same in protocol versions 1
+and 2. `event_layers` feeds it; this module waits for nothing but `Session.say` and `notice`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from conductor.errors import RequestError
+from conductor.proxy.peers import ClientPeer
+from conductor.proxy.session_state import per_session
+from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommands, is_handled, say
+
+__all__ = [
+    "AgentToolCall",
+    "ChainInfo",
+    "OpenedBy",
+    "Session",
+    "SessionSet",
+    "TurnEnd",
+    "chain_info",
+    "session_of",
+]
+
+OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
+
+_FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
+_MAX_CALLS: Final = 1000
+"""Tool calls kept per session; an agent that never finishes them loses the oldest."""
+
+
+@attrs.frozen
+class TurnEnd:
+    """The end of a prompt turn."""
+
+    stop_reason: str | None
+    """Why the agent stopped: `end_turn`, `cancelled`, …; `None` if the prompt failed."""
+    usage: Mapping[str, Any] = attrs.field(factory=dict)
+    """The tokens that the agent reported with the end of the turn; empty if none."""
+    error: RequestError | None = None
+    """The error with which the agent answered the prompt."""
+
+
+@attrs.define
+class AgentToolCall:
+    """A tool call of the agent, merged from all messages about it so far."""
+
+    id: str
+    members: dict[str, Any] = attrs.field(factory=dict)
+    """All members, as on the wire."""
+
+    @property
+    def title(self) -> str:
+        return str(self.members.get("title") or "")
+
+    @property
+    def kind(self) -> str:
+        """`read`, `edit`, `execute`, …; `other` if the agent has not told."""
+        return str(self.members.get("kind") or "other")
+
+    @property
+    def status(self) -> str:
+        return str(self.members.get("status") or "pending")
+
+    @property
+    def name(self) -> str | None:
+        """The programmatic name of the tool, if the agent tells it."""
+        name = self.members.get("name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def raw_input(self) -> Any:
+        return self.members.get("rawInput")
+
+    @property
+    def raw_output(self) -> Any:
+        return self.members.get("rawOutput")
+
+    @property
+    def content(self) -> Sequence[Any]:
+        return self.members.get("content") or ()
+
+    @property
+    def locations(self) -> Sequence[Any]:
+        return self.members.get("locations") or ()
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in _FINISHED
+
+    def merge(self, update: Mapping[str, Any]) -> None:
+        """Apply a tool call, or an update of one. Members that are null leave what is known."""
+        if update.get("sessionUpdate") == "tool_call_content_chunk":
+            content = [*self.content, update.get("content")]
+            self.members["content"] = content
+            return
+        for name, value in update.items():
+            if value is not None and name != "sessionUpdate":
+                self.members[name] = value
+
+
+@attrs.define(eq=False)
+class Session:
+    """One session. Its attributes change as messages pass; `tool_calls` holds unfinished calls."""
+
+    id: str = ""
+    opened_by: OpenedBy | None = None
+    """The request that opened it; `None` for a session that the plugin has not seen opened, such
+    as that of a subagent."""
+    parent: str | None = None
+    """The session that a subagent's session belongs to."""
+    cwd: str = ""
+    additional_directories: list[str] = attrs.field(factory=list)
+    mcp_servers: list[dict[str, Any]] = attrs.field(factory=list)
+    """The declarations of MCP servers in the set-up request."""
+    title: str | None = None
+    mode: str | None = None
+    config_options: list[dict[str, Any]] = attrs.field(factory=list)
+    tool_calls: dict[str, AgentToolCall] = attrs.field(factory=dict)
+    commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
+    chain: ChainInfo = attrs.field(factory=lambda: ChainInfo())
+    is_running: bool = False
+    """Whether a turn runs. In version 2 the agent reports it."""
+    cancelled: bool = False
+    """Whether the client has cancelled the running turn."""
+    _client: ClientPeer | None = None
+    _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
+
+    @property
+    def protocol_version(self) -> int:
+        return self.chain.protocol_version
+
+    @property
+    def client_info(self) -> Mapping[str, Any]:
+        return self.chain.client_info
+
+    @property
+    def agent_info(self) -> Mapping[str, Any]:
+        return self.chain.agent_info
+
+    async def say(self, text: str) -> None:
+        """Show a text to the user, as a message of the agent."""
+        assert self._client is not None
+        await say(self._client, self.id, text, version=self.protocol_version)
+
+    async def notice(
+        self,
+        title: str,
+        description: str | None = None,
+        *,
+        severity: Literal["info", "warning", "error"] = "info",
+    ) -> None:
+        """Show a notice to the user, apart from the conversation.
+
+        Clients that do not know notices ignore them (prompt lifecycle, session notices).
+        """
+        assert self._client is not None
+        update: dict[str, Any] = {"sessionUpdate": "notice", "severity": severity, "title": title}
+        if description is not None:
+            update["description"] = description
+        await self._client.update(self.id, update)
+
+    # ---- what messages change --------------------------------------------------------------------
+
+    def set_up(self, method: str, params: Mapping[str, Any]) -> None:
+        """Record the set-up request."""
+        self.opened_by = method.removeprefix("session/")  # type: ignore[assignment]
+        cwd = params.get("cwd")
+        self.cwd = cwd if isinstance(cwd, str) else ""
+        directories = params.get("additionalDirectories") or ()
+        self.additional_directories = [each for each in directories if isinstance(each, str)]
+        servers = params.get("mcpServers") or ()
+        self.mcp_servers = [each for each in servers if isinstance(each, dict)]
+
+    def opened(self, result: Mapping[str, Any]) -> None:
+        """Record the response to the set-up request."""
+        modes = result.get("modes")
+        if isinstance(modes, dict) and isinstance(modes.get("currentModeId"), str):
+            self.mode = modes["currentModeId"]
+        self._read_options(result)
+
+    def update(self, update: Mapping[str, Any]) -> None:
+        """Record an update other than of a tool call."""
+        match update.get("sessionUpdate"):
+            case "current_mode_update":
+                self.mode = _text(update.get("currentModeId"), self.mode)
+            case "config_option_update":
+                self._read_options(update)
+            case "session_info_update":
+                self.title = _text(update.get("title"), self.title)
+
+    def update_tool_call(
+        self, update: Mapping[str, Any]
+    ) -> tuple[AgentToolCall, Literal["start", "end"] | None, bool]:
+        """Record an update of a tool call.
+
+        Returns the call, whether it was unknown ("start"), and whether it is finished now. An
+        update of a call that has finished changes nothing; a `tool_call` may use its id again.
+        """
+        id = str(update.get("toolCallId", ""))
+        call = self.tool_calls.get(id)
+        again = update.get("sessionUpdate") == "tool_call"
+        if call is None and id in self._ended_calls:
+            if not again:
+                ended = AgentToolCall(id)
+                ended.merge(update)
+                return ended, None, False
+            self._ended_calls.remove(id)
+        starts = call is None
+        if call is None:
+            call = self.tool_calls[id] = AgentToolCall(id)
+            if len(self.tool_calls) > _MAX_CALLS:
+                del self.tool_calls[next(iter(self.tool_calls))]
+        elif again:
+            call.members.clear()
+        call.merge(update)
+        if call.is_finished:
+            self.tool_calls.pop(id, None)
+            self._ended_calls.append(id)
+        return call, "start" if starts else None, call.is_finished
+
+    def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
+        """Record a version 2 state update; returns the end of the turn if it ends one."""
+        if is_handled(update):
+            return None
+        state = update.get("state")
+        if state in ("running", "requires_action"):
+            self.is_running = True
+        elif state == "idle" and self.is_running:
+            self.is_running = False  # a repeated idle update is not the end of another turn
+            return turn_end(update)
+        return None
+
+    def _read_options(self, holder: Mapping[str, Any]) -> None:
+        options = holder.get("configOptions")
+        if isinstance(options, list):
+            self.config_options = [each for each in options if isinstance(each, dict)]
+
+
+def turn_end(holder: Mapping[str, Any]) -> TurnEnd:
+    """The end of a turn in a response to a prompt (version 1) or a state update (version 2)."""
+    usage = holder.get("usage")
+    return TurnEnd(
+        _text(holder.get("stopReason"), "end_turn"), usage if isinstance(usage, dict) else {}
+    )
+
+
+def _text(value: Any, default: str | None) -> str | None:
+    return value if isinstance(value, str) else default
+
+
+@attrs.define(eq=False)
+class ChainInfo:
+    """What `initialize` has told about the chain."""
+
+    protocol_version: int = 1
+    client_info: Mapping[str, Any] = attrs.field(factory=dict)
+    agent_info: Mapping[str, Any] = attrs.field(factory=dict)
+    client_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
+    agent_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
+    commands: SlashCommands = attrs.field(factory=SlashCommands)
+
+    def asked(self, params: Mapping[str, Any]) -> None:
+        """Record the params of `initialize`, of version 1 or 2."""
+        self.client_info = _object(params.get("clientInfo", params.get("info")))
+        self.client_capabilities = _object(
+            params.get("clientCapabilities", params.get("capabilities"))
+        )
+
+    def answered(self, result: Mapping[str, Any]) -> None:
+        """Record the result of `initialize`, of version 1 or 2."""
+        version = result.get("protocolVersion")
+        self.protocol_version = version if isinstance(version, int) else 1
+        self.agent_info = _object(result.get("agentInfo", result.get("info")))
+        self.agent_capabilities = _object(
+            result.get("agentCapabilities", result.get("capabilities"))
+        )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def chain_info(plugin: Any) -> ChainInfo:
+    """The `ChainInfo` of a plugin, created on first use."""
+    try:
+        info: ChainInfo = plugin._acp_chain
+    except AttributeError:
+        info = plugin._acp_chain = ChainInfo()
+    return info
+
+
+SessionSet: TypeAlias = "per_session[Session]"
+
+
+def session_of(plugin: Any, id: str) -> Session:
+    """The session with this id, created if the plugin has not seen it opened."""
+    session: Session = plugin._acp_session_objects[id]
+    if not session.id:
+        session.id, session.chain, session._client = id, chain_info(plugin), plugin.client
+    return session

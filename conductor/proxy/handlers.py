@@ -15,7 +15,7 @@ from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers, keep_sessions, location_of
-from conductor.proxy.middleware import compose, handler_layer, wants_any
+from conductor.proxy.middleware import compose, handler_layer, accepts_any
 from conductor.proxy.session_state import per_session
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
@@ -54,7 +54,7 @@ class Handler:
     result: Any
     """Type of the result that `forward` returns; a schema type if the request has one."""
     takes_forward: bool
-    wants: UpdateFilter | None = None
+    accepts: UpdateFilter | None = None
     """The updates that it handles, the others are forwarded; `None`: all messages."""
     author_location: str | None = None
     """`file:line` of the first of the author's functions that `function` calls."""
@@ -157,7 +157,7 @@ def _combine(
                 bytes,
                 bytes,
                 takes_forward=True,
-                wants=wants_any(layers) if method == SESSION_UPDATE else None,
+                accepts=accepts_any(layers) if method == SESSION_UPDATE else None,
                 author_location=next((each.location for each in layers if each.location), None),
             )
     return combined

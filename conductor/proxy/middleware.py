@@ -20,7 +20,7 @@ from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.conversion import decode_answer, decode_params, encode
 from conductor.proxy.update_kinds import UpdateFilter
 
-__all__ = ["DIRECTORY", "Body", "Layer", "Next", "compose", "handler_layer", "wants_any"]
+__all__ = ["DIRECTORY", "Body", "Layer", "Next", "compose", "handler_layer", "accepts_any"]
 
 DIRECTORY: Final = os.path.dirname(__file__)
 """The modules here that call the functions of authors: a handler is not located in them."""
@@ -73,7 +73,7 @@ class Layer:
     """Called with the plugin, the params and the next layer."""
     location: str = ""
     """`file:line` of the author's function."""
-    wants: UpdateFilter | None = None
+    accepts: UpdateFilter | None = None
     """The updates that it handles; `None`: all messages."""
 
 
@@ -86,7 +86,7 @@ def compose(layers: Sequence[Layer]) -> Callable[[Any, bytes, Callable[..., Any]
 
         call_next: Next = send
         for layer in reversed(layers):
-            if layer.wants is None or layer.wants(raw):
+            if layer.accepts is None or layer.accepts(raw):
                 call_next = partial(_call, layer, plugin, call_next)
         return (await call_next(Body(raw))).raw
 
@@ -97,14 +97,14 @@ async def _call(layer: Layer, plugin: Any, call_next: Next, body: Body) -> Body:
     return await layer.handle(plugin, body, call_next)
 
 
-def wants_any(layers: Sequence[Layer]) -> UpdateFilter | None:
-    """The filter of several layers: an update that any of them wants."""
-    filters = [layer.wants for layer in layers]
+def accepts_any(layers: Sequence[Layer]) -> UpdateFilter | None:
+    """The filter of several layers: an update that one of them accepts."""
+    filters = [layer.accepts for layer in layers]
     if None in filters:
         return None
     if len(filters) == 1:
         return filters[0]
-    return lambda params: any(wants(params) for wants in filters if wants is not None)
+    return lambda params: any(accepts(params) for accepts in filters if accepts is not None)
 
 
 def handler_layer(handler: Any) -> Layer:

@@ -335,7 +335,9 @@ class LaneScheduler:
                 port.forward_unchanged(item)
                 continue
             handler = port.handlers.get(item.method)
-            if handler is None or (handler.accepts is not None and not handler.accepts(item.params)):
+            if handler is None or (
+                handler.accepts is not None and not handler.accepts(item.params)
+            ):
                 port.forward_unchanged(item)
                 continue
             handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)

@@ -15,7 +15,7 @@ from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers, keep_sessions, location_of
-from conductor.proxy.middleware import compose, handler_layer, accepts_any
+from conductor.proxy.middleware import accepts_any, compose, handler_layer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods

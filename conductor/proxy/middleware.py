@@ -20,7 +20,7 @@ from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.conversion import decode_answer, decode_params, encode
 from conductor.proxy.update_kinds import UpdateFilter
 
-__all__ = ["DIRECTORY", "Body", "Layer", "Next", "compose", "handler_layer", "accepts_any"]
+__all__ = ["DIRECTORY", "Body", "Layer", "Next", "accepts_any", "compose", "handler_layer"]
 
 DIRECTORY: Final = os.path.dirname(__file__)
 """The modules here that call the functions of authors: a handler is not located in them."""

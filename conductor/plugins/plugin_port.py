@@ -132,7 +132,7 @@ class PluginPort(Port):
         return handler is not None and handler.accepts is not None and not self.closed
 
     def _skips(self, method: str, params: Payload | None) -> bool:
-        """Whether the handler of a notification does not accept it, and nothing else looks at it."""
+        """Whether the handler of a notification does not accept it, and nothing else sees it."""
         if not self.started or self.needs_check or self.observer is not None or self.closed:
             return False
         handler = self.handlers.get(method)

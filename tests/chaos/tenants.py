@@ -51,7 +51,11 @@ class Tenant:
         url = self.url.replace("http", "ws", 1)
         headers = [(name.encode(), value.encode()) for name, value in self.authorization.items()]
         return trio_websocket.open_websocket_url(
-            url, extra_headers=headers, max_message_size=2**26, disconnect_timeout=5
+            url,
+            extra_headers=headers,
+            max_message_size=2**26,
+            message_queue_size=100,  # a client that leaves while its queue is full waits for ever
+            disconnect_timeout=5,
         )
 
     def http(self) -> httpx2.AsyncClient:

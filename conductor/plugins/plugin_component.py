@@ -25,9 +25,9 @@ from conductor.plugins.plugin_errors import contain_failure, first_exception, sp
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin
-from conductor.proxy.event_layers import end_sessions
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.session_state import forget_all_sessions
+from conductor.proxy.session_tracking import end_sessions
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port

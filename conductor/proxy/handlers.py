@@ -14,9 +14,10 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError, message_type, result_type
 from conductor.proxy.conversion import message_reader
-from conductor.proxy.event_layers import EventLayers, event_layers, keep_sessions, location_of
-from conductor.proxy.middleware import accepts_any, compose, handler_layer
+from conductor.proxy.event_layers import EventLayers, event_layers
+from conductor.proxy.middleware import accepts_any, compose, handler_layer, location_of
 from conductor.proxy.session_state import per_session
+from conductor.proxy.session_tracking import add_session_attributes
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
 
@@ -119,7 +120,7 @@ def collect_handlers(cls: type) -> tuple[Handler, ...]:
     if events is not None:
         if not hasattr(cls, "agent"):
             raise DeclarationError(f"{cls.__name__}: events are for proxies; an agent uses @on")
-        keep_sessions(cls, events)
+        add_session_attributes(cls, events.observers)
     handlers = _combine(cls, found, events)
     if handlers:  # so that the dispatcher sees the response: `Plugin.protocol_version`
         seeing = Handler("initialize", _see, ("client",), bytes, bytes, takes_forward=True)

@@ -20,7 +20,16 @@ from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.conversion import decode_answer, decode_params, encode
 from conductor.proxy.update_kinds import UpdateFilter
 
-__all__ = ["DIRECTORY", "Body", "Layer", "Next", "accepts_any", "compose", "handler_layer"]
+__all__ = [
+    "DIRECTORY",
+    "Body",
+    "Layer",
+    "Next",
+    "accepts_any",
+    "compose",
+    "handler_layer",
+    "location_of",
+]
 
 DIRECTORY: Final = os.path.dirname(__file__)
 """The modules here that call the functions of authors: a handler is not located in them."""
@@ -129,3 +138,9 @@ def handler_layer(handler: Any) -> Layer:
         return Body(encode(await function(plugin, message, forward)))
 
     return Layer(handle, handler.location)
+
+
+def location_of(function: Any) -> str:
+    """`file:line` of a function."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"

@@ -1,0 +1,139 @@
+"""Handlers of events that decide about a message, as layers of the method that carries it.
+
+Each reads the message once, gives the author's function what the event promises (`events`), and
+sends on what it returns or forwards. Handlers that only observe are called by `session_tracking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from conductor.proxy.events import EventMark
+from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.questions import PermissionQuestion, Prompt, Question
+from conductor.proxy.sessions import AgentToolCall, session_of
+from conductor.proxy.slash_commands import answer
+from conductor.proxy.update_kinds import update_filter
+
+__all__ = ["author_layers"]
+
+_TEXT_KINDS: Final = {
+    "agent": ("agent_message_chunk",),
+    "thought": ("agent_thought_chunk",),
+    "user": ("user_message_chunk",),
+}
+
+_Function = Callable[..., Awaitable[Any]]
+
+
+def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
+    """Yield the methods that carry an event, each with the layer that calls its handler."""
+    location = location_of(function)
+    match mark.event:
+        case "on_prompt":
+            yield "session/prompt", Layer(partial(_prompt, function), location)
+        case "on_permission":
+            yield "session/request_permission", Layer(partial(_permission, function), location)
+        case "on_question":
+            yield "elicitation/create", Layer(partial(_question, function), location)
+        case "on_update":
+            handle = partial(_update, function, frozenset(mark.kinds))
+            yield "session/update", Layer(handle, location, update_filter(mark.kinds))
+        case "on_text":
+            kinds = [kind for role in mark.kinds for kind in _TEXT_KINDS[role]]
+            handle = partial(_text, function, frozenset(kinds))
+            yield "session/update", Layer(handle, location, update_filter(kinds))
+
+
+async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
+    if body.is_command:
+        return await call_next(body)
+    params = body.decode()
+    session = session_of(plugin, params["sessionId"])
+
+    async def answer_prompt(text: str, stop_reason: str) -> dict[str, Any]:
+        return await answer(
+            plugin.client,
+            session.id,
+            prompt.blocks,
+            text,
+            version=session.protocol_version,
+            stop_reason=stop_reason,
+        )
+
+    prompt = Prompt(params["prompt"], answer_prompt)
+
+    async def forward(changed: Prompt | None = None) -> Any:
+        blocks = prompt.blocks if changed is None else changed.blocks
+        return (await call_next(body.edited({**params, "prompt": blocks}))).decode()
+
+    return Body.of(await function(plugin, session, prompt, forward))
+
+
+async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
+    params = body.decode()
+    session = session_of(plugin, params["sessionId"])
+    told = params.get("toolCall")
+    if told is None and isinstance(subject := params.get("subject"), dict):
+        told = subject.get("toolCall")
+    call = None
+    if isinstance(told, dict):
+        id = str(told.get("toolCallId", ""))
+        known = session.tool_calls.get(id)
+        call = AgentToolCall(id, dict(known.members) if known is not None else {})
+        call.merge(told)
+    options = [each for each in params.get("options") or () if isinstance(each, dict)]
+    asked = PermissionQuestion(call, options, params)
+
+    async def forward(changed: Mapping[str, Any] | None = None) -> Any:
+        return (await call_next(body.edited(params if changed is None else changed))).decode()
+
+    return Body.of(await function(plugin, session, asked, forward))
+
+
+async def _question(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
+    params = body.decode()
+    id = params.get("sessionId")
+    session = session_of(plugin, id) if isinstance(id, str) else None
+
+    async def forward(changed: Mapping[str, Any] | None = None) -> Any:
+        return (await call_next(body.edited(params if changed is None else changed))).decode()
+
+    question = Question(str(params.get("message", "")), params)
+    return Body.of(await function(plugin, session, question, forward))
+
+
+async def _update(
+    function: _Function, kinds: frozenset[str], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    params = body.decode()
+    update = params.get("update")
+    if not isinstance(update, dict) or update.get("sessionUpdate") not in kinds:
+        return await call_next(body)
+
+    async def forward(changed: Mapping[str, Any] | None = None) -> None:
+        shown = update if changed is None else changed
+        await call_next(body.edited({**params, "update": shown}))
+
+    await function(plugin, session_of(plugin, params["sessionId"]), update, forward)
+    return body
+
+
+async def _text(
+    function: _Function, kinds: frozenset[str], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    params = body.value
+    update = params.get("update")
+    if not isinstance(update, dict) or update.get("sessionUpdate") not in kinds:
+        return await call_next(body)
+    content = update.get("content")
+    text = content.get("text") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(text, str):
+        return await call_next(body)
+    shown = await function(plugin, session_of(plugin, params["sessionId"]), text)
+    if shown is None or shown == text:
+        return await call_next(body)
+    changed = {**params, "update": {**update, "content": {**content, "text": shown}}}
+    return await call_next(Body.of(changed))

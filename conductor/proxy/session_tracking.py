@@ -1,0 +1,285 @@
+"""Keeps the `Session` objects of a plugin up to date, and calls handlers that observe.
+
+Layers of session set-up and end, prompts, modes and updates read what passes; they change messages
+only to announce and answer the plugin's slash commands. For updates they come before the author's
+handlers, which see the state after the update; for requests after them, so that they see the
+response first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.errors import RequestError
+from conductor.log import get_logger
+from conductor.proxy.events import EventMark
+from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.session_state import per_session
+from conductor.proxy.sessions import Session, TurnEnd, chain_info, session_of, turn_end
+from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
+from conductor.proxy.update_kinds import update_filter
+
+__all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
+
+_TOOL_KINDS: Final = frozenset({"tool_call", "tool_call_update", "tool_call_content_chunk"})
+_STATE_KINDS: Final = frozenset(
+    {
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "session_info_update",
+        "state_update",
+        "subagent_update",
+    }
+)
+log = get_logger()
+
+_Function = Callable[..., Awaitable[Any]]
+
+
+@attrs.frozen
+class Observers:
+    """The methods of a plugin class that observe events, and those that answer slash commands."""
+
+    by_event: defaultdict[str, list[_Function]]
+    """In method resolution order; an event without a handler has an empty list."""
+    commands: list[tuple[EventMark, _Function]]
+
+    def add(self, mark: EventMark, function: _Function) -> None:
+        self.by_event[mark.event].append(function)
+        if mark.event == "slash":
+            self.commands.append((mark, function))
+
+
+def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
+    """Return the layers that come before the author's, by method."""
+    return {
+        "session/prompt": [Layer(partial(_answer_command, observers.commands))],
+        "session/update": [_tracking_layer(observers.by_event)],
+    }
+
+
+def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:
+    """Return the layers that come after the author's, by method."""
+    by_event = observers.by_event
+    layers = {
+        "initialize": [Layer(partial(_initialize, observers.commands))],
+        "session/prompt": [Layer(partial(_run_turn, by_event["on_turn_end"]))],
+        "session/cancel": [Layer(_cancel)],
+        "session/set_mode": [Layer(_set_mode)],
+        "session/set_config_option": [Layer(_set_config_option)],
+    }
+    for method in SESSION_SETUP_METHODS:
+        layers[method] = [Layer(partial(_set_up, method, by_event["on_session"]))]
+    for method in SESSION_END_METHODS:
+        layers[method] = [Layer(partial(_end, by_event["on_session_end"]))]
+    return layers
+
+
+def add_session_attributes(cls: type, observers: Observers) -> None:
+    """Give a plugin class the attributes that its events need."""
+    sessions = per_session(Session)
+    sessions.__set_name__(cls, "_acp_session_objects")
+    cls._acp_session_objects = sessions  # type: ignore[attr-defined]
+    cls._acp_session_end = tuple(observers.by_event["on_session_end"])  # type: ignore[attr-defined]
+
+
+async def end_sessions(plugin: Any) -> None:
+    """Call `on_session_end` for the open sessions: the chain ends."""
+    functions = getattr(type(plugin), "_acp_session_end", ())
+    if functions:
+        for session in list(plugin._acp_session_objects.values()):
+            if session.opened_by is not None:
+                await _observe(functions, plugin, session)
+
+
+async def _observe(functions: Sequence[_Function], *args: Any) -> None:
+    """Call the handlers of an event that cannot change a message; a failure is logged."""
+    for function in functions:
+        try:
+            await function(*args)
+        except Exception as exc:
+            name = type(args[0]).__name__
+            log.error("handler failed", plugin=name, handler=location_of(function), exc_info=exc)
+
+
+async def _initialize(
+    commands: Sequence[tuple[EventMark, _Function]], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    info = chain_info(plugin)
+    info.commands.own = [
+        SlashCommand(
+            mark.name if isinstance(mark.name, str) else mark.name(plugin), mark.description
+        )
+        for mark, _ in commands
+    ]
+    answered = await call_next(body)
+    result = answered.value
+    with_commands = info.commands.initialized(result)
+    return answered if with_commands is result else Body.of(with_commands)
+
+
+async def _set_up(
+    method: str, functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    params = body.value
+    info = chain_info(plugin)
+    id = params.get("sessionId")
+    reopened = method in ("session/load", "session/resume") and isinstance(id, str)
+    before: dict[str, Any] | None = None
+    if reopened:  # the replay before the response may already ask for permission
+        session = session_of(plugin, id)
+        names = ("opened_by", "cwd", "additional_directories", "mcp_servers")
+        before = {name: getattr(session, name) for name in names}
+        session.set_up(method, params)
+    try:
+        answered = await call_next(body)
+    except BaseException:
+        if before is not None:
+            for name, value in before.items():
+                setattr(session, name, value)
+        raise
+    result = answered.value if isinstance(answered.value, dict) else {}
+    opened = result.get("sessionId", id)
+    if not isinstance(opened, str):
+        return answered
+    session = session_of(plugin, opened)
+    session.set_up(method, params)
+    session.opened(result)
+    if info.protocol_version > 1 and isinstance(answered.value, dict):
+        with_commands = info.commands.announced(result, session.commands)
+        answered = answered if with_commands is result else Body.of(with_commands)
+    announces = info.protocol_version == 1 and bool(info.commands.own)
+    if functions or announces:
+        plugin._acp_runtime.after_answer(_opened, functions, plugin, session)
+    return answered
+
+
+async def _opened(functions: Sequence[_Function], plugin: Any, session: Session) -> None:
+    """After the answer to a set-up request: announce commands, call `on_session`."""
+    commands = session.chain.commands
+    if session.protocol_version == 1 and commands.own:
+        listing = commands.listing(session.commands)
+        await plugin.client.update(
+            session.id, {"sessionUpdate": "available_commands_update", **listing}
+        )
+    await _observe(functions, plugin, session)
+
+
+async def _end(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
+    answered = await call_next(body)
+    id = session_id_of(body.raw)
+    if functions and id is not None and id in plugin._acp_session_objects:
+        await _observe(functions, plugin, session_of(plugin, id))
+    return answered
+
+
+async def _answer_command(
+    commands: Sequence[tuple[EventMark, _Function]], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    """Answer a slash command of this proxy; mark that of another proxy."""
+    id = session_id_of(body.raw)
+    info = chain_info(plugin)
+    session = session_of(plugin, id) if id is not None else None
+    if id is None or session is None or not info.commands.may_call(body.raw, session.commands):
+        return await call_next(body)
+    prompt = body.value.get("prompt")
+    if not isinstance(prompt, list):
+        return await call_next(body)
+    called = info.commands.called(prompt, session.commands)
+    if called is None:
+        body.is_command = info.commands.calls_other(prompt, session.commands)
+        return await call_next(body)
+    command, arguments = called
+    function = commands[list(info.commands.own).index(command)][1]
+    text = await function(plugin, session, arguments)
+    version = info.protocol_version
+    return Body.of(await answer(plugin.client, id, prompt, text or "", version=version))
+
+
+async def _run_turn(
+    functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next
+) -> Body:
+    id = session_id_of(body.raw)
+    if id is None or body.is_command:
+        return await call_next(body)
+    session = session_of(plugin, id)
+    session.cancelled = False
+    if session.protocol_version > 1:
+        return await call_next(body)
+    session.is_running = True
+    try:
+        answered = await call_next(body)
+    except RequestError as exc:
+        session.is_running = False
+        await _observe(functions, plugin, session, TurnEnd(None, error=exc))
+        raise
+    session.is_running = False
+    result = answered.value
+    if isinstance(result, dict) and not is_handled(result):
+        await _observe(functions, plugin, session, turn_end(result))
+    return answered
+
+
+async def _cancel(plugin: Any, body: Body, call_next: Next) -> Body:
+    id = session_id_of(body.raw)
+    if id is not None:
+        session_of(plugin, id).cancelled = True
+    return await call_next(body)
+
+
+async def _set_mode(plugin: Any, body: Body, call_next: Next) -> Body:
+    answered = await call_next(body)
+    mode, id = body.value.get("modeId"), body.value.get("sessionId")
+    if isinstance(mode, str) and isinstance(id, str):
+        session_of(plugin, id).mode = mode
+    return answered
+
+
+async def _set_config_option(plugin: Any, body: Body, call_next: Next) -> Body:
+    answered = await call_next(body)
+    id = session_id_of(body.raw)
+    if id is not None and isinstance(answered.value, dict):
+        session_of(plugin, id).opened(answered.value)
+    return answered
+
+
+def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
+    """The layer that reads updates of state and of tool calls, and fires their events."""
+
+    async def handle(plugin: Any, body: Body, call_next: Next) -> Body:
+        params = body.value
+        update, id = params.get("update"), params.get("sessionId")
+        if not isinstance(update, dict) or not isinstance(id, str):
+            return await call_next(body)
+        session, kind = session_of(plugin, id), update.get("sessionUpdate")
+        if kind in _TOOL_KINDS:
+            call, starts, ends = session.update_tool_call(update)
+            if starts:
+                await _observe(by_event["on_tool_start"], plugin, session, call)
+            if ends:
+                await _observe(by_event["on_tool_end"], plugin, session, call)
+        elif kind == "state_update":
+            end = session.state_update(update)
+            if end is not None:
+                await _observe(by_event["on_turn_end"], plugin, session, end)
+        elif kind == "available_commands_update":
+            commands = session.chain.commands
+            changed = commands.announced(update, session.commands)
+            if changed is not update:
+                body = Body.of({**params, "update": changed})
+        elif kind == "subagent_update":
+            child = update.get("sessionId")
+            if isinstance(child, str):
+                session_of(plugin, child).parent = session.id
+        else:
+            session.update(update)
+        return await call_next(body)
+
+    return Layer(handle, "", update_filter(_TOOL_KINDS | _STATE_KINDS))

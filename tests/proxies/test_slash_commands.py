@@ -167,6 +167,14 @@ async def test_a_command_does_not_wait_for_the_end_of_a_turn(chain, virtual_cloc
         assert await client.prompt(session, "hi") == ENDED
 
 
+def lists_commands(number):
+    """A predicate of updates that announce so many commands."""
+    return lambda heard: (
+        heard.label == "session/update available_commands_update"
+        and len(heard.params["update"]["availableCommands"]) == number
+    )
+
+
 @pytest.mark.parametrize(
     ("proxy", "name"),
     [
@@ -183,8 +191,8 @@ async def test_a_name_of_the_agent_is_not_taken(chain, proxy, name, version):
         session = await open_session(client, version)
         if version == 1:
             agent.update(session, commands(name))
-            await client.transcript.wait("session/update available_commands_update")
-            listed = client.transcript.updates()[-1]["availableCommands"]
+            both = await client.transcript.wait(lists_commands(2))
+            listed = both.params["update"]["availableCommands"]
         else:
             (opened,) = client.transcript.of("session/new", "answer")
             listed = opened.result["availableCommands"]

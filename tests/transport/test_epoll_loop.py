@@ -195,6 +195,8 @@ def test_an_interrupt_from_the_keyboard_ends_the_run(backend, traffic):
         from support.fast_path import Loopback, pipes
         from conductor.transport.epoll_loop import EpollFastPath, current_fast_path
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored by inheritance
+
         async def main():
             with EpollFastPath.installed():
                 assert (current_fast_path() is not None) == (sys.argv[1] == "epoll")

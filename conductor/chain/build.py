@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -23,9 +24,11 @@ from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
 
 if TYPE_CHECKING:
+    from conductor.chainfile import ChainFile
     from conductor.plugins.plugin_component import PluginComponent
+    from conductor.proxy.second_agent import AgentConnection, AgentSource
 
-__all__ = ["build_components"]
+__all__ = ["build_components", "open_agent_chain"]
 
 
 def build_components(
@@ -62,6 +65,19 @@ def build_components(
     if mode == "agent" and len(specs) > 1 and isinstance(components[-1], SupervisedComponent):
         components[-1].link.strips_proxy_meta = True
     return components
+
+
+def open_agent_chain(
+    source: AgentSource, *, name: str | None, env: Mapping[str, str]
+) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
+    """Run a chain for a second agent of a plugin; see `SecondAgentHost.open_agent_chain`."""
+    from conductor.chain.agent_chain import run_agent_chain
+
+    def build(file: ChainFile) -> list[Component]:
+        specs = file.flat()
+        return build_components(specs, mode="agent", mcp_bridge=file.mcp_bridge, limits=file.limits)
+
+    return run_agent_chain(build, source, name=name, env=env)
 
 
 def _merged_error(errors: Sequence[StartError]) -> StartError:
@@ -116,7 +132,8 @@ def _component(
         spec = msgspec.structs.replace(spec, required=required)
     elif spec.use is not None:
         return _plugin_component(spec, role)
-    return SupervisedComponent(spec, role, launcher_for(spec), patch_result)
+    launcher = launcher_for(spec, open_agent_chain)
+    return SupervisedComponent(spec, role, launcher, patch_result)
 
 
 def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
@@ -128,7 +145,14 @@ def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> P
     may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
     seconds = (spec.start_timeout, spec.stop_timeout)
     return PluginComponent(
-        spec.name, plugin, role, location, *seconds, may_fail, turn_timeout=spec.cancel_timeout
+        spec.name,
+        plugin,
+        role,
+        location,
+        *seconds,
+        may_fail,
+        turn_timeout=spec.cancel_timeout,
+        agent_chain_opener=open_agent_chain,
     )
 
 
@@ -141,7 +165,9 @@ def _isolated_plugin(
     from conductor.plugins.isolation import as_isolated_process, parse_plugin_info
 
     isolated = as_isolated_process(spec, role)
-    component = SupervisedComponent(isolated, role, launcher_for(isolated), patch_result)
+    component = SupervisedComponent(
+        isolated, role, launcher_for(isolated, open_agent_chain), patch_result
+    )
 
     def set_required(params: Payload | None) -> None:
         info = parse_plugin_info(params)

@@ -18,11 +18,16 @@ from conductor.transport.child_process import start_child
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
+    from conductor.plugins.plugin_component import AgentChainOpener
+
 __all__ = ["launcher_for"]
 
 
-def launcher_for(spec: ComponentSpec) -> Launcher:
-    """The launcher of a component. One cookie jar serves all its connections (session affinity)."""
+def launcher_for(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> Launcher:
+    """The launcher of a component. One cookie jar serves all its connections (session affinity).
+
+    `agent_chain_opener`: for a plugin, see `PluginComponent`.
+    """
     if spec.connect is not None:
         from http.cookiejar import CookieJar
 
@@ -31,7 +36,7 @@ def launcher_for(spec: ComponentSpec) -> Launcher:
     if spec.unix is not None:
         return lambda limit: _launch_unix(spec, limit)
     if spec.use is not None:
-        return lambda limit: _launch_plugin(spec, limit)
+        return lambda limit: _launch_plugin(spec, limit, agent_chain_opener)
     return lambda limit: _launch_process(spec)
 
 
@@ -77,7 +82,9 @@ def _launch_unix(spec: ComponentSpec, limit: int) -> Endpoint:
     return RemoteTransport(spec.unix, limit, unix.run_transport)
 
 
-def _launch_plugin(spec: ComponentSpec, limit: int) -> Endpoint:
+def _launch_plugin(
+    spec: ComponentSpec, limit: int, agent_chain_opener: AgentChainOpener
+) -> Endpoint:
     from conductor.chain.plugin_endpoint import plugin_endpoint
 
-    return plugin_endpoint(spec, limit)
+    return plugin_endpoint(spec, limit, agent_chain_opener)

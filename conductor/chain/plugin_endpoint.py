@@ -12,14 +12,16 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
 from conductor.plugins.loading import load_plugin
-from conductor.plugins.plugin_component import PluginComponent
+from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
 from conductor.proxy.base import Agent
 from conductor.remote.transport import RemoteTransport
 
 __all__ = ["plugin_endpoint"]
 
 
-def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransport:
+def plugin_endpoint(
+    spec: ComponentSpec, max_message_bytes: int, agent_chain_opener: AgentChainOpener
+) -> RemoteTransport:
     """A transport to a new instance of the plugin, not running yet.
 
     The transport ends with the failure reason if the plugin cannot be loaded or fails.
@@ -43,7 +45,17 @@ def plugin_endpoint(spec: ComponentSpec, max_message_bytes: int) -> RemoteTransp
         seconds = (spec.start_timeout, spec.stop_timeout)
         chain = Chain(
             endpoint.network,
-            lambda: [PluginComponent(spec.name, plugin, role, location, *seconds, lost=lost)],
+            lambda: [
+                PluginComponent(
+                    spec.name,
+                    plugin,
+                    role,
+                    location,
+                    *seconds,
+                    lost=lost,
+                    agent_chain_opener=agent_chain_opener,
+                )
+            ],
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,

@@ -37,7 +37,7 @@ from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.proxy.conversion import decode_params, encode
 from conductor.transport.base import Transport
-from conductor.transport.io_loop import Flusher, read_loop, write_loop
+from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
 __all__ = ["JsonRpcPeer", "MessageHandler", "background_tasks"]
 
@@ -90,6 +90,9 @@ class JsonRpcPeer:
     cancel_method: str = CANCEL
     tap: Receiver | None = None
     """Receives every incoming message before it is dispatched."""
+    unread: Callable[[], int] = lambda: 0
+    """Returns the bytes that handlers have taken and not worked off. Above the high watermark
+    nothing is read; `made_room` signals that it has decreased."""
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set at the end of the incoming stream, or when `open()` ends."""
     connection: Connection = attrs.field(init=False)
@@ -166,6 +169,10 @@ class JsonRpcPeer:
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """Run `function(*args)` in a task until it ends or `open()` does."""
         self._nursery.start_soon(function, *args)
+
+    def made_room(self) -> None:
+        """Signal that `unread()` has decreased: a paused reader checks it again."""
+        self._flusher.made_room()
 
     async def wait_idle(self) -> None:
         """Wait until no `async` request handler is running."""
@@ -254,7 +261,8 @@ class JsonRpcPeer:
     # ----------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        await read_loop(self.connection, self._flusher, None)
+        read_gate = ReadGate(self._flusher, lambda: self.unread())
+        await read_loop(self.connection, self._flusher, read_gate)
         self._on_closed()
 
     def _on_closed(self) -> None:

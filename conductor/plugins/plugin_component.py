@@ -7,10 +7,10 @@ cycle (`lifespan`, start timeout, stop) and the runtime functions that `Plugin` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import attrs
 import trio
@@ -26,6 +26,7 @@ from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 from conductor.proxy.base import Plugin
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.second_agent import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions
 from conductor.routing.component import Component, ComponentHost
@@ -35,7 +36,15 @@ from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.transport.io_loop import HIGH_WATERMARK
 
-__all__ = ["PluginComponent"]
+__all__ = ["AgentChainOpener", "PluginComponent"]
+
+
+class AgentChainOpener(Protocol):
+    """Runs a chain for a second agent; see `SecondAgentHost.open_agent_chain`."""
+
+    def __call__(
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
 
 
 @attrs.define(eq=False, repr=False)
@@ -55,6 +64,8 @@ class PluginComponent(Component):
     answers its open requests; else the chain handles it."""
     turn_timeout: float = CANCEL_TIMEOUT
     """The `cancel_timeout` of an agent, in seconds."""
+    agent_chain_opener: AgentChainOpener | None = None
+    """For `Plugin.open_agent`; the package `chain` provides it."""
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _scheduler: LaneScheduler = attrs.field(init=False)
@@ -243,6 +254,13 @@ class PluginComponent(Component):
         if handler_call is None or handler_call.done or handler_call.response_state is None:
             raise LocalProtocolError("after_answer() is for the handler of a request")
         handler_call.after_answer += ((function, args),)
+
+    def open_agent_chain(
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
+        if self.agent_chain_opener is None:
+            raise LocalProtocolError(f"{self.name}: this chain cannot open second agents")
+        return self.agent_chain_opener(source, name=name, env=env)
 
     @property
     def answering(self) -> bool:

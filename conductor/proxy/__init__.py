@@ -77,6 +77,7 @@ from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
 from conductor.proxy.prompt_turn import PromptTurn
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
 from conductor.proxy.raw_message import RawMessage
+from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
 from conductor.proxy.tool_handlers import ToolCall, tool
@@ -98,6 +99,7 @@ __all__ = [
     "RawMessage",
     "RequestCancelled",
     "RequestError",
+    "SecondAgent",
     "Session",
     "ToolCall",
     "TurnEnd",

@@ -8,7 +8,7 @@ send messages to the two neighbours.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from conductor.errors import LocalProtocolError
@@ -17,7 +17,14 @@ from conductor.proxy.handlers import Handler, annotations_of, check_fields, coll
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.restart_hook import with_restart_hook
-from conductor.proxy.sessions import chain_info
+from conductor.proxy.second_agent import (
+    AgentSource,
+    RequestHandler,
+    SecondAgent,
+    SecondAgentHost,
+    open_second_agent,
+)
+from conductor.proxy.sessions import Session, chain_info
 from conductor.proxy.tool_handlers import with_tools
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
@@ -29,7 +36,7 @@ Forward: TypeAlias = Callable[..., Awaitable[Any]]
 For a request it returns the result, or raises `RequestError`."""
 
 
-class Runtime(Protocol):
+class Runtime(SecondAgentHost, Protocol):
     """The interface of a running chain to its plugin (`conductor.plugins` implements it)."""
 
     client: ClientPeer
@@ -59,7 +66,7 @@ class Runtime(Protocol):
 
 _RESERVED = (
     *("client", "agent", "release_lane", "start_soon", "answering"),
-    *("defer", "wait_room", "made_room", "muted"),
+    *("defer", "wait_room", "made_room", "muted", "open_agent"),
 )
 """Names that a plugin uses and must not override."""
 
@@ -135,6 +142,42 @@ class Plugin:
         messages of the lane. It does not run if the answer is an error.
         """
         self._runtime("after_answer()").after_answer(function, *args)
+
+    def open_agent(
+        self,
+        source: AgentSource,
+        *,
+        like: Session | None = None,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        handlers: Mapping[str, RequestHandler] | None = None,
+    ) -> AbstractAsyncContextManager[SecondAgent]:
+        """Start another agent for the duration of an `async with` block; yields a `SecondAgent`.
+
+        `source` is the path of a chain file, or the argv of a program that gets the variables `env`
+        in addition. It is supervised like a component of the chain: its stderr is in the log with
+        its name (`name`, by default derived from the source), and it stops in order at the end of
+        the block, also if the handler is cancelled or the chain ends.
+
+        The agent has one session, with the working directory and the MCP servers of the session
+        `like` (but those over ACP). Its permission requests, elicitations, file and terminal
+        requests go to the client for that session, and a `session/cancel` of that session reaches
+        it too. `handlers` answer requests by method in place of the client: functions, `async` or
+        not, from the params to the result. Without `like` and a handler, permission requests are
+        answered `cancelled` and all others refused.
+
+        A handler that opens an agent releases its lane. Raises `ChainFileError` for mistakes in the
+        chain file, `StartError` if the agent does not start, and `RequestError` if it refuses the
+        session, for example -32000 if it wants a login.
+        """
+        return open_second_agent(
+            self._runtime("open_agent()"),
+            source,
+            like=like,
+            name=name,
+            env=env or {},
+            handlers=handlers or {},
+        )
 
     @property
     def protocol_version(self) -> int:

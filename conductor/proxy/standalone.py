@@ -32,6 +32,7 @@ _VARIABLE = "ACP_PROXY_OPTIONS"
 
 def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
+    from conductor.chain.build import open_agent_chain
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.plugin_component import PluginComponent
 
@@ -53,7 +54,8 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
 
     def make() -> Sequence[Component]:
         """Return the component, with a new instance for each attempt to initialize."""
-        return [PluginComponent(name, made.pop() if made else instantiate(spec, cls), role)]
+        plugin = made.pop() if made else instantiate(spec, cls)
+        return [PluginComponent(name, plugin, role, agent_chain_opener=open_agent_chain)]
 
     serve_stdio(make, mode=role, bridged=False)
 

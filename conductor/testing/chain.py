@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
-from conductor.chain.build import build_components
+from conductor.chain.build import build_components, open_agent_chain
 from conductor.chainfile.model import ComponentSpec
 from conductor.client.acp_client import attach
 from conductor.limits import Limits
@@ -95,7 +95,8 @@ def _names(parts: list[ChainPart]) -> list[str]:
 
 def _component(part: ChainPart, name: str, is_agent: bool, bridged: bool) -> Component:
     if isinstance(part, Plugin):
-        return PluginComponent(name, part, "agent" if is_agent else "proxy")
+        role: Literal["agent", "proxy"] = "agent" if is_agent else "proxy"
+        return PluginComponent(name, part, role, agent_chain_opener=open_agent_chain)
     if isinstance(part, FakeComponent):
         part.name = name
         return part

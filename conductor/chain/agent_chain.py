@@ -1,0 +1,88 @@
+"""A chain in this process for a second agent of a plugin (`Plugin.open_agent`).
+
+The plugin is the client: it gets a `JsonRpcPeer` connected to the chain by a pair of memory
+transports. Programs of the chain are supervised as those of any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+
+from conductor.chain.chain import Chain
+from conductor.chainfile import ChainFile, ComponentSpec, load
+from conductor.chainfile.naming import command_name
+from conductor.client.peer import JsonRpcPeer, background_tasks
+from conductor.errors import LocalProtocolError, StartError
+from conductor.plugins.handler_call import current_handler_call
+from conductor.proxy.second_agent import AgentSource
+from conductor.routing.component import Component
+from conductor.transport.memory import memory_pair
+
+__all__ = ["run_agent_chain"]
+
+
+@asynccontextmanager
+async def run_agent_chain(
+    build: Callable[[ChainFile], list[Component]],
+    source: AgentSource,
+    *,
+    name: str | None,
+    env: Mapping[str, str],
+) -> AsyncIterator[tuple[str, JsonRpcPeer]]:
+    """Run the chain for the duration of the block; yields the agent's name and its client's peer.
+
+    At the end, also if the caller is cancelled, the chain stops in order. Raises `ChainFileError`
+    for a chain file with mistakes and `StartError` for one without an agent.
+    """
+    file = _chain_file(source, name, env)
+    specs = file.flat()
+    ours, theirs = memory_pair()
+    chain = Chain(
+        theirs,
+        lambda: build(file),
+        limits=file.limits,
+        stop_timeout=max(spec.stop_timeout for spec in specs),
+        bridged=False,  # the bridge declares the MCP capabilities itself
+    )
+    ended = trio.Event()
+
+    async def run() -> None:
+        with trio.CancelScope(shield=True):  # ends when the peer closes the transport
+            await chain.run()
+        chain.break_cycles()
+        ended.set()
+
+    peer = JsonRpcPeer(ours, limits=file.limits)
+    handler_call = current_handler_call.get()
+    current_handler_call.set(None)  # the chain's tasks belong to no handler
+    async with background_tasks() as nursery:
+        nursery.start_soon(run)
+        async with peer.open():
+            current_handler_call.set(handler_call)
+            try:
+                yield name or specs[-1].name, peer
+            finally:
+                peer.close()
+                await ended.wait()
+
+
+def _chain_file(source: AgentSource, name: str | None, env: Mapping[str, str]) -> ChainFile:
+    if isinstance(source, str | os.PathLike):
+        if env:
+            raise LocalProtocolError(
+                "open_agent: `env` is for a program; a chain file has `env:` for each component"
+            )
+        file = load(os.fspath(source))
+        if file.agent is None:
+            reason = f"the chain file {os.fspath(source)} has no `agent:`"
+            raise StartError(name or "agent", reason)
+        return file
+    argv = tuple(source)
+    if not argv:
+        raise LocalProtocolError("open_agent: the argv is empty; write [program, argument, …]")
+    agent = ComponentSpec(name=name or command_name(argv), run=argv, env=dict(env))
+    return ChainFile(path="", name=agent.name, agent=agent)

@@ -1,0 +1,378 @@
+"""A second agent, opened by a plugin: one more chain, with the plugin as its client.
+
+    async with self.open_agent(["other-agent", "--acp"], like=session) as agent:
+        turn = await agent.prompt("Is this plan sound? " + plan)
+
+`SecondAgent` speaks ACP over an `AgentConnection`; starting and stopping the chain is the task of
+the runtime (`Runtime.open_agent_chain`). Requests of the agent are answered by the handlers of the
+plugin, or forwarded to the client for the session `like`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from conductor import __version__
+from conductor.acp import session_id_of
+from conductor.errors import (
+    ConnectionClosed,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestError,
+    StartError,
+    describe,
+)
+from conductor.log import get_logger
+from conductor.proxy.conversion import encode
+from conductor.proxy.peers import ClientPeer, NotificationTap
+from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
+from conductor.proxy.sessions import Session
+
+__all__ = [
+    "AgentConnection",
+    "AgentSource",
+    "RequestHandler",
+    "SecondAgent",
+    "SecondAgentHost",
+    "UpdateCallback",
+    "open_second_agent",
+]
+
+AgentSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
+"""The path of a chain file, or the argv of a program."""
+UpdateCallback: TypeAlias = Callable[[dict[str, Any]], Awaitable[None] | None]
+"""Called with each update of a turn, the `update` member of `session/update`."""
+RequestHandler: TypeAlias = Callable[[dict[str, Any]], Any]
+"""Takes the params of a request; returns the result, or a coroutine of it."""
+
+_PERMISSION: Final = "session/request_permission"
+_FORWARDED: Final = (
+    *(_PERMISSION, "fs/read_text_file", "fs/write_text_file", "elicitation/create"),
+    *("terminal/create", "terminal/output", "terminal/wait_for_exit"),
+    *("terminal/kill", "terminal/release"),
+)
+"""Requests that the client answers for the session `like`."""
+_CAPABILITIES: Final = ("fs", "terminal", "elicitation")
+"""Capabilities of the client that these requests need."""
+_CANCELLED: Final = {"outcome": {"outcome": "cancelled"}}
+_METHOD_NOT_FOUND: Final = -32601
+_INTERNAL_ERROR: Final = -32603
+
+log = get_logger()
+
+
+class AgentConnection(Protocol):
+    """A JSON-RPC connection to a running chain, whose client is the plugin."""
+
+    handlers: dict[str, RequestHandler]
+    unread: Callable[[], int]
+    """Returns the bytes that were received and not yet handled; too many pause the reading."""
+
+    async def request(self, method: str, params: Any = None) -> Any: ...
+
+    def notify(self, method: str, params: Any = None) -> None: ...
+
+    def made_room(self) -> None:
+        """Signal that `unread()` has decreased."""
+
+
+class SecondAgentHost(Protocol):
+    """What the runtime does for second agents."""
+
+    client: ClientPeer
+
+    def release_lane(self) -> None: ...
+
+    def tap(
+        self, source: Literal["client", "agent"], method: str, tap: NotificationTap
+    ) -> Callable[[], None]: ...
+
+    def open_agent_chain(
+        self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
+        """Run a chain for the duration of the block; yields the agent's name and a connection."""
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """A running turn: its updates in order, and then its end."""
+
+    collector: TurnCollector
+    updates: deque[tuple[dict[str, Any], int]] = attrs.field(factory=deque)
+    """With their sizes in bytes."""
+    size: int = 0
+    result: dict[str, Any] | None = None
+    error: Exception | None = None
+    changed: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def has_ended(self) -> bool:
+        if self.result is None:
+            return self.error is not None
+        return "stopReason" in self.result or self.collector.idle.is_set()
+
+
+@attrs.define(eq=False, repr=False)
+class SecondAgent:
+    """An agent that a plugin has opened, with one session. See `Plugin.open_agent`."""
+
+    name: str
+    """Its name in the log."""
+    session_id: str = attrs.field(default="", init=False)
+    protocol_version: int = attrs.field(default=1, init=False)
+    info: Mapping[str, Any] = attrs.field(factory=dict, init=False)
+    """Name and version, as the agent reports them."""
+    capabilities: Mapping[str, Any] = attrs.field(factory=dict, init=False)
+    _connection: AgentConnection
+    _host: SecondAgentHost
+    _turn: _Turn | None = attrs.field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"SecondAgent({self.name!r})"
+
+    async def prompt(
+        self, prompt: str | Sequence[Any], on_update: UpdateCallback | None = None
+    ) -> PromptTurn:
+        """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
+
+        `on_update` is called with each update of the turn, one after the other; the next one waits
+        until it returns, and an exception in it ends the turn. A handler that calls this releases
+        its lane. Raises `RequestError` if the agent answers with an error, `ConnectionClosed` if it
+        has ended, and `LocalProtocolError` if a turn is running. If the caller is cancelled, so is
+        the turn.
+        """
+        if self._turn is not None:
+            raise LocalProtocolError(
+                f"second agent {self.name!r}: prompt() while a turn runs; wait for its end, or "
+                "open another agent"
+            )
+        self._host.release_lane()
+        turn = self._turn = _Turn(TurnCollector(self.session_id))
+        blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+        failure: BaseException | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._run_turn, turn, blocks)
+                try:
+                    await self._deliver(turn, on_update)
+                except Exception as exc:  # of the callback: raised below, in no exception group
+                    failure = exc
+                nursery.cancel_scope.cancel()
+        finally:
+            self._turn = None
+            if not turn.has_ended:
+                self._connection.notify("session/cancel", {"sessionId": self.session_id})
+        failure = failure or turn.error
+        if failure is not None:
+            raise failure
+        assert turn.result is not None
+        stop_reason = turn.result.get("stopReason") or turn.collector.stop_reason
+        return PromptTurn(stop_reason, turn.collector.text, turn.result)
+
+    async def request(self, method: str, params: Any = None) -> Any:
+        """Send a request and return its result, as plain JSON. A handler releases its lane.
+
+        Raises `RequestError` for an error, `ConnectionClosed` if the agent has ended.
+        """
+        self._host.release_lane()
+        return await self._connection.request(method, params)
+
+    async def notify(self, method: str, params: Any = None) -> None:
+        """Send a notification, after everything sent before."""
+        self._connection.notify(method, params)
+
+    async def cancel(self) -> None:
+        """Cancel the running turn: `prompt` then returns with the stop reason `cancelled`."""
+        await self.notify("session/cancel", {"sessionId": self.session_id})
+
+    # ---- set-up ----------------------------------------------------------------------------------
+
+    async def _initialize(self, version: int, client_capabilities: Mapping[str, Any]) -> None:
+        info = {"name": "acp-conductor", "version": __version__}
+        if version == 1:
+            params = {"clientCapabilities": client_capabilities, "clientInfo": info}
+        else:
+            params = {"capabilities": client_capabilities, "info": info}
+        try:
+            result = await self._connection.request(
+                "initialize", {"protocolVersion": version, **params}
+            )
+        except RequestError as exc:
+            raise _start_error(self.name, exc) from exc
+        except ConnectionClosed:
+            raise StartError(self.name, "it ended before it answered `initialize`") from None
+        result = _object(result)
+        told = result.get("protocolVersion")
+        self.protocol_version = told if isinstance(told, int) else version
+        self.info = _object(result.get("agentInfo", result.get("info")))
+        self.capabilities = _object(result.get("agentCapabilities", result.get("capabilities")))
+
+    async def _open_session(self, like: Session | None) -> None:
+        params: dict[str, Any] = {"cwd": os.getcwd(), "mcpServers": []}
+        if like is not None:
+            params["cwd"] = like.cwd or os.getcwd()
+            params["mcpServers"] = [each for each in like.mcp_servers if self._can_reach(each)]
+            extra = _object(self.capabilities.get("sessionCapabilities"))
+            if like.additional_directories and "additionalDirectories" in extra:
+                params["additionalDirectories"] = like.additional_directories
+        id = _object(await self._connection.request("session/new", params)).get("sessionId")
+        if not isinstance(id, str):
+            raise RemoteProtocolError(self.name, "its answer to session/new has no `sessionId`")
+        self.session_id = id
+
+    def _can_reach(self, server: Mapping[str, Any]) -> bool:
+        """Whether the agent supports the transport of an MCP server; logs those that it does not.
+
+        A server over ACP is connected to the first chain only.
+        """
+        transport = server.get("type", "stdio")
+        names = _object(self.capabilities.get("mcpCapabilities"))
+        if self.protocol_version > 1:
+            names = _object(_object(self.capabilities.get("session")).get("mcp"))
+        reachable = transport == "stdio" or (transport != "acp" and bool(names.get(transport)))
+        if not reachable:
+            log.info(
+                "MCP server not given to a second agent",
+                agent=self.name,
+                server=server.get("name"),
+                transport=transport,
+            )
+        return reachable
+
+    # ---- turns -----------------------------------------------------------------------------------
+
+    async def _run_turn(self, turn: _Turn, blocks: Sequence[Any]) -> None:
+        try:
+            result = await self._connection.request(
+                "session/prompt", {"sessionId": self.session_id, "prompt": blocks}
+            )
+            if not isinstance(result, dict):
+                raise RemoteProtocolError(self.name, "its answer to session/prompt is no object")
+            turn.result = result
+        except (RequestError, ConnectionClosed, RemoteProtocolError) as exc:
+            turn.error = exc
+        turn.changed.set()
+
+    async def _deliver(self, turn: _Turn, on_update: UpdateCallback | None) -> None:
+        """Call `on_update` with the updates of the turn, until it has ended."""
+        while True:
+            while turn.updates:
+                update, size = turn.updates.popleft()
+                turn.size -= size
+                self._connection.made_room()
+                if on_update is not None:
+                    waiting = on_update(update)
+                    if inspect.isawaitable(waiting):
+                        await waiting
+            if turn.has_ended:
+                return
+            turn.changed = trio.Event()
+            await turn.changed.wait()
+
+    def _unread(self) -> int:
+        return 0 if self._turn is None else self._turn.size
+
+    def _on_update(self, params: Any) -> None:
+        turn = self._turn
+        if turn is None or params.get("sessionId") != self.session_id:
+            return
+        raw = encode(params)
+        turn.collector.take(raw)
+        update = params.get("update")
+        if isinstance(update, dict):
+            size = len(raw or b"")
+            turn.updates.append((update, size))
+            turn.size += size
+            turn.changed.set()
+
+
+@asynccontextmanager
+async def open_second_agent(
+    host: SecondAgentHost,
+    source: AgentSource,
+    *,
+    like: Session | None,
+    name: str | None,
+    env: Mapping[str, str],
+    handlers: Mapping[str, RequestHandler],
+) -> AsyncIterator[SecondAgent]:
+    """Start an agent and open its session; see `Plugin.open_agent`."""
+    host.release_lane()
+    version = 1 if like is None else like.protocol_version
+    capabilities = {}
+    if like is not None:
+        told = like.chain.client_capabilities
+        capabilities = {each: told[each] for each in _CAPABILITIES if each in told}
+    async with host.open_agent_chain(source, name=name, env=env) as (name, connection):
+        agent = SecondAgent(name, connection, host)
+        connection.unread = agent._unread
+        connection.handlers["session/update"] = agent._on_update
+        connection.handlers[_PERMISSION] = lambda params: _CANCELLED
+        if like is not None:
+            for method in _FORWARDED:
+                connection.handlers[method] = partial(_forward, agent, like, method)
+        for method, handler in handlers.items():
+            connection.handlers[method] = partial(_call, name, method, handler)
+        await agent._initialize(version, capabilities)
+        await agent._open_session(like)
+
+        def cancel(params: bytes | None) -> bool:
+            """Pass a `session/cancel` of the client on; it still reaches the first agent."""
+            if like is not None and session_id_of(params) == like.id:
+                connection.notify("session/cancel", {"sessionId": agent.session_id})
+            return False
+
+        remove_tap = host.tap("client", "session/cancel", cancel)
+        try:
+            yield agent
+        finally:
+            remove_tap()
+
+
+async def _forward(agent: SecondAgent, like: Session, method: str, params: dict[str, Any]) -> Any:
+    """Send a request of the second agent to the client, for the session `like`."""
+    if agent.protocol_version != like.protocol_version:
+        raise RequestError(
+            _METHOD_NOT_FOUND,
+            f"the client speaks protocol version {like.protocol_version}, this agent "
+            f"{agent.protocol_version}: {method} cannot be forwarded",
+        )
+    return await agent._host.client.request(method, {**params, "sessionId": like.id})
+
+
+async def _call(name: str, method: str, handler: RequestHandler, params: dict[str, Any]) -> Any:
+    """Call a handler of the plugin; an exception in it is logged and answered -32603."""
+    try:
+        result = handler(params)
+        return await result if inspect.isawaitable(result) else result
+    except RequestError:
+        raise
+    except Exception as exc:  # code of the plugin's author
+        log.error("handler failed", agent=name, method=method, exc_info=exc)
+        raise RequestError(_INTERNAL_ERROR, "Internal error", describe(exc)) from None
+
+
+def _start_error(name: str, exc: RequestError) -> StartError:
+    """The error of a failed `initialize`, with what the supervisor has told about the program."""
+    data = _object(exc.data)
+    return StartError(
+        str(data.get("component", name)),
+        str(data.get("reason", exc.message)),
+        command=data.get("command", ()),
+        status=data.get("exitStatus"),
+        stderr_tail=data.get("stderr", ()),
+        location=data.get("place"),
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

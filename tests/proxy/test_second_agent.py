@@ -1,0 +1,342 @@
+"""Second agents of a plugin: programs and chain files, in the plugin's process and isolated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trio
+
+from conductor.chainfile import ComponentSpec
+from conductor.errors import (
+    ChainFileError,
+    ConnectionClosed,
+    LocalProtocolError,
+    RequestError,
+    StartError,
+)
+from conductor.proxy import Proxy, on_prompt, slash
+from conductor.testing import FakeAgent
+
+TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
+COMPONENTS = Path(__file__).parents[1] / "support" / "components"
+
+
+class Second(Proxy):
+    """Sends each prompt to a second agent and answers with its text."""
+
+    def __init__(self, source, **options):
+        self.source, self.options = source, options
+        self.updates = []
+
+    @on_prompt
+    async def ask(self, session, prompt, forward):
+        async with self.open_agent(self.source, like=session, **self.options) as agent:
+            turn = await agent.prompt(prompt.text, on_update=self.updates.append)
+        return await prompt.answer(f"{turn.stop_reason}: {turn.text}")
+
+
+@pytest.fixture
+def chain_file(tmp_path):
+    """A chain file whose agent runs in this process."""
+    path = tmp_path / "second.yaml"
+    path.write_text("version: 1\nagent:\n  use: test-agent\n")
+    return path
+
+
+async def opened(client, cwd="/work"):
+    """The id of a session, other than that of a second agent."""
+    await client.initialize()
+    await client.new_session(cwd)
+    return await client.new_session(cwd)
+
+
+async def answered(client, session, prompt):
+    before = len(client.transcript.text())
+    await client.prompt(session, prompt)
+    return client.transcript.text()[before:]
+
+
+async def test_a_program_answers_and_its_updates_are_given_in_order(chain):
+    proxy = Second(TEST_AGENT)
+    agent = FakeAgent()
+    async with chain(proxy, agent) as client:
+        session = await opened(client)
+        text = await answered(client, session, "stream 3 1")
+
+    assert agent.transcript.of("session/prompt", "request") == []
+    chunks = [u for u in proxy.updates if u["sessionUpdate"] == "agent_message_chunk"]
+    assert len(chunks) == 3
+    assert text == "end_turn: " + "".join(chunk["content"]["text"] for chunk in chunks)
+
+
+async def test_a_chain_file_is_opened_in_the_session_of_the_client(chain, chain_file, tmp_path):
+    (tmp_path / "a.txt").write_text("from the disk")
+    read = []
+
+    def read_text_file(params):
+        read.append((params["sessionId"], params["path"]))
+        return {"content": "from the editor"}
+
+    async with chain(Second(chain_file), FakeAgent()) as client:
+        client.handlers["fs/read_text_file"] = read_text_file
+        session = await opened(client, str(tmp_path))
+        text = await answered(client, session, "read a.txt")
+
+    assert read == [(session, str(tmp_path / "a.txt"))]
+    assert "from the editor" in text
+
+
+async def test_permission_requests_go_to_the_client_or_to_a_handler(chain, chain_file):
+    asked = []
+
+    def from_client(params):
+        asked.append(("client", params["sessionId"]))
+        return {"outcome": {"outcome": "cancelled"}}
+
+    async def from_handler(params):
+        asked.append(("handler", params["sessionId"]))
+        return {"outcome": {"outcome": "cancelled"}}
+
+    async with chain(Second(chain_file), FakeAgent()) as client:
+        client.handlers["session/request_permission"] = from_client
+        session = await opened(client)
+        await client.prompt(session, "ask Delete")
+    handlers = {"session/request_permission": from_handler}
+    async with chain(Second(chain_file, handlers=handlers), FakeAgent()) as client:
+        client.handlers["session/request_permission"] = from_client
+        session = await opened(client)
+        await client.prompt(session, "ask Delete")
+
+    assert asked == [("client", session), ("handler", "session-1")]
+
+
+async def test_an_exception_of_a_handler_is_an_error_for_the_second_agent(chain, chain_file):
+    def broken(params):
+        raise KeyError("x")
+
+    handlers = {"session/request_permission": broken}
+    async with chain(Second(chain_file, handlers=handlers), FakeAgent()) as client:
+        session = await opened(client)
+        text = await answered(client, session, "ask Delete")
+
+    assert text == "end_turn: Delete: Internal error (-32603)\n"
+
+
+async def test_a_cancelled_turn_of_the_client_cancels_that_of_the_second_agent(chain, chain_file):
+    started = trio.Event()
+    turns = []
+
+    class P(Second):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            async with self.open_agent(self.source, like=session) as agent:
+                turn = await agent.prompt("say x\nwait 1000", lambda update: started.set())
+            turns.append(turn.stop_reason)
+            return {"stopReason": turn.stop_reason}
+
+    async with chain(P(chain_file), FakeAgent()) as client, trio.open_nursery() as nursery:
+        session = await opened(client)
+
+        async def cancel():
+            await started.wait()
+            client.cancel(session)
+
+        nursery.start_soon(cancel)
+        assert await client.prompt(session, "go") == {"stopReason": "cancelled"}
+
+    assert turns == ["cancelled"]
+
+
+async def test_the_lane_is_free_while_a_second_agent_works(chain, chain_file):
+    class P(Second):
+        @slash("second", "Ask")
+        async def second(self, session, arguments):
+            async with self.open_agent(self.source, like=session) as agent:
+                await self.agent.notify("_example/note", {"sessionId": session.id})
+                return (await agent.prompt("ask Delete")).text
+
+    async with chain(P(chain_file), FakeAgent()) as client:
+        session = await opened(client)
+        await client.prompt(session, "/second")  # the client's answer passes the handler's lane
+
+    assert client.transcript.text() == "Delete: allow\n"
+
+
+async def test_an_error_of_the_callback_and_a_second_prompt_are_raised(chain, chain_file):
+    seen = []
+
+    class P(Second):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            async with self.open_agent(self.source, like=session) as agent:
+
+                async def again(update):
+                    await agent.prompt("say y")
+
+                try:
+                    await agent.prompt("say x", again)
+                except LocalProtocolError as exc:
+                    seen.append(str(exc))
+                turn = await agent.prompt("say z")
+            return await prompt.answer(turn.text)
+
+    async with chain(P(chain_file), FakeAgent()) as client:
+        session = await opened(client)
+        await client.prompt(session, "go")
+
+    assert "prompt() while a turn runs" in seen[0]
+    assert client.transcript.text() == "z"
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "text"),
+    [
+        (["no-such-program"], StartError, "component 'no-such-program' did not start"),
+        ([sys.executable, "-c", "import sys; sys.exit('no key')"], StartError, "no key"),
+        ("/no/such.yaml", ChainFileError, "no/such.yaml"),
+        ([], LocalProtocolError, "the argv is empty"),
+        ([sys.executable, str(COMPONENTS / "login_agent.py")], RequestError, "Authentication"),
+    ],
+)
+async def test_an_agent_that_does_not_start_raises_a_clear_error(chain, source, error, text):
+    caught = []
+
+    class P(Second):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            try:
+                async with self.open_agent(self.source, like=session):
+                    pass
+            except Exception as exc:
+                caught.append(exc)
+            return await forward()
+
+    async with chain(P(source), FakeAgent()) as client:
+        session = await opened(client)
+        await client.prompt(session, "go")
+
+    (exc,) = caught
+    assert isinstance(exc, error)
+    assert text in f"{exc} {getattr(exc, 'stderr_tail', '')}"
+
+
+async def test_a_file_without_an_agent_is_refused(chain, tmp_path):
+    file = tmp_path / "proxies.yaml"
+    file.write_text("version: 1\nproxies: []\n")
+    async with chain(Second(file), FakeAgent()) as client:
+        session = await opened(client)
+        with pytest.raises(RequestError) as caught:
+            await client.prompt(session, "go")
+
+    assert "has no `agent:`" in f"{caught.value} {caught.value.data}"
+
+
+async def test_the_program_stops_in_order_at_the_end_of_the_block_and_of_the_chain(chain, tmp_path):
+    program = ["sh", "-c", '"$0" -m conductor.testing.agent; echo stopped >> "$1"']
+    program += [sys.executable, str(tmp_path / "log")]
+    running = []
+    opened_again = trio.Event()
+
+    class P(Second):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            async with self.open_agent(self.source, like=session):
+                running.append(len(children()))
+                if prompt.text == "stay":
+                    opened_again.set()
+                    await trio.sleep_forever()
+            return await forward()
+
+    async with chain(P(program), FakeAgent(), stop_timeout=0.1) as client:
+        session = await opened(client)
+        await client.prompt(session, "go")
+        running.append(len(children()))
+        client.start_soon(_ignore_closed, client.prompt, session, "stay")
+        await opened_again.wait()
+    running.append(len(children()))
+
+    assert running == [1, 0, 1, 0]
+    assert (tmp_path / "log").read_text() == "stopped\nstopped\n"
+
+
+PROGRAM = """
+import os
+from conductor.proxy import Proxy, on_prompt, run
+
+class Second(Proxy):
+    @on_prompt
+    async def ask(self, session, prompt, forward):
+        source = ["sh", "-c", "echo $$ > pid; exec \\"$0\\" -m conductor.testing.agent", PYTHON]
+        os.chdir(session.cwd)
+        async with self.open_agent(source, like=session, name="adviser") as agent:
+            turn = await agent.prompt(prompt.text)
+        return await prompt.answer(turn.text)
+
+if __name__ == "__main__":
+    run(Second)
+"""
+
+
+@pytest.mark.parametrize("how", ["isolated", "restarted in this process", "stand-alone"])
+async def test_a_plugin_opens_an_agent_however_it_runs(chain, tmp_path, how):
+    file = tmp_path / "second.py"
+    file.write_text(PROGRAM.replace("PYTHON", repr(sys.executable)))
+    use = f"{file}:Second"
+    spec = {
+        "isolated": ComponentSpec(name="second", use=use, isolate=True),
+        "restarted in this process": ComponentSpec(name="second", use=use, on_failure="restart"),
+        "stand-alone": ComponentSpec(name="second", run=(sys.executable, str(file))),
+    }[how]
+    async with chain(spec, FakeAgent()) as client:
+        session = await opened(client, str(tmp_path))
+        await client.prompt(session, "ask Delete")
+
+    assert client.transcript.text() == "Delete: allow\n"
+    assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_second_agent_ends_when_the_process_of_its_plugin_is_killed(chain, tmp_path):
+    file = tmp_path / "second.py"
+    file.write_text(PROGRAM.replace("PYTHON", repr(sys.executable)))
+    spec = ComponentSpec(name="second", run=(sys.executable, str(file)), on_failure="end_chain")
+    async with chain(spec, FakeAgent()) as client:
+        session = await opened(client, str(tmp_path))
+        asked = trio.Event()
+
+        async def never_answer(params):
+            asked.set()
+            await trio.sleep_forever()
+
+        client.handlers["session/request_permission"] = never_answer
+        client.start_soon(_ignore_closed, client.prompt, session, "ask Delete")
+        await asked.wait()
+        pid = int((tmp_path / "pid").read_text())
+        program = os.pidfd_open(pid)
+        for child in children():
+            os.kill(int(child), signal.SIGKILL)
+        with trio.fail_after(10):
+            await trio.lowlevel.wait_readable(program)  # at the end of the process
+        os.close(program)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def _ignore_closed(prompt, *args):
+    with suppress(ConnectionClosed, RequestError):
+        await prompt(*args)
+
+
+def children() -> list[str]:
+    """Pids of the children of this process, which have not been waited for."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

@@ -60,6 +60,7 @@ from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.content import text
 from conductor.proxy.events import (
+    on_cancel,
     on_permission,
     on_prompt,
     on_question,
@@ -104,6 +105,7 @@ __all__ = [
     "ToolCall",
     "TurnEnd",
     "on",
+    "on_cancel",
     "on_permission",
     "on_prompt",
     "on_question",

@@ -61,9 +61,10 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
             text,
             version=session.protocol_version,
             stop_reason=stop_reason,
+            in_turn=session.is_running,
         )
 
-    prompt = Prompt(params["prompt"], answer_prompt)
+    prompt = Prompt(params["prompt"], session.protocol_version, answer_prompt)
 
     async def forward(changed: Prompt | None = None) -> Any:
         blocks = prompt.blocks if changed is None else changed.blocks

@@ -18,6 +18,7 @@
     @on_tool_start, @on_tool_end   (self, session, call)       a tool call was announced, has ended
     @on_permission                 (self, session, asked, forward)       a permission request
     @on_question                   (self, session, question, forward)    an elicitation
+    @on_cancel                     (self, session)             the user cancels the session's turn
     @on_turn_end                   (self, session, end)        once per turn
     @slash("name", "description")  (self, session, arguments)  a slash command; returns the answer
 
@@ -41,6 +42,7 @@ __all__ = [
     "Event",
     "EventMark",
     "event_marks",
+    "on_cancel",
     "on_permission",
     "on_prompt",
     "on_question",
@@ -65,6 +67,7 @@ Event = Literal[
     "on_tool_end",
     "on_permission",
     "on_question",
+    "on_cancel",
     "on_turn_end",
     "slash",
 ]
@@ -80,6 +83,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_tool_end": ("session", "call"),
     "on_permission": ("session", "asked", "forward"),
     "on_question": ("session", "question", "forward"),
+    "on_cancel": ("session",),
     "on_turn_end": ("session", "end"),
     "slash": ("session", "arguments"),
 }
@@ -207,6 +211,11 @@ def on_question(function: F, /) -> F:
     `question` is a `Question`; `session` is `None` if it belongs to no session.
     """
     return _mark(function, EventMark("on_question"))
+
+
+def on_cancel(function: F, /) -> F:
+    """Call the method when the client cancels the running turn, before the agent learns of it."""
+    return _mark(function, EventMark("on_cancel"))
 
 
 def on_turn_end(function: F, /) -> F:

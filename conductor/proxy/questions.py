@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import attrs
 
+from conductor.errors import RequestCancelled
 from conductor.proxy.sessions import AgentToolCall
+from conductor.proxy.slash_commands import HANDLED_KEY
 
 __all__ = ["PermissionQuestion", "Prompt", "Question"]
 
@@ -22,6 +24,7 @@ class Prompt:
 
     blocks: list[Any]
     """Content blocks, as plain JSON objects. A handler may change the list and the objects."""
+    _version: int = attrs.field(repr=False)
     _answer: Callable[[str, str], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
 
     @property
@@ -34,6 +37,16 @@ class Prompt:
         """Show `text` as the whole turn; return the result of the prompt, for the handler to
         return. The agent does not see the prompt."""
         return await self._answer(text, stop_reason)
+
+    def withdraw(self) -> dict[str, Any]:
+        """The result of a prompt that was cancelled before the agent saw it.
+
+        Raises `RequestCancelled` in version 2 of the protocol, in which a result says that the
+        prompt is part of the conversation.
+        """
+        if self._version > 1:
+            raise RequestCancelled("The prompt was withdrawn before the agent saw it")
+        return {"stopReason": "cancelled", "_meta": {HANDLED_KEY: True}}
 
 
 @attrs.define

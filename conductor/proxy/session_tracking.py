@@ -71,7 +71,7 @@ def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     layers = {
         "initialize": [Layer(partial(_initialize, observers.commands))],
         "session/prompt": [Layer(partial(_run_turn, by_event["on_turn_end"]))],
-        "session/cancel": [Layer(_cancel)],
+        "session/cancel": [Layer(partial(_cancel, by_event["on_cancel"]))],
         "session/set_mode": [Layer(_set_mode)],
         "session/set_config_option": [Layer(_set_config_option)],
     }
@@ -199,8 +199,15 @@ async def _answer_command(
     command, arguments = called
     function = commands[list(info.commands.own).index(command)][1]
     text = await function(plugin, session, arguments)
-    version = info.protocol_version
-    return Body.of(await answer(plugin.client, id, prompt, text or "", version=version))
+    answered = await answer(
+        plugin.client,
+        id,
+        prompt,
+        text or "",
+        version=info.protocol_version,
+        in_turn=session.is_running,
+    )
+    return Body.of(answered)
 
 
 async def _run_turn(
@@ -212,7 +219,12 @@ async def _run_turn(
     session = session_of(plugin, id)
     session.cancelled = False
     if session.protocol_version > 1:
-        return await call_next(body)
+        reported = session.state_updates
+        answered = await call_next(body)
+        # An agent may report the states of the turn before it answers, or after.
+        if session.state_updates == reported and not is_handled(answered.value or {}):
+            session.is_running = True
+        return answered
     session.is_running = True
     try:
         answered = await call_next(body)
@@ -227,10 +239,12 @@ async def _run_turn(
     return answered
 
 
-async def _cancel(plugin: Any, body: Body, call_next: Next) -> Body:
+async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
     id = session_id_of(body.raw)
     if id is not None:
-        session_of(plugin, id).cancelled = True
+        session = session_of(plugin, id)
+        session.cancelled = True
+        await _observe(functions, plugin, session)
     return await call_next(body)
 
 

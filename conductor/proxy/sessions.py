@@ -126,7 +126,10 @@ class Session:
     commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     chain: ChainInfo = attrs.field(factory=lambda: ChainInfo())
     is_running: bool = False
-    """Whether a turn runs. In version 2 the agent reports it."""
+    """Whether a turn runs. In version 2 from the response to a prompt, or the agent's report that
+    it runs, to its report that it is idle."""
+    state_updates: int = 0
+    """Number of states of turns that the agent has reported (version 2)."""
     cancelled: bool = False
     """Whether the client has cancelled the running turn."""
     _client: ClientPeer | None = None
@@ -158,13 +161,23 @@ class Session:
     ) -> None:
         """Show a notice to the user, apart from the conversation.
 
-        Clients that do not know notices ignore them (prompt lifecycle, session notices).
+        A client of version 1 that does not announce `session.notices` gets a message of the agent
+        with the same words (RFD session notices).
         """
         assert self._client is not None
+        if not self._shows_notices():
+            words = title if description is None else f"{title}: {description}"
+            await self.say(f"\n[{words}]\n")
+            return
         update: dict[str, Any] = {"sessionUpdate": "notice", "severity": severity, "title": title}
         if description is not None:
             update["description"] = description
         await self._client.update(self.id, update)
+
+    def _shows_notices(self) -> bool:
+        offered = self.chain.client_capabilities.get("session")
+        supported = isinstance(offered, dict) and isinstance(offered.get("notices"), dict)
+        return supported or self.protocol_version > 1
 
     # ---- what messages change --------------------------------------------------------------------
 
@@ -229,6 +242,7 @@ class Session:
         """Record a version 2 state update; returns the end of the turn if it ends one."""
         if is_handled(update):
             return None
+        self.state_updates += 1
         state = update.get("state")
         if state in ("running", "requires_action"):
             self.is_running = True

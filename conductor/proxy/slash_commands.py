@@ -173,8 +173,12 @@ async def answer(
     *,
     version: int,
     stop_reason: str = "end_turn",
+    in_turn: bool = False,
 ) -> dict[str, Any]:
-    """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`."""
+    """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`.
+
+    `in_turn`: a turn of the agent runs; in version 2 its state is left as it is.
+    """
     if version == 1:
         if text:
             await say(client, session_id, text, version=1)
@@ -185,10 +189,12 @@ async def answer(
 
     prompt_id = f"conductor-prompt-{next(_ids)}"
     await update("user_message", messageId=prompt_id, content=list(prompt))
-    await update("state_update", state="running", _meta=_MARK)
+    if not in_turn:
+        await update("state_update", state="running", _meta=_MARK)
     if text:
         await say(client, session_id, text, version=version)
-    await update("state_update", state="idle", stopReason=stop_reason, _meta=_MARK)
+    if not in_turn:
+        await update("state_update", state="idle", stopReason=stop_reason, _meta=_MARK)
     return {"messageId": prompt_id, "_meta": _MARK}
 
 

@@ -21,6 +21,7 @@ PROMISED = {
     "mcp_servers": ("say hello", "hello"),
     "normalize": ("say hello", "hello"),
     "permissions": ("ask Deploy", "Deploy: reject"),
+    "queue": ("/queue", "No prompt waits."),
     "rate_limit": ("say hello", "hello"),
     "redact": ("say AKIAABCDEFGHIJKLMNOP", "[redacted:aws-key-id:1]"),
     "system_prompt": ("echo", "British English"),

@@ -10,6 +10,7 @@ from conductor.proxy import (
     Proxy,
     RequestError,
     on,
+    on_cancel,
     on_permission,
     on_prompt,
     on_session,
@@ -317,3 +318,46 @@ async def test_a_subagents_session_knows_its_parent(chain):
         await client.prompt(session, "hi")
 
     assert client.transcript.text("child") == f"{session}: hi"
+
+
+async def test_on_cancel_comes_before_the_agent_learns_of_it(chain):
+    seen = []
+
+    class P(Proxy):
+        @on_cancel
+        async def cancelled(self, session):
+            seen.append(("proxy", session.cancelled))
+
+    agent = FakeAgent(handlers={"session/cancel": lambda params: seen.append("agent")})
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        client.cancel(session)
+        await client.prompt(session, "hi")
+
+    assert seen == [("proxy", True), "agent"]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "shown"),
+    [
+        ({}, "\n[Slow: be patient]\n"),
+        ({"session": {"notices": {}}}, ""),
+    ],
+)
+async def test_a_notice_is_a_text_for_clients_without_notices(chain, capabilities, shown):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            await session.notice("Slow", "be patient", severity="warning")
+            return await forward()
+
+    async with chain(P(), FakeAgent()) as client:
+        await client.initialize(capabilities=capabilities)
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+
+    assert client.transcript.text() == shown
+    if not shown:
+        notice = {"sessionUpdate": "notice", "severity": "warning"}
+        (update,) = client.transcript.updates()
+        assert update == {**notice, "title": "Slow", "description": "be patient"}

@@ -1,0 +1,172 @@
+"""`queue`: prompts that arrive while a turn runs wait for its end, in order.
+
+Many agents refuse a second prompt of a session, end the running turn, or mix both up. `/queue`
+shows what waits; `/queue drop 2` and `/queue drop all` remove it.
+
+Options:
+    command    the slash command; default `queue`
+    when_busy  a prompt during a turn is put into the `queue` (default), is given to the agent at
+               once (`steer`), if it accepts that, or is answered with a refusal (`refuse`)
+    limit      how many prompts of a session wait; further ones are refused; default 10
+    cancel     what ends when the user cancels: `all` prompts (default), or the `running` turn
+
+An agent accepts prompts during a turn in protocol version 2, or if it announces `promptQueueing`
+(claude and qoder do); for others `steer` queues. A dropped prompt is answered `cancelled`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import attrs
+import trio
+from attrs.validators import ge, matches_re
+
+from conductor.proxy import (
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    TurnEnd,
+    on_cancel,
+    on_prompt,
+    on_session_end,
+    on_turn_end,
+    per_session,
+    slash,
+)
+
+__all__ = ["Queue"]
+
+
+@attrs.define(eq=False)
+class _Turn:
+    """A prompt that waits, or that the agent has."""
+
+    words: str
+    number: int = 0
+    """What the user calls it while it waits."""
+    decided: trio.Event = attrs.field(factory=trio.Event)
+    """Set when it stops waiting."""
+    dropped: bool = False
+
+
+@attrs.define(eq=False)
+class _Turns:
+    """The turns of one session."""
+
+    waiting: list[_Turn] = attrs.field(factory=list)
+    running: set[_Turn] = attrs.field(factory=set)
+    numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
+
+    def start_next(self) -> None:
+        """Start the first turn that waits, if none runs."""
+        if self.waiting and not self.running:
+            turn = self.waiting.pop(0)
+            self.running.add(turn)
+            turn.decided.set()
+
+    def drop(self, turns: list[_Turn]) -> None:
+        for turn in turns:
+            self.waiting.remove(turn)
+            turn.dropped = True
+            turn.decided.set()
+
+
+@attrs.define
+class Queue(Proxy):
+    """Let prompts wait while a turn of their session runs."""
+
+    command: str = attrs.field(default="queue", validator=matches_re(r"[\w:-]+"))
+    when_busy: Literal["queue", "steer", "refuse"] = "queue"
+    limit: int = attrs.field(default=10, validator=ge(1))
+    cancel: Literal["all", "running"] = "all"
+
+    turns = per_session(_Turns)
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        turns = self.turns[session.id]
+        turn = _Turn(_first_words(prompt.text))
+        is_free = not turns.running and not session.is_running
+        if is_free or (self.when_busy == "steer" and self._accepts_prompts_during_a_turn()):
+            turns.running.add(turn)
+        elif self.when_busy == "refuse":
+            return await prompt.answer("Refused: a turn is running.", stop_reason="refusal")
+        elif len(turns.waiting) >= self.limit:
+            text = f"Refused: {len(turns.waiting)} prompts wait already (/{self.command})."
+            return await prompt.answer(text, stop_reason="refusal")
+        else:
+            turn.number = next(turns.numbers)
+            turns.waiting.append(turn)
+        try:
+            if turn in turns.waiting:
+                await self._wait(session, turn)
+            return prompt.withdraw() if turn.dropped else await forward()
+        finally:
+            if turn in turns.waiting:
+                turns.waiting.remove(turn)
+            elif self.protocol_version == 1 or not session.is_running:
+                turns.running.discard(turn)  # in version 2 a turn goes on after the response
+                turns.start_next()
+
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        if self.protocol_version > 1:
+            turns = self.turns[session.id]
+            turns.running.clear()
+            turns.start_next()
+
+    @on_cancel
+    async def cancelled(self, session: Session) -> None:
+        if self.cancel == "all":
+            self._drop_all(session)
+
+    @on_session_end
+    async def ended(self, session: Session) -> None:
+        self._drop_all(session)
+
+    @slash(lambda self: self.command, "Show or drop the prompts that wait: [drop NUMBER|all]")
+    async def show(self, session: Session, arguments: str) -> str:
+        turns = self.turns[session.id]
+        match arguments.split():
+            case []:
+                lines = [f"{turn.number}. {turn.words}" for turn in turns.waiting]
+                return "\n".join(lines) or "No prompt waits."
+            case ["drop", "all"]:
+                dropped = list(turns.waiting)
+            case ["drop", number] if number.isdecimal():
+                dropped = [turn for turn in turns.waiting if turn.number == int(number)]
+                if not dropped:
+                    return f"No prompt {number} waits."
+            case _:
+                return f"Write /{self.command}, /{self.command} drop NUMBER or drop all."
+        turns.drop(dropped)
+        return f"Dropped {len(dropped)} prompt{'s' if len(dropped) != 1 else ''}."
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _wait(self, session: Session, turn: _Turn) -> None:
+        title = f"Prompt {turn.number} waits until the running turn has ended"
+        await session.notice(title, f"/{self.command} shows what waits")
+        self.release_lane()
+        await turn.decided.wait()
+
+    def _drop_all(self, session: Session) -> None:
+        turns = self.turns[session.id]
+        turns.drop(list(turns.waiting))
+
+    def _accepts_prompts_during_a_turn(self) -> bool:
+        vendors = self.agent_capabilities.get("_meta") or {}
+        announced = any(
+            isinstance(members, dict) and members.get("promptQueueing") is True
+            for members in vendors.values()
+        )
+        return announced or self.protocol_version > 1
+
+
+def _first_words(text: str) -> str:
+    return textwrap.shorten(text[:200], 60, placeholder=" …") or "(no text)"

@@ -148,7 +148,8 @@ def test_one_json_object_per_event(run):
     assert [event["type"] for event in events] == [
         "initialized",
         "session",
-        "update",  # the commands
+        "update",  # the commands of the proxies
+        "update",  # with those of the agent
         "update",
         "update",
         "permission",
@@ -157,11 +158,11 @@ def test_one_json_object_per_event(run):
         "answer",
     ]
     assert events[1]["result"]["sessionId"] == "session-1"
-    assert events[3]["update"] == {
+    assert events[4]["update"] == {
         "sessionUpdate": "agent_message_chunk",
         "content": {"type": "text", "text": "hi"},
     }
-    assert events[5]["outcome"] == {"outcome": "selected", "optionId": "reject"}
+    assert events[6]["outcome"] == {"outcome": "selected", "optionId": "reject"}
     assert events[-1] == {"type": "answer", "result": {"stopReason": "end_turn"}}
 
 

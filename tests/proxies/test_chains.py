@@ -15,6 +15,7 @@ CHAINS = Path(__file__).parents[2] / "chains"
 PROMISED = {
     "budget": ("say hello", "hello"),
     "context": ("echo", "Answer briefly."),
+    "failover": ("say hello", "hello"),
     "hide_tools": ("say hello", "hello"),
     "hooks": ("say hello", "hello"),
     "log_messages": ("echo", "Answer briefly."),

@@ -168,7 +168,7 @@ class Plugin:
 
         A handler that opens an agent releases its lane. Raises `ChainFileError` for mistakes in the
         chain file, `StartError` if the agent does not start, and `RequestError` if it refuses the
-        session, for example -32000 if it wants a login.
+        session, for example -32000 if it requires a login.
         """
         return open_second_agent(
             self._runtime("open_agent()"),

@@ -71,7 +71,7 @@ log = get_logger()
 
 
 class AgentConnection(Protocol):
-    """A JSON-RPC connection to a running chain, whose client is the plugin."""
+    """The client's end of a JSON-RPC connection to a running chain."""
 
     handlers: dict[str, RequestHandler]
     unread: Callable[[], int]

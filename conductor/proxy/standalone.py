@@ -20,6 +20,7 @@ import attrs
 
 from conductor.chainfile import ComponentSpec
 from conductor.errors import ComponentExited, StartError, withhold_details
+from conductor.log import configure
 from conductor.plugins.loading import instantiate
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
@@ -28,6 +29,9 @@ from conductor.transport.inherited_stdio import prefetched_stdin
 __all__ = ["run_isolated", "run_plugin"]
 
 _VARIABLE = "ACP_PROXY_OPTIONS"
+_LOG_LEVEL = "info"
+"""Includes the stderr of second agents (`Plugin.open_agent`), which then reaches the log of the
+conductor, as all stderr of this process."""
 
 
 def run_plugin(cls: type[Plugin]) -> NoReturn:
@@ -36,6 +40,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     from conductor.chain.stdio_server import serve_stdio
     from conductor.plugins.plugin_component import PluginComponent
 
+    configure(_LOG_LEVEL)
     name, arguments = cls.__name__, sys.argv[1:]
     if arguments in (["-h"], ["--help"]):
         print(_usage(cls))
@@ -97,6 +102,7 @@ def run_isolated() -> NoReturn:
     from conductor.plugins.isolation import failure_info, parse_bootstrap_line, plugin_info
     from conductor.plugins.plugin_component import PluginComponent
 
+    configure(_LOG_LEVEL)
     line = _read_bootstrap_line()
     if not line:
         sys.exit(0)  # EOF: the parent process has ended

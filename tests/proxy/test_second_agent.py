@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -265,14 +266,13 @@ async def test_the_program_stops_in_order_at_the_end_of_the_block_and_of_the_cha
 
 
 PROGRAM = """
-import os
 from conductor.proxy import Proxy, on_prompt, run
 
 class Second(Proxy):
     @on_prompt
     async def ask(self, session, prompt, forward):
-        source = ["sh", "-c", "echo $$ > pid; exec \\"$0\\" -m conductor.testing.agent", PYTHON]
-        os.chdir(session.cwd)
+        script = "echo $$ > pid; exec \\"$0\\" -m conductor.testing.agent"
+        source = ["sh", "-c", f"cd {session.cwd}; {script}", PYTHON]
         async with self.open_agent(source, like=session, name="adviser") as agent:
             turn = await agent.prompt(prompt.text)
         return await prompt.answer(turn.text)
@@ -298,6 +298,27 @@ async def test_a_plugin_opens_an_agent_however_it_runs(chain, tmp_path, how):
 
     assert client.transcript.text() == "Delete: allow\n"
     assert not is_running(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("isolate", ["false", "true"])
+def test_the_stderr_of_a_second_agent_is_in_the_log_with_its_name(tmp_path, isolate):
+    (tmp_path / "second.py").write_text(PROGRAM.replace("PYTHON", repr(sys.executable)))
+    (tmp_path / "chain.yaml").write_text(
+        "version: 1\nproxies:\n  - use: ./second.py:Second\n"
+        f"    isolate: {isolate}\nagent:\n  use: test-agent\n"
+    )
+    command = [sys.executable, "-m", "conductor", "--log", "info", "prompt", "chain.yaml"]
+    ran = subprocess.run(
+        [*command, "log from the adviser"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    (line,) = (line for line in ran.stderr.splitlines() if "from the adviser" in line)
+    assert "component=adviser" in line
 
 
 async def test_a_second_agent_ends_when_the_process_of_its_plugin_is_killed(chain, tmp_path):

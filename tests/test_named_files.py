@@ -21,7 +21,7 @@ MODULE = re.compile(r"(?<![\w./-])((?:conductor|proxies|bridges)(?:\.[A-Za-z_]\w
 EXAMPLES = {
     # written by the reader, by `new proxy`, or to be found in another project
     *("approve.py", "context.py", "counter.py", "my_proxy.py", "notes.py", "test_context.py"),
-    *("path.py", "file.py", "tools.py", "conftest.py"),
+    *("path.py", "file.py", "tools.py", "turns.py", "conftest.py"),
 }
 
 

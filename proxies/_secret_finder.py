@@ -123,6 +123,8 @@ class _PatternKind:
                 lines = body_end(data, first, end)
                 if lines is None:
                     start = found.end()
+                    if data.find(b"\n", start - 1) < 0 and data.find(b"\\", start) < 0:
+                        return None  # there is no other line
                     continue
                 end, is_open = lines
             is_open = is_open or end == len(data)
@@ -141,6 +143,8 @@ class SecretFinder:
     _known: list[bytes] = attrs.field(init=False, repr=False)
     _any: Any = attrs.field(init=False, repr=False)
     """Matches every text that contains a secret found by pattern: a fast check."""
+    _any_word: Any = attrs.field(init=False, repr=False)
+    """The same without key lines: their pattern matches other base64 and long words too."""
     _begun: Any = attrs.field(init=False, repr=False)
     """Matches an end of a text that may be the beginning of a secret."""
     _shortest: int = attrs.field(init=False)
@@ -161,7 +165,10 @@ class SecretFinder:
             for name, source in sources.items()
         ]
         self._kinds, self._known = [*known, *kinds], [each.value for each in known]
-        self._any = _compiled("|".join(_ungrouped(each.whole) for each in sources.values()))
+        wholes = {name: _ungrouped(source.whole) for name, source in sources.items()}
+        self._any = _compiled("|".join(wholes.values()))
+        words = [whole for name, whole in wholes.items() if self.patterns[name] is not BODY]
+        self._any_word = _compiled("|".join(words))
         begun = "|".join(_ungrouped(each.prefixes) for each in sources.values())
         self._begun = _compiled(rf"(?:{begun})\z")
         lengths = [each.shortest for each in sources.values()]
@@ -229,9 +236,10 @@ class SecretFinder:
 
     def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
         """Yield the secrets from left to right; at one position, that of the first kind."""
-        if self._any.search(data, start) is None and not any(map(data.__contains__, self._known)):
+        kinds = self._possible_kinds(data, start)
+        if not kinds:
             return
-        nexts = [kind.find(data, start) for kind in self._kinds]
+        nexts = [kind.find(data, start) for kind in kinds]
         while True:
             for number, found in enumerate(nexts):
                 if found is None or found.begins >= start:
@@ -240,7 +248,7 @@ class SecretFinder:
                     first = max(start, found.start)
                     nexts[number] = attrs.evolve(found, begins=start, start=first, is_rest=True)
                 else:
-                    nexts[number] = self._kinds[number].find(data, start)
+                    nexts[number] = kinds[number].find(data, start)
             leftmost = min(filter(None, nexts), key=lambda found: found.start, default=None)
             if leftmost is None:
                 return
@@ -251,6 +259,16 @@ class SecretFinder:
                 is_open=any(found.is_open for found in overlapping),
             )
             start = leftmost.end
+
+    def _possible_kinds(self, data: bytes, start: int) -> list[_KnownValue | _PatternKind]:
+        """Return the kinds of secrets that the data may contain from `start` on, in their order."""
+        if self._any.search(data, start) is None:
+            return self._kinds if any(map(data.__contains__, self._known)) else []
+        if self._any_word.search(data, start) is not None:
+            return self._kinds
+        return [
+            kind for kind in self._kinds if isinstance(kind, _KnownValue) or kind.source is BODY
+        ]
 
     def _possible_start(self, data: bytes, start: int) -> int:
         """Return the position of a possible beginning of a secret; the end if there is none."""

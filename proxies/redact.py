@@ -123,9 +123,7 @@ class Redact(Proxy):
     @on("session/prompt")
     async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
         try:
-            return await self._redact_response(
-                forward, self._texts.clean(params, REQUEST), self._texts
-            )
+            return await self._forward_redacted_request(params, forward)
         finally:
             await self._flush(params["sessionId"])
 
@@ -212,7 +210,7 @@ class Redact(Proxy):
     @on("elicitation/create")
     async def question(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
-        return await self._redact_response(forward, self._texts.clean(params, REQUEST), self._texts)
+        return await self._forward_redacted_request(params, forward)
 
     @on("fs/write_text_file")
     async def write(self, params: dict[str, Any], forward: Forward) -> Any:
@@ -231,6 +229,13 @@ class Redact(Proxy):
         return await self._redact_response(
             forward, None if same else {**params, **changed}, self._texts
         )
+
+    async def _forward_redacted_request(self, params: dict[str, Any], forward: Forward) -> Any:
+        """Forward a request: redact all its texts, and the response. Params without a secret are
+        forwarded as they are, without being encoded again."""
+        cleaned = self._texts.clean(params, REQUEST)
+        changed = None if cleaned is params else cleaned
+        return await self._redact_response(forward, changed, self._texts)
 
     async def _redact_response(
         self, forward: Forward, params: dict[str, Any] | None, cleaner: TextCleaner

@@ -15,7 +15,6 @@ from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
 from conductor.proxy.sessions import AgentToolCall, session_of
 from conductor.proxy.slash_commands import answer
-from conductor.proxy.update_kinds import update_filter
 
 __all__ = ["author_layers"]
 
@@ -40,11 +39,11 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
             yield "elicitation/create", Layer(partial(_question, function), location)
         case "on_update":
             handle = partial(_update, function, frozenset(mark.kinds))
-            yield "session/update", Layer(handle, location, update_filter(mark.kinds))
+            yield "session/update", Layer(handle, location, frozenset(mark.kinds))
         case "on_text":
             kinds = [kind for role in mark.kinds for kind in _TEXT_KINDS[role]]
             handle = partial(_text, function, frozenset(kinds))
-            yield "session/update", Layer(handle, location, update_filter(kinds))
+            yield "session/update", Layer(handle, location, frozenset(kinds))
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

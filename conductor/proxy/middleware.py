@@ -15,10 +15,11 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from conductor.acp import session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.conversion import decode_answer, decode_params, encode
-from conductor.proxy.update_kinds import UpdateFilter
+from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
     "DIRECTORY",
@@ -38,12 +39,13 @@ DIRECTORY: Final = os.path.dirname(__file__)
 class Body:
     """The params or the result of a message, as raw JSON and, once needed, as a value."""
 
-    __slots__ = ("_value", "is_command", "raw")
+    __slots__ = ("_session_id", "_value", "is_command", "raw")
 
     def __init__(self, raw: bytes | None, value: Any = None) -> None:
         self.raw = raw
         """Raw JSON; `None` if it is absent."""
         self._value = value
+        self._session_id: str | None = None
         self.is_command = False
         """Whether a prompt is a slash command of a proxy: it is no turn."""
 
@@ -57,6 +59,13 @@ class Body:
         if self.raw is not None and decode_params(self.raw, dict) == value:
             return self
         return Body.of(value)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that it is about, or `None`. Read once: takes 0.2 ms for 1 MiB."""
+        if self._session_id is None:
+            self._session_id = session_id_of(self.raw)
+        return self._session_id
 
     @property
     def value(self) -> Any:
@@ -82,8 +91,13 @@ class Layer:
     """Called with the plugin, the params and the next layer."""
     location: str = ""
     """`file:line` of the author's function."""
-    accepts: UpdateFilter | None = None
-    """The updates that it handles; `None`: all messages."""
+    kinds: frozenset[str] | None = None
+    """The kinds of updates that it handles; `None`: all messages."""
+    accepts: UpdateFilter | None = attrs.field(init=False)
+
+    @accepts.default
+    def _filter(self) -> UpdateFilter | None:
+        return None if self.kinds is None else update_filter(self.kinds)
 
 
 def compose(layers: Sequence[Layer]) -> Callable[[Any, bytes, Callable[..., Any]], Awaitable[Any]]:
@@ -108,12 +122,12 @@ async def _call(layer: Layer, plugin: Any, call_next: Next, body: Body) -> Body:
 
 def accepts_any(layers: Sequence[Layer]) -> UpdateFilter | None:
     """The filter of several layers: an update that one of them accepts."""
-    filters = [layer.accepts for layer in layers]
-    if None in filters:
-        return None
-    if len(filters) == 1:
-        return filters[0]
-    return lambda params: any(accepts(params) for accepts in filters if accepts is not None)
+    kinds: set[str] = set()
+    for layer in layers:
+        if layer.kinds is None:
+            return None
+        kinds |= layer.kinds
+    return update_filter(kinds)
 
 
 def handler_layer(handler: Any) -> Layer:

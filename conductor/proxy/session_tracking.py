@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
 from conductor.log import get_logger
 from conductor.proxy.events import EventMark
@@ -23,7 +23,6 @@ from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd, chain_info, session_of, turn_end
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
-from conductor.proxy.update_kinds import update_filter
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
 
@@ -174,7 +173,7 @@ async def _opened(functions: Sequence[_Function], plugin: Any, session: Session)
 
 async def _end(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
-    id = session_id_of(body.raw)
+    id = body.session_id
     if functions and id is not None and id in plugin._acp_session_objects:
         await _observe(functions, plugin, session_of(plugin, id))
     return answered
@@ -184,7 +183,7 @@ async def _answer_command(
     commands: Sequence[tuple[EventMark, _Function]], plugin: Any, body: Body, call_next: Next
 ) -> Body:
     """Answer a slash command of this proxy; mark that of another proxy."""
-    id = session_id_of(body.raw)
+    id = body.session_id
     info = chain_info(plugin)
     session = session_of(plugin, id) if id is not None else None
     if id is None or session is None or not info.commands.may_call(body.raw, session.commands):
@@ -213,7 +212,7 @@ async def _answer_command(
 async def _run_turn(
     functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next
 ) -> Body:
-    id = session_id_of(body.raw)
+    id = body.session_id
     if id is None or body.is_command:
         return await call_next(body)
     session = session_of(plugin, id)
@@ -240,7 +239,7 @@ async def _run_turn(
 
 
 async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_next: Next) -> Body:
-    id = session_id_of(body.raw)
+    id = body.session_id
     if id is not None:
         session = session_of(plugin, id)
         session.cancelled = True
@@ -258,7 +257,7 @@ async def _set_mode(plugin: Any, body: Body, call_next: Next) -> Body:
 
 async def _set_config_option(plugin: Any, body: Body, call_next: Next) -> Body:
     answered = await call_next(body)
-    id = session_id_of(body.raw)
+    id = body.session_id
     if id is not None and isinstance(answered.value, dict):
         session_of(plugin, id).opened(answered.value)
     return answered
@@ -296,4 +295,4 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             session.update(update)
         return await call_next(body)
 
-    return Layer(handle, "", update_filter(_TOOL_KINDS | _STATE_KINDS))
+    return Layer(handle, "", _TOOL_KINDS | _STATE_KINDS)

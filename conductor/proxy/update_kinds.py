@@ -34,7 +34,7 @@ def update_filter(kinds: Iterable[str]) -> UpdateFilter:
 
     def passes(params: Payload | None) -> bool:
         raw = params if type(params) is bytes else bytes(params or b"")
-        if raw.find(b"\\u00") >= 0 and _escaped.search(raw) is not None:
+        if raw.find(b"\\") >= 0 and _escaped.search(raw) is not None:
             return True
         head = _head.match(raw)
         if head is not None and raw.count(b'"sessionUpdate"') == 1:

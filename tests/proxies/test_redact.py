@@ -57,6 +57,17 @@ async def test_a_secret_in_a_prompt_does_not_reach_the_agent(chain):
     ]
 
 
+async def test_a_prompt_without_secrets_is_forwarded_with_its_bytes(chain):
+    agent = FakeAgent(turns=[["ok"]])
+    async with chain(Redact(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        raw = f'{{ "sessionId":"{session}","prompt":[{{"type":"text","text":"a\\u0062 1e400"}}]}}'
+        await client.request("session/prompt", raw.encode())
+
+    assert bytes(agent.transcript.of("session/prompt", "request")[0].raw) == raw.encode()
+
+
 async def test_a_secret_in_the_middle_of_chunks_does_not_reach_the_client(chain):
     client, _, answer = await converse(chain, "It is ", TOKEN[:3], TOKEN[3:30], TOKEN[30:], ", ok")
 

@@ -67,6 +67,21 @@ def test_text_that_is_no_secret_stays(secrets, text):
     assert secrets.redact(text) == text
 
 
+@pytest.mark.parametrize("between", [" ", "\n", "\\n"])
+@pytest.mark.parametrize("name", ["key-body", "github-token"])
+def test_a_secret_is_found_behind_a_long_word_that_is_none(secrets, name, between):
+    # The word matches the pattern of key lines, and only that.
+    text = f"{'x' * 100}\n{'y' * 70}{between}"
+    behind = EXAMPLES[name] if between != " " or name != "key-body" else f"\n{EXAMPLES[name]}"
+    shown = secrets.redact(f"{text}{behind}\n")
+    assert EXAMPLES[name] not in shown
+    assert shown.startswith(text)
+
+
+def test_a_known_value_is_found_behind_a_long_word(secrets):
+    assert VALUE not in secrets.redact(f"{'x' * 100} {VALUE}")
+
+
 def test_the_same_secret_has_the_same_placeholder_and_comes_back(secrets):
     text = f"{VALUE}, {EXAMPLES['github-token']}, {VALUE}"
     redacted = secrets.redact(text)

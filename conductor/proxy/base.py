@@ -24,7 +24,7 @@ from conductor.proxy.second_agent import (
     SecondAgentHost,
     open_second_agent,
 )
-from conductor.proxy.sessions import Session, chain_info
+from conductor.proxy.sessions import Session, chain_info, session_of
 from conductor.proxy.tool_handlers import with_tools
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
@@ -203,6 +203,19 @@ class Plugin:
     def agent_capabilities(self) -> Mapping[str, Any]:
         """The capabilities of the agent, as plain JSON."""
         return chain_info(self).agent_capabilities
+
+    def session_by_id(self, id: str) -> Session:
+        """The session with this id, for an `@on` handler.
+
+        Raises `LocalProtocolError` in a class without event handlers: it keeps no sessions.
+        """
+        self._runtime("session_by_id()")
+        if not hasattr(type(self), "_acp_session_objects"):
+            raise LocalProtocolError(
+                f"{type(self).__name__}.session_by_id() needs an event handler in the class, such "
+                "as @on_session: without one, sessions are not recorded"
+            )
+        return session_of(self, id)
 
     @property
     def answering(self) -> bool:

@@ -14,6 +14,7 @@ CHAINS = Path(__file__).parents[2] / "chains"
 # A prompt, and what the answer has in it.
 PROMISED = {
     "budget": ("say hello", "hello"),
+    "checkpoint": ("/rewind", "There are no checkpoints of this directory."),
     "context": ("echo", "Answer briefly."),
     "failover": ("say hello", "hello"),
     "hide_tools": ("say hello", "hello"),

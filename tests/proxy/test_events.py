@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from conductor.errors import LocalProtocolError
 from conductor.proxy import (
     Agent,
     DeclarationError,
@@ -361,3 +362,16 @@ async def test_a_notice_is_a_text_for_clients_without_notices(chain, capabilitie
         notice = {"sessionUpdate": "notice", "severity": "warning"}
         (update,) = client.transcript.updates()
         assert update == {**notice, "title": "Slow", "description": "be patient"}
+
+
+async def test_session_by_id_says_what_it_needs(chain):
+    class P(Proxy):
+        @on_session
+        async def opened(self, session):
+            assert self.session_by_id(session.id) is session
+
+    with_events, without = P(), Proxy()
+    async with chain(with_events, without) as client:
+        await opened(client)
+        with pytest.raises(LocalProtocolError, match="needs an event handler in the class"):
+            without.session_by_id("s")

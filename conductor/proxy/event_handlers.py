@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import trio
+
+from conductor.errors import RequestCancelled
 from conductor.proxy.events import EventMark
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
-from conductor.proxy.sessions import AgentToolCall, session_of
-from conductor.proxy.slash_commands import answer
+from conductor.proxy.sessions import AgentToolCall, Session, session_of
+from conductor.proxy.slash_commands import answer, is_handled
 
 __all__ = ["author_layers"]
 
@@ -63,13 +66,37 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
             in_turn=session.is_running,
         )
 
-    prompt = Prompt(params["prompt"], session.protocol_version, answer_prompt)
+    prompt = Prompt(
+        params["prompt"], session.protocol_version, answer_prompt, partial(_wait, plugin, session)
+    )
 
     async def forward(changed: Prompt | None = None) -> Any:
         blocks = prompt.blocks if changed is None else changed.blocks
-        return (await call_next(body.edited({**params, "prompt": blocks}))).decode()
+        result = (await call_next(body.edited({**params, "prompt": blocks}))).decode()
+        prompt.answered_by_proxy = isinstance(result, dict) and is_handled(result)
+        return result
 
-    return Body.of(await function(plugin, session, prompt, forward))
+    try:
+        return Body.of(await function(plugin, session, prompt, forward))
+    except _PromptCancelled:
+        if session.protocol_version > 1:
+            raise
+        return Body.of({"stopReason": "cancelled"})
+
+
+class _PromptCancelled(RequestCancelled):
+    """`session/cancel` has arrived while a prompt was held back."""
+
+
+async def _wait(plugin: Any, session: Session, function: _Function, *args: Any) -> Any:
+    plugin.release_lane()
+    with trio.CancelScope() as scope:
+        session.held_prompts.add(scope)
+        try:
+            return await function(*args)
+        finally:
+            session.held_prompts.discard(scope)
+    raise _PromptCancelled
 
 
 async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -12,6 +12,8 @@ from conductor.proxy.sessions import AgentToolCall
 from conductor.proxy.slash_commands import HANDLED_KEY
 
 __all__ = ["PermissionQuestion", "Prompt", "Question"]
+
+T = TypeVar("T")
 
 _ALLOW: Final = ("allow_once",)
 _ALLOW_ALWAYS: Final = ("allow_always", "allow_once")
@@ -26,6 +28,10 @@ class Prompt:
     """Content blocks, as plain JSON objects. A handler may change the list and the objects."""
     _version: int = attrs.field(repr=False)
     _answer: Callable[[str, str], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
+    _wait: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
+    answered_by_proxy: bool = attrs.field(default=False, init=False)
+    """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
+    `forward()`."""
 
     @property
     def text(self) -> str:
@@ -37,6 +43,16 @@ class Prompt:
         """Show `text` as the whole turn; return the result of the prompt, for the handler to
         return. The agent does not see the prompt."""
         return await self._answer(text, stop_reason)
+
+    async def wait(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Hold the prompt back until `await function(*args)` returns, and return its result.
+
+        Messages behind the prompt go on meanwhile. If the client cancels the session, the function
+        is cancelled, and so is the prompt: `wait` raises `RequestCancelled`, and the turn is shown
+        as cancelled if the handler does not catch it.
+        """
+        result: T = await self._wait(function, *args)
+        return result
 
     def withdraw(self) -> dict[str, Any]:
         """The result of a prompt that was cancelled before the agent saw it.

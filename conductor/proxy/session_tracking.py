@@ -244,6 +244,8 @@ async def _cancel(functions: Sequence[_Function], plugin: Any, body: Body, call_
         session = session_of(plugin, id)
         session.cancelled = True
         await _observe(functions, plugin, session)
+        for scope in session.held_prompts:
+            scope.cancel()
     return await call_next(body)
 
 
@@ -278,6 +280,10 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
                 await _observe(by_event["on_tool_start"], plugin, session, call)
             if ends:
                 await _observe(by_event["on_tool_end"], plugin, session, call)
+            try:
+                return await call_next(body)
+            finally:
+                session.forget_ended(call)
         elif kind == "state_update":
             end = session.state_update(update)
             if end is not None:

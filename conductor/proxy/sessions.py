@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+import trio
 
 from conductor.errors import RequestError
 from conductor.proxy.peers import ClientPeer
@@ -107,12 +108,18 @@ class AgentToolCall:
 
 @attrs.define(eq=False)
 class Session:
-    """One session. Its attributes change as messages pass; `tool_calls` holds unfinished calls."""
+    """One session. Its attributes change as messages pass.
+
+    `tool_calls` holds the tool calls that have not ended, by id; handlers of the update that ends a
+    call still find it there.
+    """
 
     id: str = ""
     opened_by: OpenedBy | None = None
     """The request that opened it; `None` for a session that the plugin has not seen opened, such
     as that of a subagent."""
+    forked_from: str | None = None
+    """The session that it was forked from."""
     parent: str | None = None
     """The session that a subagent's session belongs to."""
     cwd: str = ""
@@ -132,6 +139,8 @@ class Session:
     """Number of states of turns that the agent has reported (version 2)."""
     cancelled: bool = False
     """Whether the client has cancelled the running turn."""
+    held_prompts: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
+    """The scopes of prompts that wait (`Prompt.wait`)."""
     _client: ClientPeer | None = None
     _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
 
@@ -184,6 +193,7 @@ class Session:
     def set_up(self, method: str, params: Mapping[str, Any]) -> None:
         """Record the set-up request."""
         self.opened_by = method.removeprefix("session/")  # type: ignore[assignment]
+        self.forked_from = params.get("sessionId") if self.opened_by == "fork" else None
         cwd = params.get("cwd")
         self.cwd = cwd if isinstance(cwd, str) else ""
         directories = params.get("additionalDirectories") or ()
@@ -233,10 +243,13 @@ class Session:
         elif again:
             call.members.clear()
         call.merge(update)
-        if call.is_finished:
-            self.tool_calls.pop(id, None)
-            self._ended_calls.append(id)
         return call, "start" if starts else None, call.is_finished
+
+    def forget_ended(self, call: AgentToolCall) -> None:
+        """Drop a tool call that has ended, once its last update was handled."""
+        if call.is_finished and self.tool_calls.get(call.id) is call:
+            del self.tool_calls[call.id]
+            self._ended_calls.append(call.id)
 
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""

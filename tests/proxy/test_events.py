@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy import (
@@ -375,3 +376,103 @@ async def test_session_by_id_says_what_it_needs(chain):
         await opened(client)
         with pytest.raises(LocalProtocolError, match="needs an event handler in the class"):
             without.session_by_id("s")
+
+
+class Held(Proxy):
+    """Holds every prompt back until `free` is set."""
+
+    def __init__(self) -> None:
+        self.free, self.waits = trio.Event(), trio.Event()
+
+    @on_prompt
+    async def hold(self, session, prompt, forward):
+        self.waits.set()
+        await prompt.wait(self.free.wait)
+        return await forward()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_prompt_that_is_held_back_is_cancelled_with_the_session(chain, version):
+    proxy, agent, answers = Held(), FakeAgent(), []
+    async with chain(proxy, agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+
+        async def prompt():
+            try:
+                answers.append(await client.prompt(session, "hi"))
+            except RequestError as exc:
+                answers.append(exc.code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(prompt)
+            await proxy.waits.wait()
+            client.cancel(session)
+
+    assert answers == [{"stopReason": "cancelled"} if version == 1 else -32800]
+    assert agent.transcript.of("session/prompt", "request") == []
+
+
+async def test_a_prompt_goes_on_after_it_was_held_back(chain):
+    proxy, agent = Held(), FakeAgent(turns=[["done"]])
+    proxy.free.set()
+    async with chain(proxy, agent) as client:
+        await client.prompt(await opened(client), "hi")
+
+    assert client.transcript.text() == "done"
+
+
+async def test_the_update_that_ends_a_tool_call_still_finds_it(chain):
+    seen: list[Any] = []
+
+    class Titles(Proxy):
+        @on_update("tool_call", "tool_call_update")
+        async def update(self, session, update, forward):
+            seen.append([each.title for each in session.tool_calls.values()])
+            await forward()
+
+    again = {**CALL, "toolCallId": "2"}
+    async with chain(Titles(), FakeAgent(turns=[[CALL, DONE, again]])) as client:
+        await client.prompt(await opened(client), "hi")
+
+    assert seen == [["Read a"], ["Read a"], ["Read a"]]
+
+
+async def test_a_fork_knows_its_origin(chain):
+    seen: list[Any] = []
+
+    class Origins(Proxy):
+        @on_session
+        async def opened(self, session):
+            seen.append(session.forked_from)
+
+    agent = FakeAgent(handlers={"session/fork": lambda params: {"sessionId": "copy"}})
+    async with chain(Origins(), agent) as client:
+        session = await opened(client)
+        await client.request("session/fork", {"sessionId": session, "cwd": "/work"})
+        await client.prompt("copy", "hi")
+
+    assert seen == [None, session]
+
+
+async def test_a_prompt_tells_whether_a_proxy_has_answered_it(chain):
+    seen: list[Any] = []
+
+    class Answered(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            result = await forward()
+            seen.append(prompt.answered_by_proxy)
+            return result
+
+    class Refuses(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            return await (prompt.answer("no") if prompt.text == "bad" else forward())
+
+    async with chain(Answered(), Refuses(), FakeAgent()) as client:
+        session = await opened(client)
+        for text in ("good", "bad"):
+            await client.prompt(session, text)
+
+    assert seen == [False, True]

@@ -145,10 +145,10 @@ class SecondAgent:
         """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
 
         `on_update` is called with each update of the turn, one after the other; the next one waits
-        until it returns, and an exception in it ends the turn. A handler that calls this releases
-        its lane. Raises `RequestError` if the agent answers with an error, `ConnectionClosed` if it
-        has ended, and `LocalProtocolError` if a turn is running. If the caller is cancelled, so is
-        the turn.
+        until it returns. An exception in it cancels the turn and is raised at its end. A handler
+        that calls this releases its lane. Raises `RequestError` if the agent answers with an error,
+        `ConnectionClosed` if it has ended, and `LocalProtocolError` if a turn is running. If the
+        caller is cancelled, so is the turn.
         """
         if self._turn is not None:
             raise LocalProtocolError(
@@ -166,9 +166,12 @@ class SecondAgent:
                     await self._deliver(turn, on_update)
                 except Exception as exc:  # of the callback: raised below, in no exception group
                     failure = exc
+                    await self.cancel()
+                    await self._deliver(turn, None)
                 nursery.cancel_scope.cancel()
         finally:
             self._turn = None
+            self._connection.made_room()
             if not turn.has_ended:
                 self._connection.notify("session/cancel", {"sessionId": self.session_id})
         failure = failure or turn.error

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.chainfile import ComponentSpec
 from conductor.errors import (
@@ -22,6 +23,7 @@ from conductor.errors import (
 )
 from conductor.proxy import Proxy, on_prompt, slash
 from conductor.testing import FakeAgent
+from conductor.transport.io_loop import HIGH_WATERMARK
 
 TEST_AGENT = [sys.executable, "-m", "conductor.testing.agent"]
 COMPONENTS = Path(__file__).parents[1] / "support" / "components"
@@ -194,6 +196,91 @@ async def test_an_error_of_the_callback_and_a_second_prompt_are_raised(chain, ch
     assert client.transcript.text() == "z"
 
 
+async def test_nothing_of_a_turn_with_a_failed_callback_is_in_the_next_turn(chain, chain_file):
+    class P(Second):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            async with self.open_agent(self.source, like=session) as agent:
+
+                async def broken(update):
+                    await wait_all_tasks_blocked()
+                    raise KeyError("x")
+
+                with pytest.raises(KeyError):
+                    await agent.prompt("stream 1200 10000", broken)
+                turn = await agent.prompt("say z")
+            return await prompt.answer(turn.text)
+
+    async with chain(P(chain_file), FakeAgent()) as client:
+        session = await opened(client)
+        await client.prompt(session, "go")
+
+    assert client.transcript.text() == "z"
+
+
+async def test_an_agent_without_a_session_of_the_client_lives_as_long_as_the_plugin(
+    chain, chain_file
+):
+    class P(Proxy):
+        @asynccontextmanager
+        async def lifespan(self):
+            async with self.open_agent(chain_file) as self.adviser:
+                yield
+
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            return await prompt.answer((await self.adviser.prompt(prompt.text)).text)
+
+    async with chain(P(), FakeAgent()) as client:
+        session = await opened(client)
+        assert await answered(client, session, "say one") == "one"
+        assert await answered(client, session, "ask Delete") == "Delete: cancelled\n"
+        assert "Method not found" in await answered(client, session, "read a.txt")
+
+
+async def test_the_session_has_the_mcp_servers_that_the_agent_can_reach(chain, chain_file):
+    tools = {"name": "tools", "command": sys.executable, "env": []}
+    tools["args"] = [str(COMPONENTS / "mcp_server.py")]
+    http = {"type": "http", "name": "web", "url": "http://127.0.0.1:9/", "headers": []}
+    over_acp = {"type": "acp", "name": "bridged", "id": "1"}
+    async with chain(Second(chain_file), FakeAgent()) as client:
+        await client.initialize()
+        session = await client.new_session("/", [tools, http, over_acp])
+        text = await answered(client, session, "tools")
+
+    assert "tools" in text
+    assert "web" not in text
+    assert "bridged" not in text
+
+
+async def test_an_agent_that_outruns_the_callback_is_not_read(chain, chain_file):
+    class P(Second):
+        largest = 0
+
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            async with self.open_agent(self.source, like=session) as agent:
+                seen = 0
+
+                async def slow(update):
+                    nonlocal seen
+                    seen += 1
+                    if seen in (1, 100):
+                        await wait_all_tasks_blocked()
+                        self.largest = max(self.largest, agent._turn.size)
+
+                turn = await agent.prompt("stream 1200 10000", slow)
+            return await prompt.answer(f"{len(turn.text)}")
+
+    proxy = P(chain_file)
+    async with chain(proxy, FakeAgent()) as client:
+        session = await opened(client)
+        text = await answered(client, session, "go")
+
+    assert int(text) == 12_000_000
+    assert HIGH_WATERMARK / 2 < proxy.largest < 2 * HIGH_WATERMARK
+
+
 @pytest.mark.parametrize(
     ("source", "error", "text"),
     [
@@ -246,11 +333,11 @@ async def test_the_program_stops_in_order_at_the_end_of_the_block_and_of_the_cha
     class P(Second):
         @on_prompt
         async def ask(self, session, prompt, forward):
-            async with self.open_agent(self.source, like=session):
+            async with self.open_agent(self.source, like=session) as agent:
                 running.append(len(children()))
                 if prompt.text == "stay":
                     opened_again.set()
-                    await trio.sleep_forever()
+                    await agent.prompt("wait 1000")
             return await forward()
 
     async with chain(P(program), FakeAgent(), stop_timeout=0.1) as client:

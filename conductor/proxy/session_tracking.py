@@ -228,10 +228,10 @@ async def _run_turn(
     try:
         answered = await call_next(body)
     except RequestError as exc:
-        session.is_running = False
+        session.turn_ended()
         await _observe(functions, plugin, session, TurnEnd(None, error=exc))
         raise
-    session.is_running = False
+    session.turn_ended()
     result = answered.value
     if isinstance(result, dict) and not is_handled(result):
         await _observe(functions, plugin, session, turn_end(result))

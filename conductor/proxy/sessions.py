@@ -142,6 +142,8 @@ class Session:
     held_prompts: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
     """The scopes of prompts that wait (`Prompt.wait`)."""
     _client: ClientPeer | None = None
+    _old_calls: set[str] = attrs.field(factory=set)
+    """Calls that were unfinished at the end of their turn."""
     _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
 
     @property
@@ -223,8 +225,9 @@ class Session:
     ) -> tuple[AgentToolCall, Literal["start", "end"] | None, bool]:
         """Record an update of a tool call.
 
-        Returns the call, whether it was unknown ("start"), and whether it is finished now. An
-        update of a call that has finished changes nothing; a `tool_call` may use its id again.
+        Returns the call, whether it starts ("start"), and whether it is finished now. An update of
+        a call that has finished changes nothing; a `tool_call` may use its id again, also that of a
+        call of an earlier turn that the agent has never finished.
         """
         id = str(update.get("toolCallId", ""))
         call = self.tool_calls.get(id)
@@ -241,7 +244,9 @@ class Session:
             if len(self.tool_calls) > _MAX_CALLS:
                 del self.tool_calls[next(iter(self.tool_calls))]
         elif again:
+            starts = id in self._old_calls
             call.members.clear()
+        self._old_calls.discard(id)
         call.merge(update)
         return call, "start" if starts else None, call.is_finished
 
@@ -260,9 +265,14 @@ class Session:
         if state in ("running", "requires_action"):
             self.is_running = True
         elif state == "idle" and self.is_running:
-            self.is_running = False  # a repeated idle update is not the end of another turn
+            self.turn_ended()  # a repeated idle update is not the end of another turn
             return turn_end(update)
         return None
+
+    def turn_ended(self) -> None:
+        """Record the end of a turn."""
+        self.is_running = False
+        self._old_calls = set(self.tool_calls)
 
     def _read_options(self, holder: Mapping[str, Any]) -> None:
         options = holder.get("configOptions")

@@ -476,3 +476,18 @@ async def test_a_prompt_tells_whether_a_proxy_has_answered_it(chain):
             await client.prompt(session, text)
 
     assert seen == [False, True]
+
+
+async def test_a_tool_call_may_have_the_id_of_an_unfinished_one_of_an_earlier_turn(chain):
+    recorder = Recorder()
+    again = {**CALL, "title": "Read b"}
+    async with chain(recorder, FakeAgent(turns=[[CALL, CALL], [again, DONE]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "one")
+        await client.prompt(session, "two")
+
+    assert [each for each in recorder.seen if each[0].startswith("tool")] == [
+        ("tool start", "Read a", "read"),
+        ("tool start", "Read b", "read"),
+        ("tool end", "Read b", "completed"),
+    ]

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from conductor.proxy.tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
 from proxies._regex import compile_pattern
 from proxies._tool_commands import Commands, commands, is_chained
-from proxies._tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
 from proxies._tool_paths import NamedPaths, named_paths
 
 __all__ = [

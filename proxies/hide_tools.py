@@ -20,9 +20,9 @@ from typing import Any, Literal
 import attrs
 
 from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from conductor.proxy.tool_names import tool_table
 from proxies._messages import merge_tool_call, permission_tool_call, update_of_kind
 from proxies._permission_rules import Call
-from proxies._tool_names import tool_table
 
 __all__ = ["HideTools"]
 

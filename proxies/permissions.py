@@ -33,10 +33,10 @@ from attrs.validators import gt, optional
 
 from conductor.log import get_logger
 from conductor.proxy import Proxy, RequestError, on, per_session
+from conductor.proxy.tool_names import Evidence, ToolTable, tool_table
 from proxies._messages import merge_tool_call, opened_session, permission_tool_call, update_of_kind
 from proxies._permission_rules import Action, Call, Decision, Rule, choose_option, decide
 from proxies._slash_commands import AnnouncedCommands, SlashCommand, SlashCommands, answer
-from proxies._tool_names import Evidence, ToolTable, tool_table
 
 __all__ = ["Permissions"]
 

@@ -95,6 +95,7 @@ PUBLIC = {
     "conductor.errors",
     "conductor.log",
     "conductor.proxy",
+    "conductor.proxy.tool_names",
     "conductor.schema",
     "conductor.schema.v1",
     "conductor.schema.v2",

@@ -105,14 +105,24 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
     told = params.get("toolCall")
     if told is None and isinstance(subject := params.get("subject"), dict):
         told = subject.get("toolCall")
-    call = None
+    call, announced = None, {}
     if isinstance(told, dict):
         id = str(told.get("toolCallId", ""))
         known = session.tool_calls.get(id)
-        call = AgentToolCall(id, dict(known.members) if known is not None else {})
+        announced = dict(known.members) if known is not None else {}
+        call = AgentToolCall(id, dict(announced))
         call.merge(told)
+
+    def identify() -> str | None:
+        from conductor.proxy.tool_names import Evidence, canonical_name  # lazy: takes 5 ms
+
+        evidence = Evidence(announced, told, call.members if call is not None else {}, params)
+        agent = str(session.agent_info.get("name", ""))
+        servers = [each["name"] for each in session.mcp_servers if type(each.get("name")) is str]
+        return canonical_name(agent, evidence, servers)
+
     options = [each for each in params.get("options") or () if isinstance(each, dict)]
-    asked = PermissionQuestion(call, options, params)
+    asked = PermissionQuestion(call, options, params, identify)
 
     async def forward(changed: Mapping[str, Any] | None = None) -> Any:
         return (await call_next(body.edited(params if changed is None else changed))).decode()

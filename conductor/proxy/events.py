@@ -200,7 +200,7 @@ def on_permission(function: F, /) -> F:
     """Call the method for a permission request; `asked` is a `PermissionQuestion`.
 
     `return await forward()` lets the next component answer; `return asked.allow()` and
-    `return asked.deny()` answer.
+    `return asked.deny()` answer. `asked.tool` is the canonical name of the tool, or `None`.
     """
     return _mark(function, EventMark("on_permission"))
 

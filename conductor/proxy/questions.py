@@ -75,6 +75,18 @@ class PermissionQuestion:
     """The options to choose from: `optionId`, `name`, `kind`."""
     params: Mapping[str, Any] = attrs.field(repr=False)
     """The params of the request."""
+    _identify: Callable[[], str | None] = attrs.field(default=lambda: None, repr=False)
+
+    @property
+    def tool(self) -> str | None:
+        """The canonical name of the tool, for every agent in `tool_names.yaml`: `server/tool` for a
+        tool of an MCP server, with the name that the session declares; else the agent's own name,
+        such as `Bash`.
+
+        `None` if the request is about no tool call, or names the tool only where the model or
+        another tool's server could have written it. Allow by name only what has this name.
+        """
+        return None if self.tool_call is None else self._identify()
 
     def allow(self, *, always: bool = False) -> dict[str, Any]:
         """The result that allows it, once or always; raises `LookupError` if no option does."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from conductor.proxy.tool_names import tool_table
 from proxies._permission_rules import Call, Rule, decide
-from proxies._tool_names import tool_table
 
 GROUPS = yaml.safe_load(Path(__file__).with_name("bypasses.yaml").read_text())
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 import yaml
 
+from conductor.proxy import Proxy, on_permission
+from conductor.proxy.tool_names import Evidence, identify, tool_table
 from conductor.testing import FakeAgent
 from proxies._permission_rules import Call, Rule
-from proxies._tool_names import Evidence, identify, tool_table
 from proxies.permissions import Permissions
 
 AGENTS = yaml.safe_load(Path(__file__).with_name("agents_tool_calls.yaml").read_text())
@@ -19,8 +21,24 @@ def name(entry):
     return f"{entry['agent']} {entry['version']}: {entry.get('case', 'an MCP tool')}"
 
 
+@attrs.define
+class Naming(Proxy):
+    """Record the names of tools in permission requests."""
+
+    names: list[str | None] = attrs.field(factory=list, init=False)
+
+    @on_permission
+    async def see(self, session, asked, forward):
+        self.names.append(asked.tool)
+        return await forward()
+
+
 async def answer(chain, entry, *rules):
     """The kind of the option that the agent is answered with; "asked" if the client was."""
+    return await answer_of(chain, entry, Permissions(list(rules)))
+
+
+async def answer_of(chain, entry, proxy):
     answers, asked = [], []
     about = {"protocolVersion": 1, "agentInfo": {"name": entry["agent"], "version": "1"}}
     agent = FakeAgent(handlers={"initialize": lambda params: about})
@@ -34,7 +52,7 @@ async def answer(chain, entry, *rules):
         return {"outcome": {"outcome": "cancelled"}}
 
     agent.turns.append([*entry.get("announced", ()), ask])
-    async with chain(Permissions(list(rules)), agent) as client:
+    async with chain(proxy, agent) as client:
         client.handlers["session/request_permission"] = by_the_user
         await client.initialize()
         servers = [
@@ -60,6 +78,29 @@ async def test_an_mcp_tool_is_allowed_if_it_is_known_for_sure(chain, entry):
     assert await answer(chain, entry, Rule("allow_once", mcp_tool=[entry["tool"]])) == expected
     server = entry["tool"].partition("/")[0]
     assert await answer(chain, entry, Rule("allow_once", mcp_tool=[f"{server}/*"])) == expected
+
+
+@pytest.mark.parametrize("entry", [*TOOLS, *QUESTIONS], ids=name)
+async def test_on_permission_has_the_canonical_name_of_a_sure_tool(chain, entry):
+    proxy = Naming()
+    assert await answer_of(chain, entry, proxy) == "asked"
+
+    (found,) = proxy.names
+    if "tool" not in entry or not entry.get("sure", True) or entry["tool"].endswith("/*"):
+        assert found is None
+    else:
+        assert found == entry["tool"]
+
+
+async def test_on_permission_has_the_agents_name_of_a_built_in_tool(chain):
+    call = {"toolCallId": "1", "title": "ls", "_meta": {"claudeCode": {"toolName": "Bash"}}}
+    options = [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]
+    entry = {"agent": "claude-agent-acp", "request": {"toolCall": call, "options": options}}
+    proxy = Naming()
+    await answer_of(chain, entry, proxy)
+    await answer_of(chain, {**entry, "agent": "unknown"}, proxy)
+
+    assert proxy.names == ["Bash", None]
 
 
 @pytest.mark.parametrize("entry", TOOLS, ids=name)

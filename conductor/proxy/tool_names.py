@@ -1,6 +1,6 @@
 """Identify the tool of a permission request, from the naming conventions of known agents.
 
-The table is `tool_calls` in `quirks.yaml`. A name is *sure* only in a place that neither the model
+The table is `tool_names.yaml`. A name is *sure* only in a place that neither the model
 nor another tool's MCP server can write; tool arguments never are such a place. Pure.
 """
 
@@ -10,20 +10,21 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
-
-from proxies._quirks import table
 
 __all__ = [
     "About",
     "Certainty",
     "Evidence",
+    "Identity",
     "Naming",
     "Question",
     "Tool",
     "ToolTable",
+    "canonical_name",
     "identify",
     "tool_table",
 ]
@@ -68,7 +69,7 @@ class Evidence:
 
 @attrs.frozen
 class Naming:
-    """One place where an agent names the tool. `quirks.yaml` explains the fields."""
+    """One place where an agent names the tool. `tool_names.yaml` explains the fields."""
 
     at: Sequence[str]
     form: str = "{tool}"
@@ -137,6 +138,13 @@ class Tool:
     """Whether the session declares a server of this name."""
 
     @property
+    def canonical(self) -> str | None:
+        """`server/tool` for a tool of an MCP server, else the agent's name; `None` if unknown."""
+        if self.servers or self.is_mcp:
+            return f"{self.servers[0]}/{self.name}" if self.servers and self.name else None
+        return self.agent_name or None
+
+    @property
     def texts(self) -> list[str]:
         """Names that the globs of rules are matched against."""
         texts = [f"{server}/{self.name}" for server in self.servers if self.name is not None]
@@ -163,6 +171,13 @@ class Identity:
     def is_mcp(self) -> bool:
         """Whether it is known to be a tool of an MCP server."""
         return self.sure and any(each.is_mcp for each in self.tools)
+
+    @property
+    def canonical(self) -> str | None:
+        """`server/tool` for a tool of an MCP server, else the name that the agent gives it; `None`
+        if the tool is not sure, or the name can mean several."""
+        names = {each.canonical for each in self.tools} if self.sure else set()
+        return names.pop() if len(names) == 1 else None
 
     def matches(self, globs: Sequence[str], *, allows: bool) -> Certainty:
         """Whether a sure tool matches the globs. A rule that allows matches no built-in tool."""
@@ -220,7 +235,26 @@ class ToolTable:
 @functools.lru_cache(10)
 def tool_table(agent: str) -> ToolTable:
     """Return the table of an agent: how it names the tool of a permission request."""
-    return ToolTable.of(table()["tool_calls"], agent)
+    return ToolTable.of(_entries(), agent)
+
+
+@functools.cache
+def _entries() -> Sequence[Mapping[str, Any]]:
+    import yaml  # lazy: only chains in which permission is asked for need it
+
+    # `importlib.resources` would find it in a zip archive too, and takes 4 ms to import.
+    text = Path(__file__).with_name("tool_names.yaml").read_text(encoding="utf-8")
+    entries: Sequence[Mapping[str, Any]] = yaml.safe_load(text)
+    return entries
+
+
+def canonical_name(agent: str, evidence: Evidence, declared: Sequence[str]) -> str | None:
+    """Return the canonical name of a call's tool; `None` if the tool is not sure, or if the request
+    may be about something else, such as a question to the user."""
+    table = tool_table(agent)
+    if table.about(evidence) != ("tool",):
+        return None
+    return identify(table, evidence, declared).canonical
 
 
 def identify(table: ToolTable, evidence: Evidence, declared: Sequence[str]) -> Identity:

@@ -108,8 +108,8 @@ class McpBridge(Proxy):
         self._rewriter.agent = agent = agent_mcp_support(result)
         self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
         # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
-        self._shared.enforced = agent.server_scope == "shared" and agent.version == 1
-        self._tracks_turns = agent.server_scope in ("shared", None) and agent.version == 1
+        self._shared.enforced = agent.server_scope == "shared" and agent.acp_version == 1
+        self._tracks_turns = agent.server_scope in ("shared", None) and agent.acp_version == 1
 
     @on("session/new")
     @on("session/fork")

@@ -145,7 +145,7 @@ class DeclarationRewriter:
         declaration.token = self.shim_listener.issue(declaration)
         argv = [sys.executable, "-I", "-S", _SHIM]
         env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
-        return stdio_entry(declaration.name, argv, env, self.agent.version)
+        return stdio_entry(declaration.name, argv, env, self.agent.acp_version)
 
     def _over_http(
         self, server: DeclaredServer, taken: set[str], into: SessionSetup

@@ -36,13 +36,13 @@ RewriteFunction: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any
 class AgentMcpSupport:
     """MCP support of an agent, from its `initialize` result."""
 
-    version: int = 1
+    acp_version: int = 1
     stdio: bool = True
     http: bool = False
     sse: bool = False
     acp: bool = False
     server_scope: ServerScope | None = None
-    """`None` if unknown."""
+    """How the agent keeps MCP servers, see `ServerScope`; `None` if unknown."""
 
 
 def agent_mcp_support(result: bytes) -> AgentMcpSupport:
@@ -127,7 +127,7 @@ def http_entry(name: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def taken_names(entries: Sequence[Raw]) -> set[str]:
-    """Return the names of the servers that the bridge does not rename."""
+    """Return the names of the declared servers that are not over ACP."""
     found = set()
     for raw in entries:
         entry = _loads(raw)

@@ -1,7 +1,7 @@
 """In-flight requests, and the collected responses to a batch. Pure state.
 
-Ids belong to one connection (design §4). An `InFlightRequest` maps the id of a
-received request to the id that it was forwarded with, over one hop; there is no global table.
+Ids belong to one connection. An `InFlightRequest` maps the id of a received request to the id with
+which it was forwarded, over one hop; there is no global table.
 """
 
 from __future__ import annotations

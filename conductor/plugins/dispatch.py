@@ -1,7 +1,8 @@
 """Dispatcher: calls a plugin's handlers and answers their requests.
 
 Every request that reaches a handler is answered exactly once, however the handler ends (lane rules
-5 to 7). If the plugin ends first, `scheduler` answers; it also decides when a handler runs.
+5 to 7 of `conductor.proxy`). If the plugin ends first, `scheduler` answers; it also decides when a
+handler runs.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Dispatcher:
         handler_call.response_state = response_state = ResponseState(call)
         self.running[call] = handler_call
         reply: _Reply | None = None
-        self.start_timeout_clock(handler_call)
+        self.start_initialize_clock(handler_call)
         try:
             with response_state.scope as scope:
                 reply = await self._reply(handler_call, response_state, item)
@@ -139,15 +140,16 @@ class Dispatcher:
                     exc, partial(self._log_failure, handler_call, item.method, item.params)
                 )
 
-    def start_timeout_clock(self, handler_call: HandlerCall) -> None:
-        """Start the `start_timeout` clock of an `initialize` handler; it excludes the successor."""
+    def start_initialize_clock(self, handler_call: HandlerCall) -> None:
+        """Start the `start_timeout` clock of an `initialize` handler. The time that it waits for
+        its successor does not count."""
         if (
             handler_call.response_state is not None
             and handler_call.response_state.call.method == "initialize"
         ):
             handler_call.response_state.scope.deadline = trio.current_time() + self.start_timeout
 
-    def pause_timeout_clock(self, handler_call: HandlerCall) -> None:
+    def pause_initialize_clock(self, handler_call: HandlerCall) -> None:
         if handler_call.response_state is not None:
             handler_call.response_state.scope.deadline = float("inf")
 
@@ -195,18 +197,18 @@ class Dispatcher:
         self, call: InFlightRequest, result: Payload | None, error: Payload | None
     ) -> None:
         """Answer a deferred request, and call its cancellation callback."""
-        port, _, cancelled = self._deferred.pop(call)
-        call_plugin(partial(self._cancel_failed, call), cancelled)
+        port, _, on_cancelled = self._deferred.pop(call)
+        call_plugin(partial(self._cancel_failed, call), on_cancelled)
         port.neighbour.respond(call, result, error)
 
-    def cancel_waiting(self) -> None:
+    def cancel_awaiting_handlers(self) -> None:
         """Cancel handlers that wait for a response: the chain ends."""
         self._ending = True
         for handler_call in list(self.running.values()):
             if handler_call.awaited and handler_call.response_state is not None:
                 handler_call.response_state.scope.cancel()
 
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
+    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
         """See `Plugin.defer`."""
         handler_call = current_handler_call.get()
         if (
@@ -219,7 +221,7 @@ class Dispatcher:
         call, port = handler_call.response_state.call, handler_call.port
         handler_call.response_state.deferred = True
         assert type(handler_call.item) is LaneRequest
-        self._deferred[call] = (port, handler_call.item, cancelled)
+        self._deferred[call] = (port, handler_call.item, on_cancelled)
 
         def answer(result: bytes | None, error: bytes | None) -> None:
             if self._deferred.pop(call, None) is not None:

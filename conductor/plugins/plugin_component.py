@@ -207,7 +207,7 @@ class PluginComponent(Component):
 
     def close_input(self) -> None:
         """Cancel handlers that wait for a response; `wait_drained` waits for the others."""
-        self._scheduler.dispatcher.cancel_waiting()
+        self._scheduler.dispatcher.cancel_awaiting_handlers()
 
     async def wait_drained(self) -> None:
         """Wait until no message is handled or queued."""
@@ -271,8 +271,8 @@ class PluginComponent(Component):
             and handler_call.response_state is not None
         )
 
-    def defer(self, cancelled: Callable[[], None]) -> ResponseCallback:
-        return self._scheduler.dispatcher.defer(cancelled)
+    def defer(self, on_cancelled: Callable[[], None]) -> ResponseCallback:
+        return self._scheduler.dispatcher.defer(on_cancelled)
 
     async def wait_room(self) -> None:
         await self.host.edge_read_gate().wait()

@@ -252,7 +252,7 @@ class LaneScheduler:
             ):
                 call.cancel()
             self.release(handler_call)
-            self.dispatcher.pause_timeout_clock(handler_call)
+            self.dispatcher.pause_initialize_clock(handler_call)
         self._flusher.flush()
         try:
             await waiter.arrived.wait()
@@ -265,7 +265,7 @@ class LaneScheduler:
                 handler_call.awaited = tuple(
                     each for each in handler_call.awaited if each is not call
                 )
-                self.dispatcher.start_timeout_clock(handler_call)
+                self.dispatcher.start_initialize_clock(handler_call)
         answer = waiter.answer
         assert answer is not None
         if answer.error is not None:

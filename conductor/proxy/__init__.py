@@ -45,7 +45,7 @@ Lanes: the order in which handlers run
 7. An exception other than `RequestError` is logged with proxy, method and session. With
    `on_error = "fail"` (the default: a broken redactor must not leak) a request is answered -32603
    and a notification is dropped; with `on_error = "pass"` (for observers) the message is forwarded
-   unchanged. The lane continues.
+   unchanged, or, if the handler had forwarded it, gets the response that came. The lane continues.
 
 Lanes belong to a hop, not to a session: order is also kept across sessions, because clients and
 agents rely on it (a session's first update follows the response to `session/new`; `session/list`

@@ -1,8 +1,9 @@
 """Control messages: those that a component sends to the conductor itself. Pure.
 
 Input: requests and notifications of `CONTROL_METHODS` from the component behind a link. An envelope
-(`proxy/successor`) is removed and its message goes to the successor; a proxy initialization sets
-the dialect of the parent conductor; a cancellation is re-issued on the next hop.
+(`proxy/successor`) is removed and its message goes to the successor; a `proxy/initialize` from the
+parent conductor (this chain is a proxy in another one) tells which dialect the parent speaks; a
+cancellation is sent on with the id of the next hop.
 
 Refused with -32600: envelopes and proxy initializations from components that may not send them, and
 envelopes inside of envelopes, with which a component could send in the name of another one.
@@ -183,7 +184,8 @@ def _successor_port(link: ControlContext, method: str) -> Port:
 def _cancel(link: ControlContext, params: Payload | None) -> None:
     """Cancel the request that the params name by its id on this connection.
 
-    The cancellation is re-issued on the next hop with that hop's id, never tunnelled. An unknown id
+    It is accepted inside an envelope, and always sent on outside of one, with the id of the next
+    hop. An unknown id
     is no error: the response may have been sent before the cancellation was received.
     """
     if link.connection is None or params is None:

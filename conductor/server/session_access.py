@@ -33,7 +33,7 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
 from conductor.routing.component import Component
 from conductor.server.cluster.claims import Record, Verdict
-from conductor.server.cluster.directory import Away, SessionDirectory
+from conductor.server.cluster.directory import RedisUnreachable, SessionDirectory
 
 if TYPE_CHECKING:
     from conductor.chain.chain import Chain
@@ -163,7 +163,7 @@ class _SessionGuard(Proxy):
     async def set_up(self, params: bytes, forward: Forward) -> bytes:
         if (source := session_in_params(params)) is not None:
             await self._look_up(source)
-        if self.directory is not None and self.directory.away:
+        if self.directory is not None and self.directory.unreachable:
             raise _cannot_record()
         with self.owners.reserve(self.principal):
             result: bytes = await forward()
@@ -238,7 +238,7 @@ class _SessionGuard(Proxy):
         record = (_digest(session), self.principal)
         try:
             verdict = await directory.ask(partial(directory.claims.claim, record=record))
-        except Away:
+        except RedisUnreachable:
             raise _cannot_tell(session) from None
         _check(session, verdict)
         return verdict == "free"
@@ -249,7 +249,7 @@ class _SessionGuard(Proxy):
             return
         try:
             (verdict,) = await self._verdicts(self.directory, [session])
-        except Away:
+        except RedisUnreachable:
             raise _cannot_tell(session) from None
         _check(session, verdict)
 
@@ -261,7 +261,7 @@ class _SessionGuard(Proxy):
         unknown = list(sessions - visible)
         try:
             verdicts = await self._verdicts(self.directory, unknown) if unknown else []
-        except Away:
+        except RedisUnreachable:
             return visible
         return visible.union(
             each for each, verdict in zip(unknown, verdicts, strict=True) if verdict in _OPEN
@@ -280,7 +280,7 @@ class _SessionGuard(Proxy):
         records = [(_digest(session), self.principal)]
         try:
             await directory.ask(partial(directory.claims.write, records=records))
-        except Away:
+        except RedisUnreachable:
             directory.claims.is_stale = True
             raise _cannot_record() from None
 
@@ -289,7 +289,7 @@ class _SessionGuard(Proxy):
         if (directory := self.directory) is None:
             return
         record = (_digest(session), self.principal)
-        with suppress(Away):
+        with suppress(RedisUnreachable):
             await directory.ask(partial(directory.claims.withdraw, record=record))
 
 

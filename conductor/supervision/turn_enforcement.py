@@ -36,8 +36,9 @@ __all__ = ["TurnEnforcement"]
 class TurnEnforcement:
     """Timeouts of the turns and requests of one component behind a link.
 
-    `speaks_version_2` tells the protocol version of the component; `kill` takes the cause, as a
-    predicate for error messages, and kills the component's process.
+    `speaks_version_2` tells the protocol version of the component; `kill` kills the component's
+    process; it takes the cause as the rest of a sentence about the component, for error messages:
+    "was silent for 5 s".
     """
 
     component: Component
@@ -93,7 +94,7 @@ class TurnEnforcement:
                 self.log.warning("request timed out", method=call.method, seconds=seconds)
                 self.link.fail_request(call, reason)
                 if session is not None:  # few agents end the turn on $/cancel_request
-                    self._cancel_turn(session)
+                    self._cancel_turn_at_component(session)
             case Stalled(session, calls, action, seconds):
                 self.log.warning(
                     "prompt turn stalled", session=session, seconds=seconds, action=action
@@ -109,7 +110,7 @@ class TurnEnforcement:
                     session, f"{self.component.name} has been silent for {seconds:.3g} s"
                 )
             case "cancel":
-                self._cancel_turn(session)
+                self._cancel_turn_at_component(session)
             case "cancel_request":
                 for call in calls:
                     self.link.plain.cancel(call)
@@ -137,7 +138,7 @@ class TurnEnforcement:
             if blocking is self.component:
                 self._end_cancelled_request(overdue)
             elif blocking is not None and acts:
-                self._answer_requests_of_component(
+                self._answer_own_requests(
                     blocking, lambda call: call.cancelled and call.method == overdue.call.method
                 )
 
@@ -149,7 +150,7 @@ class TurnEnforcement:
                 "prompt not answered after $/cancel_request: sending session/cancel",
                 seconds=seconds,
             )
-            self._cancel_turn(overdue.session)
+            self._cancel_turn_at_component(overdue.session)
         else:
             self.log.warning(
                 "request not answered after $/cancel_request: answered in its place",
@@ -178,25 +179,31 @@ class TurnEnforcement:
             self.kill(f"{problem} (cancel_timeout)")
 
     def _end_turn_of_plugin(self, plugin: Component, overdue: TurnOverdue) -> None:
-        """End a turn that a plugin nearer to the agent blocks: answer this component's prompts."""
+        """End a turn that a plugin nearer to the agent blocks.
+
+        The plugin answers the prompts that it has; if it has none, those of this component are
+        answered.
+        """
         version_2 = self.speaks_version_2()
         report_ended_turn(
             self.host, overdue.session, plugin.name, self.cancel_monitor.timeouts.timeout
         )
         if not plugin.end_turn(overdue.session, version_2=version_2):
-            self._answer_requests_of_component(plugin, lambda call: call.session == overdue.session)
+            self._answer_own_requests(plugin, lambda call: call.session == overdue.session)
         if overdue.running:
             plugin.client_port.neighbour.notify(
                 "session/update", idle_update(overdue.session, "cancelled")
             )
 
-    def _answer_requests_of_component(
-        self, blocking: Component, chosen: Callable[[InFlightRequest], bool]
+    def _answer_own_requests(
+        self, in_place_of: Component, chosen: Callable[[InFlightRequest], bool]
     ) -> None:
         """Answer requests of this component in the place of one nearer to the agent."""
         connection = self.link.connection
         for call in () if connection is None else filter(chosen, connection.unanswered()):
-            answer = cancelled_answer(call.method, blocking.name, version_2=self.speaks_version_2())
+            answer = cancelled_answer(
+                call.method, in_place_of.name, version_2=self.speaks_version_2()
+            )
             call.source.respond(call, *answer)
 
     def _answer_cancelled(self, call: InFlightRequest) -> None:
@@ -218,6 +225,6 @@ class TurnEnforcement:
             params = msgspec.json.encode({"sessionId": session})
             self.link.enveloped.neighbour.notify(SESSION_CANCEL, params)
 
-    def _cancel_turn(self, session: str) -> None:
+    def _cancel_turn_at_component(self, session: str) -> None:
         params = msgspec.json.encode({"sessionId": session})
         self.link.plain.notify("session/cancel", params)

@@ -2,9 +2,9 @@
 
 One chunk is read, routed and flushed in one step, without a task switch; a chunk of very many lines
 in several, between which other tasks run and signals are handled. A write loop sleeps until its
-peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) applies only to the
-two edges of a chain, the client and the agent: a proxy's one pipe carries both directions, and
-pausing one would pause the other and could deadlock.
+peer's pipe is full, then waits until it is writable. Back-pressure (`ReadGate`) pauses the
+edges of a chain, client and agent, early. A proxy is paused late, see `Chain.read_gate`: its one
+pipe carries both directions, and pausing one pauses the other.
 """
 
 from __future__ import annotations

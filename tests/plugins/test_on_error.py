@@ -1,4 +1,4 @@
-"""Lane rule 7 of `conductor.proxy`: what a handler that fails does to its message (`on_error`)."""
+"""Lane rule 7 of `conductor.proxy` (`on_error`): a message when its handler fails."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def test_on_error_pass_forwards_every_message_once(observer):
 async def test_on_error_pass_does_not_repeat_a_request_in_flight():
     gate = trio.Event()
 
-    async def fail_beside(self, params, forward):
+    async def fail_while_forwarding(self, params, forward):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(forward)
             await gate.wait()
             raise ValueError("broken observer")
 
-    async with hop(Passing(fail_beside)) as on_hop:
+    async with hop(Passing(fail_while_forwarding)) as on_hop:
         on_hop.client.ask("_x", {"n": 1})
         await on_hop.settle()
         gate.set()

@@ -1,4 +1,4 @@
-"""The exit codes of design §7: 0 clean, 1 failed, 2 wrong usage, 3 did not start, 128+n signal."""
+"""The exit codes: 0 clean, 1 failed, 2 wrong usage, 3 did not start, 128+n signal."""
 
 import subprocess
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM

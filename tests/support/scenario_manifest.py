@@ -31,7 +31,7 @@ def _read(text: str) -> tuple[Requirement, ...]:
 
 REQUIREMENTS = _read(
     """
-once | design §3.1 | Exactly one answer per request id, whatever crashes, is cancelled or malformed
+once | invariant | Exactly one answer per request id, whatever crashes, is cancelled or malformed
     test_every_open_request_is_answered_once_when_a_component_is_lost
     test_equal_ids_are_all_answered_when_a_component_is_lost
     test_equal_ids_are_all_answered_when_the_chain_ends
@@ -41,10 +41,10 @@ once | design §3.1 | Exactly one answer per request id, whatever crashes, is ca
     test_a_late_response_is_dropped_and_the_connection_stays_open
     test_messages_may_arrive_while_a_plugin_stops
     test_a_chain_stopped_during_its_start_answers_every_request
-order | design §3.2 | A response never overtakes, nor is overtaken by, a notification
+order | invariant | A response never overtakes, nor is overtaken by, a notification
     test_responses_keep_their_order_among_notifications
     test_messages_sent_before_a_component_ended_are_delivered_before_its_error
-fidelity | design §3.3 | What nobody asks to see is forwarded byte for byte
+fidelity | invariant | What nobody asks to see is forwarded byte for byte
     test_any_value_survives_any_chain
     test_odd_values_survive
     test_errors_come_back_unchanged
@@ -53,21 +53,21 @@ fidelity | design §3.3 | What nobody asks to see is forwarded byte for byte
     test_json_at_the_nesting_limit_does_not_close_the_connection
     test_a_large_value_survives
     test_a_large_value_that_a_proxy_changes_is_checked_again
-memory | design §3.5 | A slow reader slows its source down; no deadlock while every peer reads
+memory | invariant | A slow reader slows its source down; no deadlock while every peer reads
     test_memory_is_bounded_while_the_client_does_not_read
     test_full_buffers_in_both_directions_do_not_deadlock
     test_the_startup_gate_queues_more_than_the_high_watermark
     test_a_full_startup_gate_is_emptied_by_a_failed_start
-local | design §3.7 | A failure names the component; every open request is answered first
+local | invariant | A failure names the component; every open request is answered first
     test_requests_of_a_lost_component_are_cancelled_at_the_client
     test_a_component_that_ends_during_initialization_is_named
     test_a_component_that_exceeds_its_start_timeout_is_named
     test_a_component_that_cannot_be_built_is_the_error_of_initialize
     test_initialize_of_a_chain_without_an_agent_is_an_error_that_says_so
     test_a_late_failure_of_a_failed_start_does_not_affect_the_retry
-on-error | design §5.7 | on_error: pass is for observers, which change nothing by failing
+on-error | invariant | on_error: pass is for observers, which change nothing by failing
     test_a_request_is_not_sent_twice_when_an_observer_fails_after_forwarding
-ids | design §4 | Ids belong to one connection
+ids | invariant | Ids belong to one connection
     test_the_transcript_of_appendix_a
     test_equal_ids_of_different_peers_do_not_collide
 cancel | interop §1.5, §3.6 | A cancellation is re-issued once per hop; the real answer still comes

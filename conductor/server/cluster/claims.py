@@ -93,8 +93,8 @@ class SharedClaims:
     _id: str = attrs.field(default="", init=False)
     _written: float = attrs.field(default=-math.inf, init=False)
 
-    async def meet(self, redis: Redis[str]) -> None:
-        """At each heartbeat: check whether Redis has lost its data or claims expire soon."""
+    async def check_for_data_loss(self, redis: Redis[str]) -> None:
+        """Check, at each heartbeat, whether Redis has lost its data or claims expire soon."""
         known = self._id or ("none" if any(True for _ in self.records()) else "")
         args: list[Any] = [known, secrets.token_hex(8), round(self.settling * 1000)]
         found = str(await redis.eval(_MEET, [_STATE], args))

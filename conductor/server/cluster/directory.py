@@ -11,8 +11,9 @@ A load balancer routes a client by its cookie. A client without a valid cookie m
 Ids are stored as hashes, principals only within the hash of a session, credentials never.
 
 A node writes all its entries with every heartbeat: after an outage or a data loss, Redis is correct
-again one heartbeat later. Clients wait for Redis only for lookups of what this node does not have,
-at most `lookup_timeout`; while Redis is unreachable, nodes work as if there were no directory.
+again one heartbeat later. Clients wait for Redis when they look up what this node does not have,
+and until a new connection or session is published, for at most `lookup_timeout` per batch of
+writes; while Redis is unreachable, nodes work as if there were no directory.
 
 coredis, because it runs on trio (through anyio): a slow lookup can be cancelled. redis-py has no
 trio client; in threads, a hanging Redis would exhaust the threads.
@@ -40,7 +41,7 @@ from conductor.server.cluster.claims import SharedClaims
 if TYPE_CHECKING:
     from coredis import Redis
 
-__all__ = ["Away", "SessionDirectory"]
+__all__ = ["RedisUnreachable", "SessionDirectory"]
 
 T = TypeVar("T")
 
@@ -52,10 +53,13 @@ _DELETE_IF_OWN: Final = (
 )
 """Deletes a key only if it names this node: another node may have the session by now."""
 
+_LEASES_OF_ENTRIES: Final = 3
+"""Entries outlive the node's own key: of a node that is only slow, they are still there."""
+
 log = get_logger(component="directory")
 
 
-class Away(Exception):
+class RedisUnreachable(Exception):
     """Redis is unreachable."""
 
 
@@ -75,18 +79,21 @@ class SessionDirectory:
         default=attrs.Factory(lambda self: SharedClaims(settling=self.lease), takes_self=True),
         init=False,
     )
-    away: bool = attrs.field(default=False, init=False)
+    unreachable: bool = attrs.field(default=False, init=False)
     """Whether the last request to Redis failed."""
     _node: str = attrs.field(factory=lambda: secrets.token_hex(8), init=False)
     _own_keys: Counter[str] = attrs.field(factory=Counter, init=False)
     """Keys with use counts: two connections of one principal may load the same session."""
-    _news: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _writing: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _redis: Redis[str] | None = attrs.field(default=None, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Renew the entries until cancelled, then delete them. Started after the first attempt."""
+        """Renew the entries until cancelled, then delete them.
+
+        `task_status.started()` is called after the first heartbeat, successful or not.
+        """
         password = urlsplit(self.url).password
         register_secrets([password] if password else [])
         try:
@@ -95,7 +102,7 @@ class SessionDirectory:
                 task_status.started()
                 while True:
                     with trio.move_on_after(self.lease / 3) as heartbeat:
-                        await self._news.wait()
+                        await self._changed.wait()
                     if heartbeat.cancelled_caught:
                         await self._send_heartbeat()
                     else:
@@ -124,7 +131,7 @@ class SessionDirectory:
 
         Needed before a client learns an id: its next request may reach any node.
         """
-        if self._redis is not None and not self.away:
+        if self._redis is not None and not self.unreachable:
             await (self._next if self._next.keys else self._writing).written.wait()
 
     async def owner_of_connection(self, connection_id: str) -> str | None:
@@ -136,16 +143,16 @@ class SessionDirectory:
         return await self._owner(_session_key(principal, session_id))
 
     async def ask(self, question: Callable[[Redis[str]], Awaitable[T]]) -> T:
-        """Run a query. Raises `Away` if Redis is unreachable."""
-        if self._redis is not None and not self.away:
-            with self._redis_errors_logged():
+        """Run a query. Raises `RedisUnreachable` if Redis is unreachable."""
+        if self._redis is not None and not self.unreachable:
+            with self._guarded_redis():
                 return await question(self._redis)
-        raise Away
+        raise RedisUnreachable
 
     async def _owner(self, key: str) -> str | None:
-        if self._redis is None or self.away or key in self._own_keys:
+        if self._redis is None or self.unreachable or key in self._own_keys:
             return None
-        with self._redis_errors_logged():
+        with self._guarded_redis():
             node = await self._redis.get(key)
             if node is not None and node != self._node:
                 return await self._redis.get(_node_key(node))
@@ -153,25 +160,25 @@ class SessionDirectory:
 
     def _add_key(self, key: str) -> None:
         self._own_keys[key] += 1
-        self._note(key)
+        self._mark_changed(key)
 
     def _remove_key(self, key: str) -> None:
         self._own_keys[key] -= 1
         if self._own_keys[key] <= 0:
             del self._own_keys[key]
-            self._note(key)
+            self._mark_changed(key)
 
-    def _note(self, key: str) -> None:
+    def _mark_changed(self, key: str) -> None:
         self._next.keys.add(key)
-        if not self.away:
-            self._news.set()
+        if not self.unreachable:
+            self._changed.set()
 
     async def _send_heartbeat(self) -> None:
         assert self._redis is not None
-        with self._redis_errors_logged():
+        with self._guarded_redis():
             await self._redis.set(_node_key(self._node), self.advertise, px=int(self.lease * 1000))
-            if self.away:
-                self.away = False
+            if self.unreachable:
+                self.unreachable = False
                 log.info("Redis reachable again")
         await self._write_claims()
         await self._write_changes(self._own_keys)
@@ -179,49 +186,52 @@ class SessionDirectory:
     async def _write_claims(self) -> None:
         """Write the claims that Redis has lost or that expire soon."""
         try:
-            await self.ask(self.claims.meet)
+            await self.ask(self.claims.check_for_data_loss)
             for batch in self.claims.stale_batches():
                 await self.ask(partial(self.claims.write, records=batch))
-        except Away:
+        except RedisUnreachable:
             self.claims.is_stale = True
 
     async def _write_changes(self, more: Iterable[str] = ()) -> None:
-        self._writing, self._next, self._news = self._next, _PendingChanges(), trio.Event()
+        self._writing, self._next, self._changed = self._next, _PendingChanges(), trio.Event()
         await self._write({*self._writing.keys, *more})
         self._writing.written.set()
 
     async def _write(self, keys: Iterable[str]) -> None:
         """Set or delete these keys. After a failure they expire, or are written again."""
         left = list(keys)
-        while left and not self.away and self._redis is not None:
+        while left and not self.unreachable and self._redis is not None:
             batch, left = left[:_BATCH], left[_BATCH:]
-            with self._redis_errors_logged():
+            with self._guarded_redis():
                 await self._write_batch(self._redis, batch)
 
     async def _write_batch(self, redis: Redis[str], keys: list[str]) -> None:
         async with redis.pipeline(transaction=False) as pipeline:
             for key in keys:
                 if key in self._own_keys:
-                    pipeline.set(key, self._node, px=int(self.lease * 3000))
+                    pipeline.set(key, self._node, px=int(self.lease * 1000 * _LEASES_OF_ENTRIES))
                 else:
                     pipeline.eval(_DELETE_IF_OWN, [key], [self._node])
 
     async def _delete_own_keys(self) -> None:
         """Delete all entries, on a new connection: the others were cancelled with the task."""
-        if self.away:
+        if self.unreachable:
             return
         left = [*self._own_keys, *self._writing.keys, *self._next.keys]
         self._own_keys.clear()
         async with _redis_client(self.url, self.lookup_timeout) as redis:
-            with self._redis_errors_logged():
+            with self._guarded_redis():
                 await redis.delete([_node_key(self._node)])  # first: invalidates the others
                 while left:
                     await self._write_batch(redis, left[:_BATCH])
                     left = left[_BATCH:]
 
     @contextmanager
-    def _redis_errors_logged(self) -> Iterator[None]:
-        """Limit the block to `lookup_timeout`; log the first failure and suppress all."""
+    def _guarded_redis(self) -> Iterator[None]:
+        """Limit requests to Redis in the block to `lookup_timeout`.
+
+        A failure is suppressed and sets `unreachable`; the first is logged.
+        """
         import anyio
         from coredis.exceptions import RedisError
 
@@ -231,8 +241,8 @@ class SessionDirectory:
             with trio.fail_after(self.lookup_timeout):
                 yield
         except (*failures, *cut) as exc:
-            if not self.away:
-                self.away = True
+            if not self.unreachable:
+                self.unreachable = True
                 error = str(exc) or type(exc).__name__
                 log.warning("Redis unreachable: sessions of other nodes are not found", error=error)
 

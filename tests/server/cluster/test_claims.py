@@ -204,15 +204,15 @@ async def test_owners_are_unknown_until_every_node_has_rewritten_its_claims(redi
     directory = directory_at(redis, "http://a.example")
     async with trio.open_nursery() as nursery:
         await nursery.start(directory.run)
-        await directory.ask(fresh.meet)
+        await directory.ask(fresh.check_for_data_loss)
         assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["free"]
 
-        await directory.ask(old.meet)
+        await directory.ask(old.check_for_data_loss)
         await directory.ask(lambda redis: redis.flushdb())
         assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["unknown"]
 
-        await directory.ask(SharedClaims().meet)  # of a node that has just started
-        await directory.ask(old.meet)
+        await directory.ask(SharedClaims().check_for_data_loss)  # of a node that has just started
+        await directory.ask(old.check_for_data_loss)
         assert old.is_stale
         assert await directory.ask(lambda redis: fresh.look_up(redis, [record])) == ["unknown"]
         assert await directory.ask(lambda redis: fresh.claim(redis, record)) == "unknown"

@@ -144,7 +144,7 @@ async def test_entries_of_a_killed_node_expire(node, redis):
             return await b.owner_of_connection("one") is None
 
         await eventually(dead)
-        assert not b.away
+        assert not b.unreachable
 
 
 async def test_neither_ids_nor_principals_are_in_redis(node, redis):
@@ -174,7 +174,7 @@ async def test_all_entries_are_written_again_to_a_redis_that_lost_its_data(node,
 
         await eventually(lambda: b.owner_of_connection("before"))
         await eventually(lambda: b.owner_of_connection("meanwhile"))
-        assert not b.away
+        assert not b.unreachable
 
 
 async def test_a_node_starts_without_redis_and_finds_it_later(node, redis):
@@ -183,7 +183,7 @@ async def test_a_node_starts_without_redis_and_finds_it_later(node, redis):
     async with running(a, b):
         a.connection_opened("one")
         assert await b.owner_of_connection("one") is None
-        assert b.away
+        assert b.unreachable
 
         redis.start()
 
@@ -233,7 +233,7 @@ async def test_redis_with_tls_and_a_password(tmp_path):
         )
         unknown = SessionDirectory(f"rediss://:right-password@{address}", A, lookup_timeout=5)
         async with running(known, unknown):
-            assert (known.away, unknown.away) == (False, True)
+            assert (known.unreachable, unknown.unreachable) == (False, True)
     finally:
         server.end()
         gc.collect()
@@ -246,7 +246,7 @@ async def test_a_password_is_not_logged(redis, capfd):
     log.configure("info")
     directory = SessionDirectory(f"redis://:wrong-password@127.0.0.1:{redis.port}/0", A)
     async with running(directory):
-        assert directory.away
+        assert directory.unreachable
 
     said = capfd.readouterr()
     assert "Redis unreachable" in said.err

@@ -27,10 +27,19 @@ import trio
 from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.log import get_logger
-from conductor.proxy import Forward, Proxy, on, per_session
+from conductor.proxy import (
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    TurnEnd,
+    on_prompt,
+    on_session_end,
+    on_turn_end,
+    on_update,
+    per_session,
+)
 from proxies._ledger import Ledger, LedgerError
-from proxies._messages import opened_session, update_of_kind
-from proxies._slash_commands import AnnouncedCommands, SlashCommands, answer, is_handled, say
 from proxies._usage_meter import Counting, UsageDelta, UsageMeter
 
 __all__ = ["Budget", "Limits"]
@@ -67,14 +76,13 @@ class Limits:
 
 
 @attrs.define
-class _Session:
+class _State:
     meter: UsageMeter = attrs.field(factory=UsageMeter)
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
     reserved: int = 0
     """Turns in `sums` that have not ended."""
-    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
     def add(self, amounts: Mapping[str, float]) -> None:
         for name, amount in amounts.items():
@@ -91,15 +99,13 @@ class Budget(Proxy):
     warn_at: float = attrs.field(default=0.8, validator=and_(gt(0), le(1)))
     tokens_are: Counting = "turn"
     file: Path | None = None
-    _version: int = attrs.field(default=1, init=False)
     _ledger: Ledger = attrs.field(init=False)
-    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
-    _closed: dict[str, _Session] = attrs.field(factory=dict, init=False)
+    _closed: dict[str, _State] = attrs.field(factory=dict, init=False)
     """Closed sessions; one that is reopened keeps its sums."""
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
 
-    sessions = per_session(_Session)
+    states = per_session(_State)
 
     def __attrs_post_init__(self) -> None:
         if Limits() == self.session == self.day:
@@ -112,109 +118,60 @@ class Budget(Proxy):
         yield
         await self._write()
 
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        self._version = result.get("protocolVersion", 1)
-        return self._commands.initialized(result)
+    @on_session_end
+    async def session_ended(self, session: Session) -> None:
+        self._closed[session.id] = self._state(session)
+        if len(self._closed) > _MAX_CLOSED:
+            del self._closed[next(iter(self._closed))]
 
-    @on("session/new")
-    @on("session/fork")
-    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        return self._opened(params, await forward())
-
-    @on("session/load")
-    @on("session/resume")
-    async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
-        id = params["sessionId"]
-        if id in self._closed:
-            self.sessions[id] = self._closed.pop(id)
-        elif id not in self.sessions:
-            self.sessions[id].meter.restored = True
-        return self._opened(params, await forward())
-
-    @on("session/close")
-    async def close(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        id = params["sessionId"]
-        if id in self.sessions:
-            self._closed[id] = self.sessions[id]
-            if len(self._closed) > _MAX_CLOSED:
-                del self._closed[next(iter(self._closed))]
-        return result
-
-    @on("session/prompt")
-    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        id = params["sessionId"]
-        if self._commands.calls_other(params, self.sessions[id].announced):
-            return await forward()
-        session, today = self._session(id), self._ledger.today()
-        refused = await self._reserve(session)
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        state, today = self._state(session), self._ledger.today()
+        refused = await self._reserve(state)
         if refused is not None:
-            text = f"Refused: {refused}."
-            return await answer(
-                self.client, params, text, version=self._version, stop_reason="refusal"
-            )
-        session.running = is_counted = True
+            return await prompt.answer(f"Refused: {refused}.", stop_reason="refusal")
+        state.running, is_counted = True, False
         try:
             result = await forward()
-            is_counted = not is_handled(result)
-        except BaseException:
-            is_counted = False
-            raise
+            is_counted = not prompt.answered_by_proxy
+            return result
         finally:
             if not is_counted:
-                self._refund(session, today)
-            others = session.reserved - (1 if is_counted and self._version == 1 else 0)
-            session.running = others > 0
-        if self._version == 1 and is_counted:
-            session.reserved -= 1
-            self._spend(session, attrs.evolve(session.meter.turn(result), turns=0))
-            await self._warn(id)
-        return result
+                self._refund(state, today)
+            state.running = state.reserved > 0
 
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Forward) -> None:
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        if end.error is None:
+            state = self._state(session)
+            spent = state.meter.turn({"usage": end.usage})
+            if state.reserved:  # counted before it began; a turn without a prompt is counted now
+                spent = attrs.evolve(spent, turns=0)
+                state.reserved = state.reserved - 1 if session.protocol_version == 1 else 0
+            state.running = session.protocol_version == 1 and state.reserved > 0
+            await self._count(session, spent)
+
+    @on_update("usage_update")
+    async def usage(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
         await forward()
-        params = update_of_kind(raw, "usage_update", "state_update", "available_commands_update")
-        if params is None or is_handled(params["update"]):
-            return
-        id = params["sessionId"]
-        session = self._session(id)
-        if params["update"]["sessionUpdate"] == "available_commands_update":
-            session.announced.read(params["update"])
-            return
-        spent = session.meter.update(params["update"])
-        ended = bool(spent.turns)
-        if ended:
-            session.running = False
-            if session.reserved:  # counted before it began; a turn without a prompt is counted now
-                spent, session.reserved = attrs.evolve(spent, turns=0), 0
-        self._spend(session, spent)
-        over = self._reached(session, 1.0, _IN_A_TURN) if session.running else None
-        if over is not None:
-            session.running = False
-            session.warned.add(_limit(over))
-            await self.agent.cancel(id)
-            text = f"Cancelled: the budget is used up ({over}).\n"
-            await say(self.client, id, text, version=self._version)
-        elif ended or spent != UsageDelta():
-            await self._warn(id, _IN_A_TURN if session.running else _ALL)
+        spent = self._state(session).meter.update(update)
+        if spent != UsageDelta():
+            await self._count(session, spent)
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _reserve(self, session: _Session) -> str | None:
+    async def _reserve(self, state: _State) -> str | None:
         """Reserve a turn of the session and of the day; returns the reason if a limit is
         reached."""
-        over = self.session.reached(session.sums)
+        over = self.session.reached(state.sums)
         if over is not None:
             return f"the budget is used up ({over} in this session)"
-        session.add({"turns": 1})  # before the first await
+        state.add({"turns": 1})  # before the first await
         refused = await self._reserve_day() if self.day != Limits() else None
         if refused is not None:
-            session.add({"turns": -1})
+            state.add({"turns": -1})
         else:
-            session.reserved += 1
+            state.reserved += 1
         return refused
 
     async def _reserve_day(self) -> str | None:
@@ -229,31 +186,44 @@ class Budget(Proxy):
                 return None if over is None else f"the budget is used up ({over} today)"
         return f"the budget of the day is not known: {self.file} is locked by another program"
 
-    def _refund(self, session: _Session, day: str) -> None:
-        if session.reserved:
-            session.reserved -= 1
-            session.add({"turns": -1})
+    def _refund(self, state: _State, day: str) -> None:
+        if state.reserved:
+            state.reserved -= 1
+            state.add({"turns": -1})
             if self.day != Limits():
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
-    def _opened(self, params: dict[str, Any], result: Any) -> Any:
-        if self._version > 1 and result is not None:
-            self.sessions[opened_session(params, result)].announced.read(result)
-        return result
+    def _state(self, session: Session) -> _State:
+        if session.id not in self.states and session.opened_by in ("load", "resume"):
+            if session.id in self._closed:
+                self.states[session.id] = self._closed.pop(session.id)
+            else:
+                self.states[session.id].meter.restored = True
+        state = self.states[session.id]
+        state.meter.counting = self.tokens_are
+        return state
 
-    def _session(self, id: str) -> _Session:
-        session = self.sessions[id]
-        session.meter.counting = self.tokens_are
-        return session
+    async def _count(self, session: Session, spent: UsageDelta) -> None:
+        """Add what a session has spent; cancel its turn at a limit, warn before."""
+        state = self._state(session)
+        self._spend(state, spent)
+        over = self._reached(state, 1.0, _IN_A_TURN) if state.running else None
+        if over is None:
+            await self._warn(session, state)
+            return
+        state.running = False
+        state.warned.add(_limit(over))
+        await self.agent.cancel(session.id)
+        await session.say(f"Cancelled: the budget is used up ({over}).\n")
 
-    def _spend(self, session: _Session, spent: UsageDelta) -> None:
+    def _spend(self, state: _State, spent: UsageDelta) -> None:
         amounts: dict[str, float] = {
             "turns": spent.turns,
             "tokens": spent.tokens,
             "cost": spent.cost.get(self.currency, 0.0),
         }
         amounts = {name: amount for name, amount in amounts.items() if amount}
-        session.add(amounts)
+        state.add(amounts)
         if amounts and self.day != Limits():
             self._keep(lambda: self._ledger.add(amounts))
 
@@ -287,8 +257,8 @@ class Budget(Proxy):
         finally:
             self._is_writing = False
 
-    def _reached(self, session: _Session, part: float, names: Sequence[str]) -> str | None:
-        of_session = self.session.reached(session.sums, part, names)
+    def _reached(self, state: _State, part: float, names: Sequence[str]) -> str | None:
+        of_session = self.session.reached(state.sums, part, names)
         if of_session is not None:
             return f"{of_session} in this session"
         if self.day == Limits():
@@ -296,13 +266,12 @@ class Budget(Proxy):
         of_day = self.day.reached(self._ledger.sums(), part, names)
         return None if of_day is None else f"{of_day} today"
 
-    async def _warn(self, id: str, names: Sequence[str] = _ALL) -> None:
+    async def _warn(self, session: Session, state: _State) -> None:
         """Warn the user, once per limit."""
-        session = self._session(id)
-        near = self._reached(session, self.warn_at, names)
-        if near is not None and _limit(near) not in session.warned:
-            session.warned.add(_limit(near))
-            await say(self.client, id, f"\nBudget: {near} are used.\n", version=self._version)
+        near = self._reached(state, self.warn_at, _IN_A_TURN if state.running else _ALL)
+        if near is not None and _limit(near) not in state.warned:
+            state.warned.add(_limit(near))
+            await session.say(f"\nBudget: {near} are used.\n")
 
 
 def _limit(reached: str) -> str:

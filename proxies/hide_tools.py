@@ -19,21 +19,24 @@ from typing import Any, Literal
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from conductor.proxy import (
+    AgentToolCall,
+    Forward,
+    PermissionQuestion,
+    Proxy,
+    RequestError,
+    Session,
+    on,
+    on_permission,
+    on_update,
+    per_session,
+)
 from conductor.proxy.tool_names import tool_table
-from proxies._messages import merge_tool_call, permission_tool_call, update_of_kind
 from proxies._permission_rules import Call
 
 __all__ = ["HideTools"]
 
 _INVALID_PARAMS = -32602
-
-
-@attrs.define
-class _Session:
-    calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    shown: set[str] = attrs.field(factory=set)
-    """Calls that match but were shown, since permission was requested."""
 
 
 @attrs.define
@@ -45,21 +48,15 @@ class HideTools(Proxy):
     hide_from: Literal["agent", "client"] = "agent"
     _servers: dict[str, str] = attrs.field(factory=dict, init=False)
     """Names of MCP servers over ACP, by server id and by connection id."""
-    _agent: str = attrs.field(default="", init=False)
 
-    sessions = per_session(_Session)
+    shown = per_session(set[str])
+    """Ids of calls that match but were shown, since permission was requested."""
 
     def __attrs_post_init__(self) -> None:
         if self.kinds and self.hide_from == "agent":
             raise ValueError("`kinds` are kinds of tool calls: add `hide_from: client`")
         if not (self.tools or self.kinds):
             raise ValueError("there is nothing to hide: give `tools`")
-
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        self._agent = str((result.get("agentInfo") or result.get("info") or {}).get("name", ""))
-        return result
 
     # -- from the agent ----------------------------------------------------------------------------
 
@@ -108,36 +105,31 @@ class HideTools(Proxy):
 
     # -- from the client ---------------------------------------------------------------------------
 
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Forward) -> None:
-        kinds = ("tool_call", "tool_call_update", "tool_call_content_chunk")
-        params = update_of_kind(raw, *kinds) if self.hide_from == "client" else None
-        if params is not None:
-            session, id = self.sessions[params["sessionId"]], params["update"].get("toolCallId")
-            if params["update"]["sessionUpdate"] == "tool_call_content_chunk":
-                known = session.calls.get(id, {})
-            else:
-                known = merge_tool_call(session.calls, params["update"])
-            if id not in session.shown and self._is_hidden_call(known):
-                return
-        await forward()
+    @on_update("tool_call", "tool_call_update", "tool_call_content_chunk")
+    async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        call = session.tool_calls.get(str(update.get("toolCallId", "")))
+        if call is None or not self._is_hidden_call(session, call):
+            await forward()
 
-    @on("session/request_permission")
-    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
-        session, asked = self.sessions[params["sessionId"]], permission_tool_call(params)
-        id = str(asked.get("toolCallId"))
-        known = session.calls.get(id)
-        if known is not None and id not in session.shown and self._is_hidden_call(known):
-            session.shown.add(id)
-            first = "tool_call" if "toolCall" in params else "tool_call_update"
-            await self.client.update(params["sessionId"], {**known, "sessionUpdate": first})
+    @on_permission
+    async def permission(
+        self, session: Session, asked: PermissionQuestion, forward: Forward
+    ) -> Any:
+        call = session.tool_calls.get(asked.tool_call.id) if asked.tool_call is not None else None
+        if call is not None and self._is_hidden_call(session, call):
+            self.shown[session.id].add(call.id)
+            kind = "tool_call" if session.protocol_version == 1 else "tool_call_update"
+            await self.client.update(session.id, {**call.members, "sessionUpdate": kind})
         return await forward()
 
     # ----------------------------------------------------------------------------------------------
 
-    def _is_hidden_call(self, known: dict[str, Any]) -> bool:
-        table = tool_table(self._agent)
-        call = Call.of(known, cwd="", session="", agent=self._agent, table=table)
+    def _is_hidden_call(self, session: Session, known: AgentToolCall) -> bool:
+        if self.hide_from == "agent" or known.id in self.shown[session.id]:
+            return False
+        agent = str(session.agent_info.get("name", ""))
+        table = tool_table(agent)
+        call = Call.of(known.members, cwd="", session="", agent=agent, table=table)
         return call.kind in self.kinds or call.tool.hints_at(self.tools)
 
     def _is_hidden_tool(self, *names: str) -> bool:

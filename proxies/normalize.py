@@ -28,11 +28,20 @@ from typing import Any
 import attrs
 import trio
 
-from conductor.proxy import Forward, Proxy, on, per_session
+from conductor.proxy import (
+    Forward,
+    PermissionQuestion,
+    Prompt,
+    Proxy,
+    Session,
+    on,
+    on_permission,
+    on_prompt,
+    on_update,
+    per_session,
+)
 from proxies import _quirks
-from proxies._messages import opened_session, update_of_kind
 from proxies._quirks import Quirk, quirks_of
-from proxies._slash_commands import AnnouncedCommands, SlashCommands
 
 __all__ = ["Normalize"]
 
@@ -40,15 +49,12 @@ __all__ = ["Normalize"]
 @attrs.define
 class _Session:
     turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
-    waiting: list[trio.CancelScope] = attrs.field(factory=list)
-    """Prompts that wait for their turn."""
     announced: bool = False
     """Whether the client knows the session."""
     last_id: str = ""
     """Generated id of the last tool call without one."""
     calls: dict[str, None] = attrs.field(factory=dict)
     """Ids of announced tool calls; the oldest are dropped."""
-    commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
 
 
 @attrs.define
@@ -64,9 +70,7 @@ class Normalize(Proxy):
     """Number of session/new and session/fork requests in flight."""
     _held_updates: dict[str, deque[bytes]] = attrs.field(factory=dict, init=False)
     """Updates that wait until the client knows their session."""
-    _version: int = attrs.field(default=1, init=False)
     _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
-    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
 
     sessions = per_session(_Session)
 
@@ -81,8 +85,7 @@ class Normalize(Proxy):
         result = self._with_number(result)
         if "echoed_protocol_version" in self._active:
             result = {**result, "protocolVersion": 1}
-        self._version = result.get("protocolVersion", 1)
-        return self._commands.initialized(result)
+        return result
 
     @on("session/new")
     @on("session/fork")
@@ -90,8 +93,7 @@ class Normalize(Proxy):
         self._opening += 1
         try:
             result = await forward()
-            id = opened_session(params, result)
-            self.sessions[id].announced = True
+            self.sessions[result["sessionId"]].announced = True
             return result
         finally:
             self._opening -= 1
@@ -105,59 +107,54 @@ class Normalize(Proxy):
         self.sessions[params["sessionId"]].announced = True
         return await forward()
 
+    @on_update("tool_call", "tool_call_update")
+    async def tool_call(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        known = self.sessions[session.id]
+        if "missing_tool_call_id" in self._active and not update.get("toolCallId"):
+            new = update["sessionUpdate"] == "tool_call" or not known.last_id
+            update["toolCallId"] = self._new_id(known) if new else known.last_id
+        self._remember(known, str(update.get("toolCallId")))
+        await forward()
+
     @on("session/update")
     async def update(self, raw: bytes, forward: Forward) -> None:
         if "early_updates" in self._active and (self._opening or self._held_updates):
             id = json.loads(raw)["sessionId"]
             if id in self._held_updates or not self.sessions[id].announced:
-                self._held_updates.setdefault(id, deque()).append(self._repair(raw))
+                self._held_updates.setdefault(id, deque()).append(raw)
                 return
-        await forward(self._repair(raw))
+        await forward()
 
-    @on("session/request_permission")
-    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
-        session, holder = self.sessions[params["sessionId"]], params.get("subject") or params
+    @on_permission
+    async def permission(
+        self, session: Session, asked: PermissionQuestion, forward: Forward
+    ) -> Any:
+        known, holder = self.sessions[session.id], asked.params.get("subject") or asked.params
         call = holder.get("toolCall")
         if not isinstance(call, dict):
             return await forward()
         if "missing_tool_call_id" in self._active and not call.get("toolCallId"):
-            call["toolCallId"] = session.last_id or self._new_id(session)
-        if "unannounced_tool_calls" in self._active and call["toolCallId"] not in session.calls:
-            kind = "tool_call" if self._version == 1 else "tool_call_update"
+            call["toolCallId"] = known.last_id or self._new_id(known)
+        if "unannounced_tool_calls" in self._active and call["toolCallId"] not in known.calls:
+            kind = "tool_call" if session.protocol_version == 1 else "tool_call_update"
             announcement = {"title": "Tool", "status": "pending", **call, "sessionUpdate": kind}
-            await self.client.update(params["sessionId"], announcement)
-            self._remember(session, call["toolCallId"])
-        return await forward(params)
+            await self.client.update(session.id, announcement)
+            self._remember(known, call["toolCallId"])
+        return await forward()
 
-    @on("session/prompt")
-    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        if "one_turn_at_a_time" not in self._active or self._version > 1:
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        if "one_turn_at_a_time" not in self._active or session.protocol_version > 1:
             return await forward()
-        session = self.sessions[params["sessionId"]]
-        if self._commands.calls_other(params, session.commands):
-            return await forward()
-        with trio.CancelScope() as scope:
-            if session.turn.locked():
-                self.release_lane()
-                session.waiting.append(scope)
-                try:
-                    await session.turn.acquire()
-                finally:
-                    session.waiting.remove(scope)
-            else:
-                session.turn.acquire_nowait()
-        if scope.cancelled_caught:
-            return {"stopReason": "cancelled"}
+        turn = self.sessions[session.id].turn
+        if turn.locked():
+            await prompt.wait(turn.acquire)
+        else:
+            turn.acquire_nowait()
         try:
             return await forward()
         finally:
-            session.turn.release()
-
-    @on("session/cancel")
-    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
-        for scope in self.sessions[params["sessionId"]].waiting:
-            scope.cancel()
-        await forward()
+            turn.release()
 
     # ----------------------------------------------------------------------------------------------
 
@@ -178,22 +175,6 @@ class Normalize(Proxy):
         while held:
             await self.client.notify("session/update", held.popleft())
         self._held_updates.pop(id, None)
-
-    def _repair(self, raw: bytes) -> bytes:
-        """Return the update, with a tool call id if it lacks one."""
-        params = update_of_kind(raw, "tool_call", "tool_call_update", "available_commands_update")
-        if params is None:
-            return raw
-        session, update = self.sessions[params["sessionId"]], params["update"]
-        if update["sessionUpdate"] == "available_commands_update":
-            session.commands.read(update)
-            return raw
-        changed = "missing_tool_call_id" in self._active and not update.get("toolCallId")
-        if changed:
-            new = update["sessionUpdate"] == "tool_call" or not session.last_id
-            update["toolCallId"] = self._new_id(session) if new else session.last_id
-        self._remember(session, str(update.get("toolCallId")))
-        return json.dumps(params).encode() if changed else raw
 
     def _new_id(self, session: _Session) -> str:
         session.last_id = f"conductor-call-{next(self._ids)}"

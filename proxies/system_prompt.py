@@ -20,9 +20,18 @@ import attrs
 import trio
 
 from conductor.log import get_logger
-from conductor.proxy import Forward, Proxy, on, per_session
-from proxies._messages import update_of_kind
-from proxies._slash_commands import AnnouncedCommands, SlashCommands
+from conductor.proxy import (
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    on,
+    on_prompt,
+    on_session,
+    on_update,
+    per_session,
+    text,
+)
 
 __all__ = ["SystemPrompt"]
 
@@ -37,81 +46,64 @@ class SystemPrompt(Proxy):
     file: Path | None = None
     mode: Literal["append", "override"] = "append"
     otherwise: Literal["prompt", "skip"] = "prompt"
-    _capability: dict[str, Any] | None = attrs.field(default=None, init=False)
-    """The agent's system prompt capability; `None` if absent."""
-
-    _commands: SlashCommands = attrs.field(factory=SlashCommands, init=False)
-
     _prepended: str = attrs.field(default="", init=False)
     """The instructions that are put before first prompts, as last read."""
 
-    waiting = per_session(list[str])
-    """Texts to put before the session's first prompt."""
+    waiting = per_session(str)
+    """The instructions to put before the session's first prompt."""
 
     def __attrs_post_init__(self) -> None:
         if not self.text and self.file is None:
             raise ValueError("there are no instructions: give `text` or `file`")
 
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        if result.get("protocolVersion", 1) == 1:
-            session = (result.get("agentCapabilities") or {}).get("sessionCapabilities")
-        else:
-            session = (result.get("capabilities") or {}).get("session")
-        self._capability = (session or {}).get("systemPrompt")
-        return self._commands.initialized(result)
-
     @on("session/new")
-    async def new_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        if self._capability is not None:
-            return await forward(await self._with_instructions(params))
-        result = await forward()
-        if self.otherwise == "prompt":
-            self._prepended = await self._read()
-            self.waiting[result["sessionId"]].append(self._prepended)
-        return result
-
     @on("session/load")
     @on("session/resume")
     @on("session/fork")
-    async def reopen(self, params: dict[str, Any], forward: Forward) -> Any:
-        """Send a system prompt again. Instructions in the first prompt are part of the history."""
+    async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
         if self._capability is not None:
             return await forward(await self._with_instructions(params))
         if self.otherwise == "prompt":
             self._prepended = await self._read()
         return await forward()
 
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Forward) -> None:
-        params = self._prepended and update_of_kind(raw, "user_message", "user_message_chunk")
-        content = params and params["update"].get("content")
-        blocks = content if isinstance(content, list) else [content]
-        left = [block for block in map(self._without, blocks) if block]
-        if not params or left == blocks:
-            await forward()
-        elif isinstance(content, list) or left:
-            content = left if isinstance(content, list) else left[0]
-            await forward({**params, "update": {**params["update"], "content": content}})
+    @on_session
+    async def opened(self, session: Session) -> None:
+        """Of other sessions, the instructions in the first prompt are part of the history."""
+        if session.opened_by == "new" and self._capability is None:
+            self.waiting[session.id] = self._prepended
 
-    @on("session/prompt")
-    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        # By the names in the `initialize` result only: announced commands are not read.
-        if self._commands.calls_other(params, AnnouncedCommands()):
-            return await forward()
-        waiting = self.waiting.pop(params["sessionId"], [])
-        if not waiting:
-            return await forward()
-        blocks = [{"type": "text", "text": text} for text in waiting]
-        return await forward({**params, "prompt": [*blocks, *params["prompt"]]})
+    @on_update("user_message", "user_message_chunk")
+    async def echo(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        content = update.get("content")
+        if not isinstance(content, list):
+            update["content"] = self._without(content)
+        else:
+            update["content"] = [left for block in content if (left := self._without(block))]
+        if update["content"] is not None or content is None:
+            await forward()
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        if instructions := self.waiting.pop(session.id, ""):
+            prompt.blocks.insert(0, text(instructions))
+        return await forward()
+
+    @property
+    def _capability(self) -> dict[str, Any] | None:
+        """The agent's system prompt capability; `None` if absent."""
+        holder = "sessionCapabilities" if self.protocol_version == 1 else "session"
+        found: dict[str, Any] | None = (self.agent_capabilities.get(holder) or {}).get(
+            "systemPrompt"
+        )
+        return found
 
     def _without(self, block: Any) -> Any:
         """Return a user content block without the instructions; `None` if nothing is left."""
-        text = block.get("text") if isinstance(block, dict) else None
-        if not isinstance(text, str) or not text.startswith(self._prepended):
+        shown = block.get("text") if isinstance(block, dict) else None
+        if not (self._prepended and isinstance(shown, str) and shown.startswith(self._prepended)):
             return block
-        rest = text[len(self._prepended) :].lstrip("\n")
+        rest = shown[len(self._prepended) :].lstrip("\n")
         return {**block, "text": rest} if rest else None
 
     async def _with_instructions(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from proxies._slash_commands import is_handled
@@ -78,7 +79,7 @@ def merge_tool_call(calls: dict[str, dict[str, Any]], update: dict[str, Any]) ->
     return known
 
 
-def permission_tool_call(params: dict[str, Any]) -> dict[str, Any]:
+def permission_tool_call(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tool call of a permission request; empty if it is not about a tool call."""
     call = params.get("toolCall")
     if call is None and isinstance(subject := params.get("subject"), dict):

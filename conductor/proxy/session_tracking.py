@@ -132,7 +132,9 @@ async def _set_up(
     id = params.get("sessionId")
     reopened = method in ("session/load", "session/resume") and isinstance(id, str)
     before: dict[str, Any] | None = None
+    known = True
     if reopened:  # the replay before the response may already ask for permission
+        known = id in plugin._acp_session_objects
         session = session_of(plugin, id)
         names = ("opened_by", "cwd", "additional_directories", "mcp_servers")
         before = {name: getattr(session, name) for name in names}
@@ -143,6 +145,8 @@ async def _set_up(
         if before is not None:
             for name, value in before.items():
                 setattr(session, name, value)
+            if not known:
+                plugin._acp_session_objects.pop(id, None)
         raise
     result = answered.value if isinstance(answered.value, dict) else {}
     opened = result.get("sessionId", id)

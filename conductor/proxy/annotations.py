@@ -1,13 +1,15 @@
 """Type of a handler's message parameter, from its annotation, checked against the method.
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
-`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON.
+`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. A return annotation
+must not contradict the result of the method.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import types
 import typing
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
@@ -16,10 +18,18 @@ from conductor.proxy.raw_message import RawMessage
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.base import Object
 
-__all__ = ["DeclarationError", "message_type", "method_of", "result_type"]
+__all__ = [
+    "DeclarationError",
+    "check_order",
+    "check_return",
+    "message_type",
+    "method_of",
+    "result_type",
+]
 
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
+_NEVER_A_RESULT: Final = (str, int, float, bool, list, tuple, set)
 
 
 class DeclarationError(TypeError):
@@ -44,7 +54,7 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
         return dict
     if annotation is bytes:
         return bytes
-    if any(annotation == fitting for fitting in _types_of(method)):
+    if any(annotation == fitting for fitting in _loadedof(method)):
         return annotation
     shown = getattr(annotation, "__name__", repr(annotation))
     wanted = f"use {_names(method)}`dict` (plain params) or `bytes` (raw JSON)"
@@ -55,6 +65,68 @@ def message_type(where: str, function: Any, parameter: str, method: str) -> Any:
             f"type of {other!r}; {wanted}"
         )
     raise DeclarationError(f"{where}: {parameter!r} is annotated {shown}; {wanted}")
+
+
+def check_order(where: str, name: str, function: Any, first: str, second: str | None) -> None:
+    """Raise `DeclarationError` if `forward` stands before the message.
+
+    `first` and `second` are the names of the parameters after `self`.
+    """
+    swapped = first == "forward"
+    if second is not None and second in function.__annotations__ and not swapped:
+        swapped = method_of(_annotation_or_any(where, function, second)) is not None
+    if swapped:
+        raise DeclarationError(
+            f"{where}: the message comes first, then `forward`: "
+            f"async def {name}(self, message, forward)"
+        )
+
+
+def check_return(where: str, function: Any, method: str) -> None:
+    """Raise `DeclarationError` if the return annotation cannot be the result of `method`.
+
+    A schema type must be the result type of the method in version 1 or 2 of the protocol; a
+    notification has no result. Extension methods, and annotations that only type checkers can read,
+    are not checked.
+    """
+    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
+    if not known or "return" not in function.__annotations__:
+        return
+    annotation = _annotation_or_any(where, function, "return")
+    for member in _members(annotation):
+        cls = typing.get_origin(member) or member
+        if not isinstance(cls, type) or not issubclass(cls, (Object, *_NEVER_A_RESULT)):
+            continue
+        if cls not in _results_of(method):
+            names = {each.result for each in known if each.result is not None}
+            wanted = " or ".join([*sorted(names), "dict"]) if names else "None"
+            raise DeclarationError(
+                f"{where} handles {method!r} and is annotated to return {cls.__name__}; "
+                f"write `-> {wanted}`"
+            )
+
+
+def _results_of(method: str) -> Iterator[Any]:
+    """Yield the result types of a method in the protocol versions that are imported."""
+    for version, module in _MODULES.items():
+        known = METHODS_BY_VERSION[version].get(method)
+        loaded = sys.modules.get(module)
+        if known is not None and known.result is not None and loaded is not None:
+            yield from _members(getattr(loaded, known.result))
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union, or the type itself."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _annotation_or_any(where: str, function: Any, name: str) -> Any:
+    """Return an annotation, or `Any` if it names types that only type checkers see."""
+    try:
+        return _annotation(where, function, name)
+    except DeclarationError:
+        return Any
 
 
 def result_type(method: str, annotation: Any) -> Any:
@@ -72,7 +144,7 @@ def method_of(message: Any) -> str | None:
     """Return the method that has this params type, as a request or a notification."""
     for version, module in _MODULES.items():
         for method in METHODS_BY_VERSION[version]:
-            for candidate in _types_in(method, version, module):
+            for candidate in _loadedin(method, version, module):
                 if candidate == message or message in typing.get_args(candidate):
                     return method
     return None
@@ -98,19 +170,19 @@ def _annotation(where: str, function: Any, parameter: str) -> Any:
         ) from None
 
 
-def _types_of(method: str) -> Iterator[Any]:
+def _loadedof(method: str) -> Iterator[Any]:
     """Yield the params types of a method in the protocol versions that are imported."""
     for version, module in _MODULES.items():
-        yield from _types_in(method, version, module)
+        yield from _loadedin(method, version, module)
 
 
-def _types_in(method: str, version: int, module: str) -> Iterator[Any]:
+def _loadedin(method: str, version: int, module: str) -> Iterator[Any]:
     known = METHODS_BY_VERSION[version].get(method)
-    types = sys.modules.get(module)  # a type that is used as an annotation has its module imported
-    if known is not None and types is not None:
+    loaded = sys.modules.get(module)  # a type that is used as an annotation has its module imported
+    if known is not None and loaded is not None:
         for name in (known.params, known.notification):
             if name is not None:
-                yield getattr(types, name)
+                yield getattr(loaded, name)
 
 
 def _is_from(annotation: Any, module: str) -> bool:

@@ -12,7 +12,13 @@ from typing import Any, Final, Literal, TypeVar
 import attrs
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
-from conductor.proxy.annotations import DeclarationError, message_type, result_type
+from conductor.proxy.annotations import (
+    DeclarationError,
+    check_order,
+    check_return,
+    message_type,
+    result_type,
+)
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers
 from conductor.proxy.middleware import accepts_any, compose, handler_layer, location_of
@@ -259,7 +265,10 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
             + (", without `yield`" if inspect.isasyncgenfunction(function) else "")
         )
     parameters = _parameters(where, name, function, method)
+    second = parameters[1].name if len(parameters) == 2 else None
+    check_order(where, name, function, parameters[0].name, second)
     annotation = message_type(where, function, parameters[0].name, method)
+    check_return(where, function, method)
     return Handler(
         method,
         function,

@@ -289,6 +289,73 @@ def test_on_error_has_two_values():
     assert mistake_in(define) == 'P.on_error must be "fail" or "pass"'
 
 
+# -- order of parameters, return type --------------------------------------------------------------
+
+
+def test_forward_before_the_message_is_refused():
+    def by_name():
+        class P(Proxy):
+            @on("session/prompt")
+            async def handle(self, forward, request): ...
+
+    def by_type():
+        class P(Proxy):
+            @on("session/prompt")
+            async def handle(self, pass_on, request: v1.PromptRequest): ...
+
+    expected = (
+        "P.handle: the message comes first, then `forward`: "
+        "async def handle(self, message, forward)"
+    )
+    assert mistake_in(by_name) == expected
+    assert mistake_in(by_type) == expected
+
+
+def test_a_return_type_of_another_method_is_refused():
+    def define():
+        class P(Proxy):
+            @on("session/prompt")
+            async def handle(self, request, forward) -> v1.NewSessionResponse: ...
+
+    assert mistake_in(define) == (
+        "P.handle handles 'session/prompt' and is annotated to return NewSessionResponse; "
+        "write `-> PromptResponse or dict`"
+    )
+
+
+def test_a_text_is_no_result_and_a_notification_has_none():
+    def text():
+        class P(Proxy):
+            @on("session/prompt")
+            async def handle(self, request, forward) -> str: ...
+
+    def notification():
+        class P(Proxy):
+            @on("session/update")
+            async def handle(self, update, forward) -> v1.PromptResponse: ...
+
+    assert "annotated to return str; write `-> PromptResponse or dict`" in mistake_in(text)
+    assert "annotated to return PromptResponse; write `-> None`" in mistake_in(notification)
+
+
+def test_return_types_that_fit_are_accepted():
+    class P(Proxy):
+        @on("session/prompt")
+        async def prompt(self, request, forward) -> v1.PromptResponse | v2.PromptResponse: ...
+
+        @on("session/new")
+        async def new(self, request, forward) -> dict[str, Any]: ...
+
+        @on("session/update")
+        async def update(self, update, forward) -> None: ...
+
+        @on("session/load")
+        async def only_for_type_checkers(self, request, forward) -> Unknown: ...
+
+        @on("_vendor/method")
+        async def extension(self, params, forward) -> str: ...
+
+
 # -- names of the API ------------------------------------------------------------------------------
 
 

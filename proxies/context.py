@@ -32,15 +32,26 @@ import trio
 from attrs.validators import ge, gt
 
 from conductor.log import get_logger
-from conductor.proxy import Proxy, on, per_session
+from conductor.proxy import (
+    SESSION_STATE_UPDATES,
+    Forward,
+    Prompt,
+    Proxy,
+    Session,
+    on,
+    on_prompt,
+    on_session,
+    on_session_end,
+    on_update,
+    per_session,
+    slash,
+    text,
+)
 from proxies._command import run
 from proxies._context_parts import UserText, part, without_parts
-from proxies._messages import OUTSIDE_TURN_UPDATES, opened_session, update_of_kind
-from proxies._slash_commands import AnnouncedCommands, SlashCommand, SlashCommands, answer
 
 __all__ = ["Context"]
 
-_COMMAND: Final = SlashCommand("context", "Show what was added to your prompts")
 _USER: Final = ("user_message", "user_message_chunk")
 
 log = get_logger(component="context")
@@ -54,7 +65,7 @@ class _Replay:
     in_prompt: bool = False
 
     def see(self, kind: str) -> None:
-        if kind in OUTSIDE_TURN_UPDATES:
+        if kind in SESSION_STATE_UPDATES:
             return
         if kind in _USER and not self.in_prompt:
             self.prompts += 1
@@ -63,13 +74,11 @@ class _Replay:
 
 
 @attrs.define
-class _Session:
-    cwd: str = ""
+class _State:
     prompts: int = 0
     """Prompts that the session has had."""
     shown: str = ""
     """The parts that were added last."""
-    announced: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
     replay: _Replay | None = None
     """Set while the session is loaded."""
     user: UserText | None = None
@@ -88,14 +97,12 @@ class Context(Proxy):
     timeout: timedelta = attrs.field(default=timedelta(seconds=3), validator=gt(timedelta()))
     every: int = attrs.field(default=0, validator=ge(0))
     max_bytes: int = attrs.field(default=65536, validator=gt(0))
-    _version: int = attrs.field(default=1, init=False)
-    _commands: SlashCommands = attrs.field(factory=lambda: SlashCommands(_COMMAND), init=False)
     _watched: set[str] = attrs.field(factory=set, init=False)
     """Sessions for which every update is decoded."""
     _logged_missing: set[str] = attrs.field(factory=set, init=False)
     """Missing files that were logged."""
 
-    sessions = per_session(_Session)
+    states = per_session(_State)
 
     def __attrs_post_init__(self) -> None:
         if not (self.text or self.files or self.command):
@@ -110,94 +117,105 @@ class Context(Proxy):
 
     async def on_restart(self, sessions: Sequence[str]) -> None:
         for id in sessions:
-            self.sessions[id].prompts = 1
-
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Any) -> Any:
-        result = await forward()
-        self._version = result.get("protocolVersion", 1)
-        return self._commands.initialized(result)
-
-    @on("session/new")
-    async def new_session(self, params: dict[str, Any], forward: Any) -> Any:
-        return self._opened(params, await forward())
+            self.states[id].prompts = 1
 
     @on("session/load")
-    async def load_session(self, params: dict[str, Any], forward: Any) -> Any:
+    async def load(self, params: dict[str, Any], forward: Forward) -> Any:
         return await self._reopen(params, forward, replays=True)
 
     @on("session/resume")
-    async def resume_session(self, params: dict[str, Any], forward: Any) -> Any:
+    async def resume(self, params: dict[str, Any], forward: Forward) -> Any:
         return await self._reopen(params, forward, replays=params.get("replayFrom") is not None)
 
-    @on("session/fork")
-    async def fork_session(self, params: dict[str, Any], forward: Any) -> Any:
-        result = await forward()
-        origin = self.sessions.get(params["sessionId"])
-        forked = self.sessions[opened_session(params, result)]
-        forked.prompts = origin.prompts if origin is not None else 1
-        return self._opened(params, result)
-
-    @on("session/close")
-    @on("session/delete")
-    async def close_session(self, params: dict[str, Any], forward: Any) -> Any:
-        result = await forward()
-        self._watched.discard(params["sessionId"])
+    async def _reopen(self, params: dict[str, Any], forward: Forward, *, replays: bool) -> Any:
+        id = params["sessionId"]
+        known, state = id in self.states, self.states[id]
+        state.replay = replay = _Replay()
+        self._watched.add(id)
+        try:
+            result = await forward()
+        finally:
+            await self._end_user_message(id)
+            state.replay = None
+            self._watched.discard(id)
+        # Without a replay, the number of prompts is unknown, and most likely not zero.
+        state.prompts = max(state.prompts, replay.prompts if replays or known else 1)
         return result
 
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Any) -> None:
-        kinds = ("available_commands_update", *_USER)
-        params = json.loads(raw) if self._watched else update_of_kind(raw, *kinds)
-        if params is None:
-            await forward()
-            return
-        id, update = params["sessionId"], params["update"]
-        session, kind = self.sessions[id], update.get("sessionUpdate")
-        if session.replay is not None:
-            session.replay.see(kind)
-        if kind == "user_message_chunk" and _has_text(update.get("content")):
-            await self._user_chunk(id, params, forward)
-            return
-        if kind not in OUTSIDE_TURN_UPDATES:
-            await self._end_user_message(id)
-        if kind == "available_commands_update":
-            update = self._commands.announced(update, session.announced)
-            await forward({**params, "update": update})
-        elif kind == "user_message" and isinstance(update.get("content"), list):
-            content = [block for block in map(_without_parts, update["content"]) if block]
-            await forward({**params, "update": {**update, "content": content}})
-        else:
-            await forward()
+    @on_session
+    async def opened(self, session: Session) -> None:
+        state = self.states[session.id]
+        if session.forked_from is not None:
+            origin = self.states.get(session.forked_from)
+            state.prompts = origin.prompts if origin is not None else 1
 
-    @on("session/prompt")
-    async def add_context(self, params: dict[str, Any], forward: Any) -> Any:
-        session = self.sessions[params["sessionId"]]
-        if self._commands.calls_own(params, session.announced):
-            text = await self.report(session)
-            return await answer(self.client, params, text, version=self._version)
-        if self._commands.calls_other(params, session.announced):
-            return await forward()
-        number, session.prompts = session.prompts, session.prompts + 1
+    @on_session_end
+    async def ended(self, session: Session) -> None:
+        self._watched.discard(session.id)
+
+    @on("session/update")
+    async def watch(self, raw: bytes, forward: Forward) -> None:
+        """Count the prompts of a replay, and find the end of a user message."""
+        if self._watched:
+            params = json.loads(raw)
+            id, kind = params["sessionId"], params["update"].get("sessionUpdate")
+            replay = self.states[id].replay
+            if replay is not None:
+                replay.see(kind)
+            if kind != "user_message_chunk" and kind not in SESSION_STATE_UPDATES:
+                await self._end_user_message(id)
+        await forward()
+
+    @on_update("user_message")
+    async def user_message(
+        self, session: Session, update: dict[str, Any], forward: Forward
+    ) -> None:
+        if isinstance(update.get("content"), list):
+            update["content"] = [
+                left for each in update["content"] if (left := _without_parts(each))
+            ]
+        await forward()
+
+    @on_update("user_message_chunk")
+    async def user_chunk(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
+        state = self.states[session.id]
+        has_text = _has_text(update.get("content"))
+        if not has_text or state.chunk.get("messageId") != update.get("messageId"):
+            await self._end_user_message(session.id)
+        if not has_text:
+            await forward()
+            return
+        if state.user is None:
+            state.user = UserText(4 * self.max_bytes)
+            self._watched.add(session.id)  # until the message ends
+        state.chunk = update
+        shown = state.user.feed(update["content"]["text"])
+        if shown or not update["content"]["text"]:
+            await forward(_with_text(update, shown))
+
+    @on_prompt
+    async def add_context(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        state = self.states[session.id]
+        number, state.prompts = state.prompts, state.prompts + 1
         if number % self.every if self.every else number:
             return await forward()
-        session.shown = await self.collect(session.cwd)
-        if not session.shown:
+        state.shown = await self.collect(session.cwd)
+        if not state.shown:
             return await forward()
-        block = {"type": "text", "text": session.shown}
+        prompt.blocks.insert(0, text(state.shown))
         try:
-            return await forward({**params, "prompt": [block, *params["prompt"]]})
+            return await forward()
         finally:
-            await self._end_user_message(params["sessionId"])
+            await self._end_user_message(session.id)
 
-    # ----------------------------------------------------------------------------------------------
-
-    async def report(self, session: _Session) -> str:
-        """Return the text of the response to `/context`."""
-        lines = [session.shown or "Nothing was added to your prompts yet."]
+    @slash("context", "Show what was added to your prompts")
+    async def report(self, session: Session, arguments: str) -> str:
+        lines = [self.states[session.id].shown or "Nothing was added to your prompts yet."]
         for name in await self._missing(session.cwd):
             lines.append(f"No file matches `{name}` in {session.cwd or '?'}.")
         return "\n".join(lines)
+
+    # ----------------------------------------------------------------------------------------------
 
     async def collect(self, cwd: str) -> str:
         """Return all parts, each with its source, within `max_bytes`."""
@@ -215,51 +233,14 @@ class Context(Proxy):
                 room = max(0, room - len(content))
         return "\n".join(shown)
 
-    async def _reopen(self, params: dict[str, Any], forward: Any, *, replays: bool) -> Any:
-        id = params["sessionId"]
-        known, session = id in self.sessions, self.sessions[id]
-        session.replay = replay = _Replay()
-        self._watched.add(id)
-        try:
-            result = await forward()
-        finally:
-            await self._end_user_message(id)
-            session.replay = None
-            self._watched.discard(id)
-        # Without a replay, the number of prompts is unknown, and most likely not zero.
-        session.prompts = max(session.prompts, replay.prompts if replays or known else 1)
-        return self._opened(params, result)
-
-    def _opened(self, params: dict[str, Any], result: Any) -> Any:
-        session = self.sessions[opened_session(params, result)]
-        session.cwd = params.get("cwd", "")
-        if self._version > 1 and result is not None:
-            return self._commands.announced(result, session.announced)
-        return result
-
-    async def _user_chunk(self, id: str, params: dict[str, Any], forward: Any) -> None:
-        """Forward a chunk of a user message without added parts."""
-        session, update = self.sessions[id], params["update"]
-        if session.chunk.get("messageId") != update.get("messageId"):
-            await self._end_user_message(id)
-        if session.user is None:
-            session.user = UserText(4 * self.max_bytes)
-            self._watched.add(id)  # until the message ends
-        session.chunk, text = update, update["content"]["text"]
-        shown = session.user.feed(text)
-        if shown == text:
-            await forward()
-        elif shown:
-            await forward({**params, "update": _with_text(update, shown)})
-
     async def _end_user_message(self, id: str) -> None:
         """Send the held-back end of the user's message: it was not a part of context."""
-        session = self.sessions[id]
-        user, session.user = session.user, None
-        if session.replay is None:
+        state = self.states[id]
+        user, state.user = state.user, None
+        if state.replay is None:
             self._watched.discard(id)
         if user is not None and (text := user.end()):
-            await self.client.update(id, _with_text(session.chunk, text))
+            await self.client.update(id, _with_text(state.chunk, text))
 
     async def _missing(self, cwd: str) -> list[str]:
         if not self.files:

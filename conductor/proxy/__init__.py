@@ -75,7 +75,7 @@ from conductor.proxy.events import (
 )
 from conductor.proxy.handlers import on
 from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
-from conductor.proxy.prompt_turn import PromptTurn
+from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
@@ -84,6 +84,7 @@ from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
 from conductor.proxy.tool_handlers import ToolCall, tool
 
 __all__ = [
+    "SESSION_STATE_UPDATES",
     "Agent",
     "AgentPeer",
     "AgentToolCall",

@@ -9,9 +9,9 @@ import trio
 
 from conductor.proxy.conversion import decode_params
 
-__all__ = ["PromptTurn", "TurnCollector", "is_turn_output"]
+__all__ = ["SESSION_STATE_UPDATES", "PromptTurn", "TurnCollector", "is_turn_output"]
 
-_SESSION_STATE_UPDATES: Final = frozenset(
+SESSION_STATE_UPDATES: Final = frozenset(
     {
         "available_commands_update",
         "config_option_update",
@@ -20,7 +20,8 @@ _SESSION_STATE_UPDATES: Final = frozenset(
         "usage_update",
     }
 )
-"""Updates of session state, independent of a turn: a client that misses one shows a wrong state."""
+"""Kinds of updates of session state, which are no output of a turn: they may arrive between
+the chunks of one message, and a client that misses one shows a wrong state."""
 
 
 class PromptTurn(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ class TurnCollector:
 def is_turn_output(params: bytes | None, session_id: str) -> bool:
     """Whether an update is output of a turn of this session, not a change of session state."""
     kind = _update_of(params, session_id).get("sessionUpdate")
-    return kind is not None and kind not in _SESSION_STATE_UPDATES
+    return kind is not None and kind not in SESSION_STATE_UPDATES
 
 
 def _update_of(params: bytes | None, session_id: str) -> dict[str, Any]:

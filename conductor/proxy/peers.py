@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         PermissionOption,
         RequestPermissionResponse,
         SessionUpdate,
+        TerminalOutputResponse,
         ToolCallUpdate,
+        WaitForTerminalExitResponse,
     )
 
 __all__ = ["AgentPeer", "ClientPeer", "NotificationTap", "Peer", "ResponseCallback"]
@@ -131,6 +133,62 @@ class ClientPeer(Peer):
         params = {"sessionId": session_id, "path": path, "content": content}
         await self.request("fs/write_text_file", params)
 
+    async def create_terminal(
+        self,
+        session_id: str,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        output_byte_limit: int | None = None,
+    ) -> str:
+        """Start a command in a terminal of the client; returns the id of the terminal.
+
+        Like all methods of terminals for version 1 of the protocol only. The client keeps the
+        terminal until `release_terminal`.
+        """
+        params = _without_none(
+            sessionId=session_id,
+            command=command,
+            args=list(args),
+            env=[{"name": name, "value": value} for name, value in (env or {}).items()],
+            cwd=cwd,
+            outputByteLimit=output_byte_limit,
+        )
+        terminal_id: str = (await self.request("terminal/create", params))["terminalId"]
+        return terminal_id
+
+    async def terminal_output(self, session_id: str, terminal_id: str) -> TerminalOutputResponse:
+        """Return the output so far, and the exit status if the command has ended."""
+        from conductor.schema.v1 import TerminalOutputResponse
+
+        params = {"sessionId": session_id, "terminalId": terminal_id}
+        output: TerminalOutputResponse = await self.request(
+            "terminal/output", params, result=TerminalOutputResponse
+        )
+        return output
+
+    async def wait_for_terminal_exit(
+        self, session_id: str, terminal_id: str
+    ) -> WaitForTerminalExitResponse:
+        """Wait for the end of the command; returns its exit code, or the signal that ended it."""
+        from conductor.schema.v1 import WaitForTerminalExitResponse
+
+        params = {"sessionId": session_id, "terminalId": terminal_id}
+        status: WaitForTerminalExitResponse = await self.request(
+            "terminal/wait_for_exit", params, result=WaitForTerminalExitResponse
+        )
+        return status
+
+    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+        """End the command; its output stays readable."""
+        await self.request("terminal/kill", {"sessionId": session_id, "terminalId": terminal_id})
+
+    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
+        """End the command if it still runs, and free the terminal."""
+        await self.request("terminal/release", {"sessionId": session_id, "terminalId": terminal_id})
+
     async def update(self, session_id: str, update: SessionUpdate | Mapping[str, Any]) -> None:
         """Send a `session/update` notification."""
         await self.notify("session/update", {"sessionId": session_id, "update": update})
@@ -174,6 +232,24 @@ class AgentPeer(Peer):
         params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}
         session_id: str = (await self.request("session/new", params))["sessionId"]
         return session_id
+
+    async def list_sessions(
+        self, *, cwd: str | None = None, cursor: str | None = None
+    ) -> dict[str, Any]:
+        """Return one page of the agent's sessions: `sessions` and, if there are more,
+        `nextCursor`."""
+        page: dict[str, Any] = await self.request(
+            "session/list", _without_none(cwd=cwd, cursor=cursor)
+        )
+        return page
+
+    async def close_session(self, session_id: str) -> None:
+        """Close a session: the agent frees it, and may keep its history."""
+        await self.request("session/close", {"sessionId": session_id})
+
+    async def delete_session(self, session_id: str) -> None:
+        """Delete a session with its history."""
+        await self.request("session/delete", {"sessionId": session_id})
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
         """Set the mode of a session."""

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from conductor.proxy import RequestError
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY
 from proxies.budget import Budget, Limits
 
 REFUSED = {"stopReason": "refusal", "_meta": {HANDLED_KEY: True}}

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from conductor import log
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY
 from proxies.context import Context
 
 MARK = {HANDLED_KEY: True}

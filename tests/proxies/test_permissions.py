@@ -9,9 +9,9 @@ import trio
 
 from conductor import log
 from conductor.proxy import RequestError
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
 from proxies._permission_rules import Rule
-from proxies._slash_commands import HANDLED_KEY
 from proxies.permissions import Permissions
 
 OPTIONS = [

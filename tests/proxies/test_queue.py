@@ -5,8 +5,8 @@ import trio
 import trio.testing
 
 from conductor.proxy import Proxy, RequestError, on_prompt
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY
 from proxies.queue import Queue
 
 CANCELLED = {"stopReason": "cancelled", "_meta": {HANDLED_KEY: True}}

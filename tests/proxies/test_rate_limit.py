@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from conductor.proxy import RequestError
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY
 from proxies.rate_limit import RateLimit
 
 ENDED = {"stopReason": "end_turn"}

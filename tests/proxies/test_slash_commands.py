@@ -10,9 +10,14 @@ import trio
 
 from conductor.chain.build import build_components
 from conductor.chainfile.model import ComponentSpec
+from conductor.proxy.slash_commands import (
+    HANDLED_KEY,
+    AnnouncedCommands,
+    SlashCommand,
+    SlashCommands,
+)
 from conductor.routing.proxy_meta import without_proxy_meta
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY, AnnouncedCommands, SlashCommand, SlashCommands
 from proxies.budget import Budget, Limits
 from proxies.context import Context
 from proxies.hooks import Hook, Hooks
@@ -245,16 +250,15 @@ async def test_a_mark_that_is_none_is_ignored(chain, odd):
 
 
 def test_a_command_is_the_first_word_of_the_last_text():
-    commands = SlashCommands(SlashCommand("context", "x"))
+    commands, known = SlashCommands([SlashCommand("context", "x")]), AnnouncedCommands()
     own = [
-        commands.calls_own({"prompt": [{"type": "text", "text": text} for text in texts]}, known)
-        for known in [AnnouncedCommands()]
+        commands.called([{"type": "text", "text": text} for text in texts], known) is not None
         for texts in [["/context"], ["x", "/context now"], ["/context", "x"], ["/contexts"], [""]]
     ]
 
     assert own == [True, True, False, False, False]
-    assert not commands.calls_own({"prompt": [{"type": "text"}]}, AnnouncedCommands())
-    assert not commands.calls_other({"prompt": []}, AnnouncedCommands())
+    assert commands.called([{"type": "text"}], known) is None
+    assert not commands.calls_other([], known)
 
 
 ESCAPED = "\\u0061cp-conductor\\/handled"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._slash_commands import HANDLED_KEY
 from proxies._usage_meter import UsageMeter
 from proxies.usage import Usage, report
 

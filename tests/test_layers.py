@@ -17,7 +17,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = [
-    {"errors", "limits", "log", "redaction", "secret_detection", "secret_env"},
+    {
+        "background_tasks",
+        "errors",
+        "limits",
+        "log",
+        "redaction",
+        "secret_detection",
+        "secret_env",
+        "token_bucket",
+    },
     {"schema", "chainfile"},
     {"jsonrpc"},
     {"acp"},
@@ -76,7 +85,7 @@ PURE = [
     "conductor.supervision.restart_policy",
     "conductor.supervision.states",
     "conductor.supervision.stderr",
-    "conductor.supervision.token_bucket",
+    "conductor.token_bucket",
     "conductor.network.address",
     "conductor.network.cookies",
     "conductor.remote.message_meta",

@@ -99,7 +99,7 @@ class Chain(ComponentHost):
     """Whether the `initialize` result announces MCP servers over ACP even if the agent does not."""
     answers_loss: bool = True
     """Whether open requests are answered when a component fails; if not, the parent does."""
-    on_stuck: Callable[[Ending], None] | None = None
+    on_still_running: Callable[[Ending], None] | None = None
     """Called if a component still runs after SIGKILL; without it, `run` waits for the component."""
     enforces_cancel_timeout: bool = True
     """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
@@ -558,8 +558,8 @@ class Chain(ComponentHost):
                 await self.flusher.wait_room()
         if still_running:
             log.error("components did not end after SIGKILL", components=still_running)
-            if self.on_stuck is not None:
-                self.on_stuck(self._ending)
+            if self.on_still_running is not None:
+                self.on_still_running(self._ending)
 
     async def _wait_answered(self) -> None:
         """Wait until the client's open requests are answered, at most `stop_timeout` seconds.

@@ -71,7 +71,7 @@ def serve_stdio(
                 stop_timeout=stop_timeout,
                 bridged=bridged,
                 answers_loss=answers_loss,
-                on_stuck=leave,
+                on_still_running=leave,
                 failure_context=failure_context,
                 enforces_cancel_timeout=enforces_cancel_timeout,
             )

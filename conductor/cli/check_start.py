@@ -10,6 +10,7 @@ import attrs
 import msgspec
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -17,8 +18,8 @@ from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.cli.login_help import AUTH_CAPABILITY, next_steps, offered_methods
 from conductor.cli.prompt_display import Stdout, TextDisplay, one_line
 from conductor.cli.prompt_run import SIGNALS
-from conductor.client.acp_client import Attached, Client, attach_file
-from conductor.client.peer import background_tasks
+from conductor.client.acp_client import Client
+from conductor.client.embedding import Attached, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.routing.capabilities import has_mcp_over_acp, with_mcp_over_acp
 from conductor.routing.component import Component
@@ -89,7 +90,7 @@ async def _handle_signals(
         trio.open_signal_receiver(*SIGNALS) as signals,
         watchdog(chain.stop_timeout, SIGNALS) as dog,
     ):
-        chain.on_stuck = lambda _: dog.end_within(0)
+        chain.on_still_running = lambda _: dog.end_within(0)
         task_status.started(dog)
         async for number in signals:
             received.append(number)

@@ -17,6 +17,7 @@ import attrs
 import click
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -30,8 +31,8 @@ from conductor.cli.login_help import (
 from conductor.cli.prompt_display import Display, JsonDisplay, Stdout, TextDisplay, one_line
 from conductor.cli.prompt_files import ClientFiles
 from conductor.cli.prompt_permissions import PermissionPrompt, open_terminal
-from conductor.client.acp_client import Client, attach_file
-from conductor.client.peer import background_tasks
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
@@ -183,7 +184,7 @@ class _PromptRun:
             trio.open_signal_receiver(*SIGNALS) as signals,
             watchdog(stop_timeout, SIGNALS) as self.watchdog,
         ):
-            self.chain.on_stuck = lambda _: self.watchdog.end_within(0)
+            self.chain.on_still_running = lambda _: self.watchdog.end_within(0)
             task_status.started()
             async for number in signals:
                 self.signals.append(number)

@@ -16,7 +16,9 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.errors import ConnectionClosed, RequestCancelled, RequestError
+from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection, Receiver
 from conductor.jsonrpc.in_flight import InFlightRequest
@@ -27,7 +29,6 @@ from conductor.jsonrpc.messages import (
     METHOD_NOT_FOUND,
     Payload,
     encode_error,
-    error_to_exception,
     exception_to_error,
     notification_pieces,
     request_pieces,
@@ -39,7 +40,7 @@ from conductor.proxy.conversion import decode_params, encode
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
-__all__ = ["JsonRpcPeer", "MessageHandler", "background_tasks"]
+__all__ = ["JsonRpcPeer", "MessageHandler"]
 
 log = get_logger(component="endpoint")
 
@@ -49,31 +50,8 @@ MessageHandler: TypeAlias = Callable[[Any], Any]
 Self = TypeVar("Self", bound="JsonRpcPeer")
 
 
-@asynccontextmanager
-async def background_tasks() -> AsyncIterator[trio.Nursery]:
-    """A nursery that cancels its tasks when the block ends.
-
-    An exception of the block is raised as it is, not in an exception group.
-    """
-    failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            yield nursery
-        except (trio.Cancelled, GeneratorExit):
-            raise
-        except BaseException as exc:
-            failure = exc
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-@attrs.define(eq=False)
-class _AwaitedResponse:
-    arrived: trio.Event = attrs.field(factory=trio.Event)
+class _PeerResponse(AwaitedResponse):
     answered: Callable[[Any], None] | None = None
-    result: bytes | None = None
-    error: bytes | None = None
 
 
 @attrs.define(eq=False)
@@ -97,7 +75,7 @@ class JsonRpcPeer:
     """Set at the end of the incoming stream, or when `open()` ends."""
     connection: Connection = attrs.field(init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
-    _pending: dict[InFlightRequest, _AwaitedResponse] = attrs.field(factory=dict, init=False)
+    _pending: dict[InFlightRequest, _PeerResponse] = attrs.field(factory=dict, init=False)
     _running: dict[InFlightRequest, trio.CancelScope] = attrs.field(factory=dict, init=False)
     _request_done: trio.lowlevel.ParkingLot = attrs.field(
         factory=trio.lowlevel.ParkingLot, init=False
@@ -137,22 +115,18 @@ class JsonRpcPeer:
         if self.ended.is_set() or self.connection.closed:
             raise ConnectionClosed(f"{method}: the peer is gone")
         call = InFlightRequest(method, self)
-        pending = self._pending[call] = _AwaitedResponse(answered=answered)
+        pending = self._pending[call] = _PeerResponse(answered=answered)
         id = self.connection.open(call)
         self.connection.write(request_pieces(id, method, encode(params)))
         try:
-            await pending.arrived.wait()
+            result = await pending.wait()
         except trio.Cancelled:
             if self.connection.sent.get(id) is call:
                 self.notify(self.cancel_method, {"requestId": id})
             raise
         finally:
             self._pending.pop(call, None)
-        if pending.error is not None:
-            raise error_to_exception(pending.error)
-        if pending.result is None:
-            raise ConnectionClosed(f"{method}: the peer went without an answer")
-        return _decoded_result(pending.result)
+        return _decoded_result(result)
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification, after everything sent before."""
@@ -236,9 +210,7 @@ class JsonRpcPeer:
             self.tap.on_response(call, result, error)
         pending = self._pending.get(call)
         if pending is not None:
-            pending.result = None if result is None else bytes(result)
-            pending.error = None if error is None else bytes(error)
-            pending.arrived.set()
+            pending.set(result, error)
             if pending.answered is not None and pending.result is not None:
                 try:
                     value = _decoded_result(pending.result)
@@ -267,8 +239,8 @@ class JsonRpcPeer:
 
     def _on_closed(self) -> None:
         self.ended.set()
-        for pending in self._pending.values():
-            pending.arrived.set()
+        for call, pending in self._pending.items():
+            pending.fail(ConnectionClosed(f"{call.method}: the peer went without an answer"))
 
     async def _answer_later(
         self, call: InFlightRequest, scope: trio.CancelScope, coroutine: Awaitable[Any]

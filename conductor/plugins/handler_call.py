@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import trio
 
+from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
@@ -21,7 +22,7 @@ from conductor.proxy.conversion import encode
 from conductor.proxy.handlers import Handler
 from conductor.proxy.middleware import DIRECTORY
 
-__all__ = ["HandlerCall", "ResponseState", "ResponseWaiter", "current_handler_call"]
+__all__ = ["HandlerCall", "HandlerResponse", "ResponseState", "current_handler_call"]
 
 
 class ResponseState(msgspec.Struct, eq=False):
@@ -63,7 +64,7 @@ class HandlerCall(msgspec.Struct, eq=False):
         return self.handler is self.port.observer
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Current position of the handler, as file:line."""
         coroutine: Any = self.coroutine
         while coroutine is not None and coroutine.cr_frame is not None:
@@ -81,14 +82,13 @@ class HandlerCall(msgspec.Struct, eq=False):
         self.port.other.neighbour.notify(item.method, params)  # type: ignore[union-attr]
 
 
-class ResponseWaiter(msgspec.Struct, eq=False):
-    """A handler or task that waits for the response to a request of the plugin."""
+class HandlerResponse(AwaitedResponse):
+    """The response to a request of the plugin."""
 
-    handler_call: HandlerCall | None
-    forwards: bool
+    handler_call: HandlerCall | None = None
+    """The handler that waits; None for another task of the plugin."""
+    forwards: bool = False
     """Whether the request is the handled message, forwarded."""
-    answer: LaneResponse | None = None
-    arrived: trio.Event = msgspec.field(default_factory=trio.Event)
 
 
 current_handler_call: ContextVar[HandlerCall | None] = ContextVar(

@@ -18,14 +18,14 @@ import trio
 from conductor.acp import SESSION_CREATING_METHODS, session_id_of
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
 from conductor.plugins.handler_call import (
     HandlerCall,
+    HandlerResponse,
     ResponseState,
-    ResponseWaiter,
     current_handler_call,
 )
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
@@ -83,7 +83,7 @@ class LaneScheduler:
         factory=dict, init=False
     )
     """Requests with a handler that wait in a lane."""
-    _waiters: dict[InFlightRequest, ResponseWaiter] = attrs.field(factory=dict, init=False)
+    _awaited: dict[InFlightRequest, HandlerResponse] = attrs.field(factory=dict, init=False)
     _port_of: dict[Lane, PluginPort] = attrs.field(init=False)
     last_handlers: dict[Lane, HandlerCall] = attrs.field(factory=dict, init=False)
     """The last handler that held each lane."""
@@ -239,7 +239,9 @@ class LaneScheduler:
         ):
             raise RequestCancelled  # its request was answered in its place
         call = InFlightRequest(method, port)
-        waiter = self._waiters[call] = ResponseWaiter(handler_call, forwards)
+        response = self._awaited[call] = HandlerResponse(
+            handler_call=handler_call, forwards=forwards
+        )
         if handler_call is not None:
             handler_call.awaited += (call,)
             if forwards and type(handler_call.item) is LaneRequest:
@@ -255,22 +257,17 @@ class LaneScheduler:
             self.dispatcher.pause_initialize_clock(handler_call)
         self._flusher.flush()
         try:
-            await waiter.arrived.wait()
+            return await response.wait()
         except trio.Cancelled:
             call.cancel()
             raise
         finally:
-            self._waiters.pop(call, None)
+            self._awaited.pop(call, None)
             if handler_call is not None:
                 handler_call.awaited = tuple(
                     each for each in handler_call.awaited if each is not call
                 )
                 self.dispatcher.start_initialize_clock(handler_call)
-        answer = waiter.answer
-        assert answer is not None
-        if answer.error is not None:
-            raise error_to_exception(answer.error)
-        return answer.result if answer.result is not None else b"null"
 
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
         """Send a notification from the plugin through a port."""
@@ -306,7 +303,7 @@ class LaneScheduler:
             return None
         if handler_call.is_observer_call:
             raise LocalProtocolError(
-                f"{handler_call.place}: an observer holds its lane and may not wait for a "
+                f"{handler_call.location}: an observer holds its lane and may not wait for a "
                 f"response; send {method} with start_soon()"
             )
         return handler_call
@@ -389,16 +386,15 @@ class LaneScheduler:
             failed = partial(self._callback_failed, item.call.method)
             call_plugin(failed, answered, item.result, item.error)
             return lane
-        waiter = self._waiters.get(item.call)
-        if waiter is None or waiter.answer is not None:
+        awaited = self._awaited.get(item.call)
+        if awaited is None or awaited.arrived.is_set():
             return lane  # the handler no longer waits
-        waiter.answer = item
-        waiter.arrived.set()
-        handler_call = waiter.handler_call
+        awaited.set(item.result, item.error)
+        handler_call = awaited.handler_call
         if handler_call is None or handler_call.done:
             return lane
         handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
-        if waiter.forwards and handler_call.response_state is not None:
+        if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item
             self._open_session(handler_call.response_state, item)
         if handler_call.awaited or handler_call.lane is not None:

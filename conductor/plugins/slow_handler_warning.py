@@ -41,7 +41,10 @@ class SlowHandlerWarning:
 
     def _report(self, lane: Lane) -> None:
         holder = self.holders.get(lane)
-        place = holder.place if holder is not None else "?"
+        location = holder.location if holder is not None else "?"
         self.log.warning(
-            "slow handler holds its lane", lane=lane.direction, seconds=_WARN_AFTER, handler=place
+            "slow handler holds its lane",
+            lane=lane.direction,
+            seconds=_WARN_AFTER,
+            handler=location,
         )

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from conductor.acp import CONNECTION_HEADER
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 from conductor.log import get_logger
 from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
 from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient

@@ -18,8 +18,8 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain, Ending
-from conductor.client.peer import background_tasks
 from conductor.errors import withhold_details
 from conductor.log import get_logger
 from conductor.network.resumable_stream import ResumableStream

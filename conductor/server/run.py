@@ -20,12 +20,12 @@ from typing import Final, Literal, NoReturn
 import attrs
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
-from conductor.client.peer import background_tasks
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy

@@ -57,10 +57,10 @@ class CancelArbiter:
         def blocks(each: Component) -> bool:
             return each.blocks_turn(name) if kind == "turn" else each.blocks_request(name)
 
-        stuck, acts = find_blocking_component(components, watcher, blocks)
+        blocking, acts = find_blocking_component(components, watcher, blocks)
         if acts:
             self._recently_ended[cancelled] = now + self.timeout / 2
-        return stuck, acts
+        return blocking, acts
 
 
 def find_blocking_component(
@@ -72,12 +72,12 @@ def find_blocking_component(
 
     `watcher` is None for the client's link.
     """
-    stuck = next(filter(blocks, reversed(components)), None)
-    if stuck is None or stuck.enforces_cancel_timeout:
-        return stuck, stuck is watcher
-    before = reversed(components[: components.index(stuck)])
+    blocking = next(filter(blocks, reversed(components)), None)
+    if blocking is None or blocking.enforces_cancel_timeout:
+        return blocking, blocking is watcher
+    before = reversed(components[: components.index(blocking)])
     last = next((each for each in before if each.enforces_cancel_timeout and blocks(each)), None)
-    return stuck, last is watcher
+    return blocking, last is watcher
 
 
 def cancelled_answer(

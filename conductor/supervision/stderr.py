@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from conductor.supervision.token_bucket import TokenBucket
+from conductor.token_bucket import TokenBucket
 
 __all__ = ["StderrTail"]
 

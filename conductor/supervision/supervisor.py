@@ -42,8 +42,8 @@ from conductor.supervision.replay import (
 )
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
 from conductor.supervision.states import Event, Lifecycle, State
-from conductor.supervision.token_bucket import TokenBucket
 from conductor.supervision.turn_enforcement import TurnEnforcement
+from conductor.token_bucket import TokenBucket
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["SupervisedComponent"]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from conductor.chain.build import build_components, open_agent_chain
 from conductor.chainfile.model import ComponentSpec
-from conductor.client.acp_client import attach
+from conductor.client.embedding import attach
 from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin

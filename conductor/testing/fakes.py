@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from conductor.client.acp_client import Attached, Client
+from conductor.client.acp_client import Client
+from conductor.client.embedding import Attached
 from conductor.client.peer import JsonRpcPeer, MessageHandler
 from conductor.errors import RequestError
 from conductor.testing.memory_pair_component import MemoryPairComponent

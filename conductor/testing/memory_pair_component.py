@@ -13,7 +13,7 @@ from typing import Literal
 import attrs
 import trio
 
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.routing.component import Component, ComponentHost

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor.chainfile import load
-from conductor.client.acp_client import attach_file
+from conductor.client.embedding import attach_file
 from conductor.testing import FakeClient
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "mcp.md").read_text()

@@ -30,7 +30,8 @@ from support.editor import Editor, agent, proxy, words  # noqa: E402
 from conductor import log  # noqa: E402
 from conductor.chain.build import build_components  # noqa: E402
 from conductor.chainfile.model import ComponentSpec  # noqa: E402
-from conductor.client.acp_client import Client, attach  # noqa: E402
+from conductor.client.acp_client import Client  # noqa: E402
+from conductor.client.embedding import attach  # noqa: E402
 from conductor.errors import ConductorError  # noqa: E402
 
 BATCH = 10_000

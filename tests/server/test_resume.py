@@ -23,8 +23,8 @@ from support.server_clients import PATIENCE, refusal, websocket
 from support.tcp_relay import Relay, relaying
 from trio.testing import wait_all_tasks_blocked
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
-from conductor.client.peer import background_tasks
 from conductor.network.address import RemoteAddress
 from conductor.network.websocket import WebSocketClosed
 from conductor.remote.websocket_connection import open_websocket

@@ -16,7 +16,7 @@ import trio
 from support.server_clients import CHAIN, PATIENCE, initialize, new_session, prompt, texts
 from support.tcp_relay import Relay, relaying
 
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 
 pytestmark = pytest.mark.slow
 

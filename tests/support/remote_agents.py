@@ -13,7 +13,7 @@ import trio
 
 from conductor.chain.build import build_components
 from conductor.chainfile.model import ComponentSpec
-from conductor.client.acp_client import attach
+from conductor.client.embedding import attach
 from conductor.limits import Limits
 from conductor.testing import FakeClient
 

@@ -15,8 +15,8 @@ import httpx2
 import trio
 import trio_websocket
 
+from conductor.background_tasks import background_tasks
 from conductor.chainfile import load
-from conductor.client.peer import background_tasks
 from conductor.server.access import AccessPolicy
 from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import trio
 
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 
 _BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from conductor.acp import CONNECTION_HEADER
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 from conductor.log import get_logger
 from conductor.network.keepalive import SocketOption, keep_alive_options
 from conductor.server.cluster.directory import SessionDirectory

@@ -52,7 +52,7 @@ from conductor.server.websocket.bounded import (
 )
 from conductor.server.websocket.connection import TrioServerWebSocket, serve_websocket
 from conductor.server.websocket.partial_message import PartialMessage
-from conductor.supervision.token_bucket import TokenBucket
+from conductor.token_bucket import TokenBucket
 
 __all__ = ["TcpAcceptor"]
 

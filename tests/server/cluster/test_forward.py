@@ -30,7 +30,7 @@ from support.server_clients import (
 )
 from trio.testing import wait_all_tasks_blocked
 
-from conductor.client.peer import background_tasks
+from conductor.background_tasks import background_tasks
 from conductor.network.tls import server_context
 from conductor.server.access import AccessPolicy, read_tokens
 from conductor.server.listen.address import TcpAddress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor.supervision.token_bucket import TokenBucket
+from conductor.token_bucket import TokenBucket
 
 
 def test_a_report_tells_how_many_were_left_out_before_it():

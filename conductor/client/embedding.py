@@ -1,0 +1,111 @@
+"""Run a chain in the current process, with a client of the same process.
+
+    async with attach(Client(…), make) as attached:
+        await attached.client.initialize()
+        session = await attached.client.new_session("/project")
+        await attached.client.prompt(session, "hello")
+
+The client and the `Chain` are connected by a pair of memory transports. Used by `acp-conductor
+prompt`, `check --start` and the test kit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Literal, TypeVar
+
+import attrs
+import trio
+
+from conductor.background_tasks import background_tasks
+from conductor.chain.build import build_components
+from conductor.chain.chain import Chain, Ending
+from conductor.chainfile.model import ChainFile
+from conductor.client.acp_client import Client
+from conductor.limits import Limits
+from conductor.routing.component import Component
+from conductor.transport.memory import memory_pair
+
+__all__ = ["Attached", "attach", "attach_file"]
+
+ClientT = TypeVar("ClientT", bound=Client)
+
+
+@attrs.define(eq=False)
+class Attached(Generic[ClientT]):
+    """A client and its chain."""
+
+    client: ClientT
+    chain: Chain
+    ending: Ending | None = None
+    """Why the chain ended; None while it runs."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+@asynccontextmanager
+async def attach(
+    client: Callable[..., ClientT],
+    make: Callable[[], Sequence[Component]],
+    *,
+    mode: Literal["agent", "proxy"] = "agent",
+    limits: Limits | None = None,
+    stop_timeout: float = 5.0,
+    bridged: bool = True,
+) -> AsyncIterator[Attached[ClientT]]:
+    """Run a chain of the components returned by `make`, with `client(transport)` as its client.
+
+    At the end of the block the client closes its stream and the chain stops in order.
+    """
+    ours, theirs = memory_pair()
+    chain = Chain(
+        theirs,
+        make,
+        mode=mode,
+        limits=limits or Limits(),
+        stop_timeout=stop_timeout,
+        bridged=bridged,
+    )
+    attached = Attached(client(ours), chain)
+    async with background_tasks() as nursery, attached.client.open():
+        nursery.start_soon(_run, attached)
+        try:
+            yield attached
+        finally:
+            attached.client.close()
+            await attached.ended.wait()
+
+
+@asynccontextmanager
+async def attach_file(
+    client: Callable[..., ClientT],
+    file: ChainFile,
+    *,
+    made: Callable[[Sequence[Component]], None] = lambda components: None,
+) -> AsyncIterator[Attached[ClientT]]:
+    """As `attach`, for a chain file with an agent.
+
+    `made` is called with the components before they start.
+    """
+    specs = file.flat()
+
+    def make() -> list[Component]:
+        components = build_components(
+            specs, mode="agent", mcp_bridge=file.mcp_bridge, limits=file.limits
+        )
+        made(components)
+        return components
+
+    async with attach(
+        client,
+        make,
+        limits=file.limits,
+        stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
+        bridged=False,  # the bridge declares the MCP capabilities itself
+    ) as attached:
+        yield attached
+
+
+async def _run(attached: Attached[Any]) -> None:
+    attached.ending = await attached.chain.run()
+    attached.ended.set()

@@ -48,6 +48,7 @@ from conductor.transport.spawn import end_prestarted
 
 if TYPE_CHECKING:
     from conductor.chain.detached_client import DetachedClient
+    from conductor.chain.undelivered import UnansweredRequests
 
 __all__ = ["Chain", "Ending", "FailureContext"]
 
@@ -113,6 +114,8 @@ class Chain(ComponentHost):
     _cancel_monitor: CancelMonitor = attrs.field(init=False)
     _arbiter: CancelArbiter = attrs.field(factory=CancelArbiter, init=False)
     _startup_gate: StartupGate = attrs.field(init=False)
+    unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
+    """Requests to the client and prompts of the client, if it may be detached and return."""
     _detached: DetachedClient | None = attrs.field(default=None, init=False)
     _reattached: trio.Event = attrs.field(factory=trio.Event, init=False)
     _connection: Connection = attrs.field(init=False)
@@ -135,7 +138,7 @@ class Chain(ComponentHost):
             CANCEL_TIMEOUT, lambda: self._startup_gate.version == 2, self._on_cancel_overdue
         )
         if self._ends_turns:
-            self.client.client_turns = self._cancel_monitor
+            self.client.observers_from += (self._cancel_monitor,)
         self._connect(self.transport)
         self._startup_gate = StartupGate(
             self.client.plain,
@@ -182,7 +185,7 @@ class Chain(ComponentHost):
         for component in self.components:
             component.break_cycles()
         self.components.clear()
-        self.client.client_turns = None
+        self.client.observers_to = self.client.observers_from = ()
         del self._startup_gate, self._cancel_monitor
 
     # -- detaching the client --------------------------------------------------------------
@@ -195,7 +198,8 @@ class Chain(ComponentHost):
         if self.mode == "agent":
             from conductor.chain.undelivered import UnansweredRequests
 
-            self.client.observer = UnansweredRequests()
+            self.unanswered = UnansweredRequests()
+            self.unanswered.observe(self.client)
 
     def detach_client(self, unread: bytes = b"") -> bool:
         """The client is disconnected: continue without it until `reattach_client` or `stop`.
@@ -205,19 +209,14 @@ class Chain(ComponentHost):
         `allow_reattach` was not called.
         """
         from conductor.chain.detached_client import DetachedClient
-        from conductor.chain.undelivered import UnansweredRequests, undelivered_messages
+        from conductor.chain.undelivered import undelivered_messages
 
-        unanswered = self.client.observer
-        if (
-            self._ending
-            or self._startup_gate.state != "open"
-            or not isinstance(unanswered, UnansweredRequests)
-        ):
+        if self._ending or self._startup_gate.state != "open" or self.unanswered is None:
             return False
         if self._detached is None:
             made_room = self.flusher.made_room
             self._detached = DetachedClient(
-                self.client, unanswered, self._startup_gate.answer, made_room
+                self.client, self.unanswered, self._startup_gate.answer, made_room
             )
         self._detached.detach(undelivered_messages(self._connection, unread))
         self._connection.abort_writing()

@@ -12,19 +12,21 @@ from collections.abc import Sequence
 import attrs
 from msgspec import UNSET
 
-from conductor.acp import session_id_of
+from conductor.acp import PROMPT, session_id_of
 from conductor.jsonrpc.codec import decode
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Message, Payload
+from conductor.routing.link import Link
 from conductor.routing.message_queue import QueuedMessage
+from conductor.routing.observers import LinkObserver
 
 __all__ = ["UnansweredRequests", "undelivered_messages"]
 
 
 @attrs.define(eq=False)
-class UnansweredRequests:
-    """Observer of the client's link: open requests to the client, and open prompts of the client.
+class UnansweredRequests(LinkObserver):
+    """Open requests to the client, and open prompts of the client.
 
     Keeps requests of at most `max_bytes` bytes in total; others cannot be sent again.
     """
@@ -32,7 +34,12 @@ class UnansweredRequests:
     max_bytes: int = 8 * 1024 * 1024
     _requests: dict[InFlightRequest, QueuedMessage | None] = attrs.field(factory=dict, init=False)
     _size: int = attrs.field(default=0, init=False)
-    _open_prompts: dict[InFlightRequest, str | None] = attrs.field(factory=dict, init=False)
+    _prompts: _OpenPrompts = attrs.field(factory=lambda: _OpenPrompts(), init=False)
+
+    def observe(self, client: Link) -> None:
+        """Observe the requests of both directions."""
+        client.observers_to += (self,)
+        client.observers_from += (self._prompts,)
 
     def take_all(self) -> list[tuple[InFlightRequest, QueuedMessage | None]]:
         """Remove and return the unanswered requests in order; `None` for one that was not kept."""
@@ -41,27 +48,29 @@ class UnansweredRequests:
 
     def has_open_prompt(self, session: str) -> bool:
         """Whether a prompt of this session is unanswered."""
-        return session in self._open_prompts.values()
+        return session in self._prompts.sessions.values()
 
-    def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         message = QueuedMessage.copy_of(call, method, params)
         fits = self._size + message.size <= self.max_bytes
         self._requests[call] = message if fits else None
         self._size += message.size if fits else 0
 
-    def on_response_from(self, call: InFlightRequest) -> None:
+    def on_response(self, call: InFlightRequest) -> None:
         message = self._requests.pop(call, None)
         self._size -= 0 if message is None else message.size
 
-    def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method == "session/prompt":
-            self._open_prompts[call] = session_id_of(params)
 
-    def on_response_to(self, call: InFlightRequest) -> None:
-        self._open_prompts.pop(call, None)
+@attrs.define(eq=False)
+class _OpenPrompts(LinkObserver):
+    sessions: dict[InFlightRequest, str | None] = attrs.field(factory=dict)
 
-    def on_notification_from(self, method: str, params: Payload | None) -> None:
-        pass
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method == PROMPT:
+            self.sessions[call] = session_id_of(params)
+
+    def on_response(self, call: InFlightRequest) -> None:
+        self.sessions.pop(call, None)
 
 
 def undelivered_messages(connection: Connection, unread: bytes) -> list[QueuedMessage]:

@@ -9,7 +9,7 @@ messages that are addressed to the conductor itself.
 - `envelope`, `handshake`, `capabilities`: `proxy/successor`, dialects, initialization
 - `message_queue`: messages held back, counted in bytes
 - `session_log`, `restart_marker`: messages replayed to a restarted component
-- `observers`: protocols for code that watches a link
+- `observers`: `LinkObserver`, the base of what watches a link
 - `notices`, `failure_errors`, `server_names`, `proxy_meta`: what the conductor adds or removes
 
 May import: errors, limits, redaction, chainfile, jsonrpc, acp, transport (types only).

@@ -24,7 +24,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, INVALID_REQUEST, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.envelope import ENVELOPE_METHODS, INIT_METHODS, Dialect, unwrap
-from conductor.routing.observers import InitializationHandler, LinkObserver, PromptTurnObserver
+from conductor.routing.observers import InitializationHandler, LinkObserver
 from conductor.routing.port import Port
 
 __all__ = [
@@ -51,8 +51,7 @@ class ControlContext(Protocol):
     recorded_results: dict[str, bytes]
     connection: Connection | None
     initializer: InitializationHandler | None
-    observer: LinkObserver | None
-    client_turns: PromptTurnObserver | None
+    observers_from: tuple[LinkObserver, ...]
 
     @property
     def plain(self) -> Port:
@@ -95,8 +94,8 @@ def control_request(
         if inner.method in link.recorded_results:
             port.respond(call, link.recorded_results[inner.method], None)
             return
-        if link.observer is not None:
-            link.observer.on_request_from(call, inner.method, inner.params)
+        for each in link.observers_from:
+            each.on_request(call, inner.method, inner.params)
         port.neighbour.request(call, inner.method, inner.params)
     elif method in INIT_METHODS:
         if link.role != "parent":
@@ -197,8 +196,8 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
         return
     call = link.connection.received.get(id)
     if call is not None:
-        if link.client_turns is not None:
-            link.client_turns.on_cancel_request(call)
+        for each in link.observers_from:
+            each.on_cancel_request(call)
         call.cancel()
 
 

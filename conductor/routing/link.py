@@ -17,7 +17,7 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from conductor.acp import MCP_METHODS, PROMPT, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
@@ -50,7 +50,7 @@ from conductor.routing.envelope import (
 )
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
-from conductor.routing.observers import InitializationHandler, LinkObserver, PromptTurnObserver
+from conductor.routing.observers import InitializationHandler, LinkObserver
 from conductor.routing.port import Port
 from conductor.routing.proxy_meta import (
     METHODS_WITH_PROXY_META,
@@ -95,11 +95,10 @@ class Link:
     """Messages that wait while the component restarts; `None` while it runs."""
     recorded_results: dict[str, bytes] = attrs.field(factory=dict)
     """Raw results, by method, for requests to the successor during a replay."""
-    observer: LinkObserver | None = None
-    turn_observer: PromptTurnObserver | None = None
-    """Sees the component's turns."""
-    client_turns: PromptTurnObserver | None = None
-    """Of a client's link: sees its turns with the chain as a whole."""
+    observers_to: tuple[LinkObserver, ...] = ()
+    """See the requests that the peer is sent."""
+    observers_from: tuple[LinkObserver, ...] = ()
+    """See the requests that the peer sends."""
     on_success: Callable[[], None] | None = None
     """Called when the component answers an initialization or a prompt with a result."""
     interceptor: Callable[[InFlightRequest, str, Payload | None], bool] | None = None
@@ -228,31 +227,30 @@ class Link:
                 except RequestError as exc:
                     call.source.respond(call, None, exception_to_error(exc))
                     return
-            if self.observer is not None:
-                self.observer.on_request_from(call, method, params)
-            if self.client_turns is not None and method == PROMPT:
-                self.client_turns.on_prompt(call, params)
+            for each in self.observers_from:
+                each.on_request(call, method, params)
             self.plain.neighbour.request(call, method, params)
 
     def on_notifications(self, notifications: NotificationBatch) -> None:
         if (
             self.suppressed_session is not None
-            or self.observer is not None
             or self.access_check is not None
             or (self.strips_proxy_meta and notifications.has(may_have_proxy_meta))
         ):
             for each in notifications.params:
                 self.on_notification(notifications.method, each)
             return
-        if self.turn_observer is not None and self.turn_observer.wants_updates:
-            self.turn_observer.on_notifications(notifications)
-        if self.client_turns is not None and notifications.method == SESSION_CANCEL:
-            for each in notifications.params:
-                self.client_turns.on_cancel(each)
         if notifications.method in CONTROL_METHODS:
             control_notifications(self, notifications)
-        else:
-            self.plain.neighbour.notify_batch(notifications)
+            return
+        if notifications.method == SESSION_CANCEL:
+            for observer in self.observers_from:
+                for each in notifications.params:
+                    observer.on_session_cancel(each)
+        for observer in self.observers_to:
+            if observer.wants_notifications:
+                observer.on_notifications(notifications)
+        self.plain.neighbour.notify_batch(notifications)
 
     def on_notification(self, method: str, params: Payload | None) -> None:
         if self.strips_proxy_meta and method == SESSION_UPDATE and params is not None:
@@ -263,18 +261,19 @@ class Link:
             except RequestError as exc:
                 self.report("notification refused", f"{method}: {exc.message}")
                 return
-        if self.observer is not None:
-            self.observer.on_notification_from(method, params)
-        if self.turn_observer is not None and self.turn_observer.wants_updates:
-            self.turn_observer.on_notification(method, params)
-        if self.client_turns is not None and method == SESSION_CANCEL:
-            self.client_turns.on_cancel(params)
         if method in CONTROL_METHODS:
             try:
                 control_notification(self, method, params)
             except RequestError as exc:
                 self.report("notification dropped", f"{method}: {exc.data or exc.message}")
-        elif self.suppressed_session is None or self.suppressed_session != session_id_of(params):
+            return
+        if method == SESSION_CANCEL:
+            for each in self.observers_from:
+                each.on_session_cancel(params)
+        for each in self.observers_to:
+            if each.wants_notifications:
+                each.on_notification(method, params)
+        if self.suppressed_session is None or self.suppressed_session != session_id_of(params):
             self.plain.neighbour.notify(method, params)
 
     def on_response(
@@ -286,10 +285,8 @@ class Link:
             self.session_log.log_response(call, result)
         if self.on_success is not None and result is not None and call.method in _PROOFS_OF_HEALTH:
             self.on_success()
-        if self.observer is not None:
-            self.observer.on_response_from(call)
-        if self.turn_observer is not None:
-            self.turn_observer.on_response_from(call)
+        for each in self.observers_to:
+            each.on_response(call)
         call.target.neighbour.respond(call, result, error)  # type: ignore[union-attr]
 
     def on_malformed(self, frame: Malformed, call: InFlightRequest | None) -> None:
@@ -348,10 +345,9 @@ class LinkPort(Port):
             self.neighbour.respond(call, None, error)
             return
         call.target = self
-        if link.turn_observer is not None and method == PROMPT:
-            link.turn_observer.on_prompt(call, params)
-        if link.observer is not None and not self.enveloped:
-            link.observer.on_request_to(call, method, params)
+        if not self.enveloped:
+            for each in link.observers_to:
+                each.on_request(call, method, params)
         id = connection.open(call)
         if self.enveloped:
             connection.write(wrap_request(link.dialect, id, method, params))
@@ -380,34 +376,39 @@ class LinkPort(Port):
         return True
 
     def notify(self, method: str, params: Payload | None) -> None:
-        connection = self.link.connection
-        if self.link.queue is not None:
-            self.link.queue.append(QueuedMessage.copy_of(None, method, params, self))
+        link = self.link
+        connection = link.connection
+        if link.queue is not None:
+            link.queue.append(QueuedMessage.copy_of(None, method, params, self))
             return
         if connection is None:
             return
-        if self.link.turn_observer is not None and method == SESSION_CANCEL:
-            self.link.turn_observer.on_cancel(params)
-        if self.link.client_turns is not None and self.link.client_turns.wants_updates:
-            self.link.client_turns.on_notification(method, params)
+        if method == SESSION_CANCEL:
+            for each in link.observers_to:
+                each.on_session_cancel(params)
+        for each in link.observers_from:
+            if each.wants_notifications:
+                each.on_notification(method, params)
         if self.enveloped:
-            connection.write(wrap_notification(self.link.dialect, method, params))
+            connection.write(wrap_notification(link.dialect, method, params))
         else:
             connection.write(notification_pieces(method, params))
 
     def notify_batch(self, notifications: NotificationBatch) -> None:
-        connection = self.link.connection
+        link = self.link
+        connection = link.connection
         if (
             connection is None
-            or self.link.queue is not None
+            or link.queue is not None
             or notifications.method == SESSION_CANCEL
         ):
             super().notify_batch(notifications)
             return
-        if self.link.client_turns is not None and self.link.client_turns.wants_updates:
-            self.link.client_turns.on_notifications(notifications)
+        for each in link.observers_from:
+            if each.wants_notifications:
+                each.on_notifications(notifications)
         head, tail = notification_affixes(
-            self.link.dialect if self.enveloped else None, notifications.method
+            link.dialect if self.enveloped else None, notifications.method
         )
         connection.write((notifications.as_lines(head, tail),))
 
@@ -419,10 +420,8 @@ class LinkPort(Port):
                 self.link.session_log.log_successor_response(call, result)
             if call.method == "initialize" and self.link.initializer is not None:
                 self.link.initializer.on_successor_response(call)
-        if self.link.observer is not None:
-            self.link.observer.on_response_to(call)
-        if self.link.client_turns is not None:
-            self.link.client_turns.on_response_from(call)
+        for each in self.link.observers_from:
+            each.on_response(call)
         call.source.respond(call, result, error)
 
     def cancel(self, call: InFlightRequest) -> None:
@@ -433,8 +432,8 @@ class LinkPort(Port):
         connection = self.link.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
-        if self.link.turn_observer is not None:
-            self.link.turn_observer.on_cancel_request(call)
+        for each in self.link.observers_to:
+            each.on_cancel_request(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)
         if self.enveloped and self.link.role == "parent":
             connection.write(wrap_notification(self.link.dialect, CANCEL, params))

@@ -1,7 +1,7 @@
-"""Observers of a link: protocols that `supervision` and `chain` implement. Pure.
+"""Observers of a link: base class and protocol that `supervision` and `chain` implement. Pure.
 
-A link calls an observer when a message passes, before the message is forwarded. Observers must not
-wait or raise. Where none is set, a message costs one `is None` test per observer.
+A link calls its observers when a message passes, before the message is forwarded. Observers must
+not wait or raise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 
-__all__ = ["InitializationHandler", "LinkObserver", "PromptTurnObserver"]
+__all__ = ["InitializationHandler", "LinkObserver"]
 
 
 class InitializationHandler(Protocol):
@@ -34,49 +34,34 @@ class InitializationHandler(Protocol):
         """The successor answered the `initialize` that the component forwarded."""
 
 
-class LinkObserver(Protocol):
-    """Sees the messages of a component's plain port, and requests that the component sends."""
+class LinkObserver:
+    """Base of observers of the requests in one direction of a link; the methods do nothing.
 
-    def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """A request is sent to the component."""
-
-    def on_response_from(self, call: InFlightRequest) -> None:
-        """The component responded."""
-
-    def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        """The component sent a request."""
-
-    def on_response_to(self, call: InFlightRequest) -> None:
-        """A response is sent to the component."""
-
-    def on_notification_from(self, method: str, params: Payload | None) -> None:
-        """The component sent a notification."""
-
-
-class PromptTurnObserver(Protocol):
-    """Sees the prompt turns of a component and their cancellation.
-
-    As `Link.client_turns`, it sees the turns of the client with the chain as a whole.
+    As one of `Link.observers_to`, it sees the requests that the peer is sent; as one of
+    `Link.observers_from`, those that the peer sends.
     """
 
-    wants_updates: bool
-    """Whether notifications are shown too: protocol version 2 reports the state of a turn in
-    `session/update`, version 1 in the response to the prompt."""
+    __slots__ = ()
 
-    def on_prompt(self, call: InFlightRequest, params: Payload | None) -> None:
-        """A `session/prompt` is sent to the component."""
+    wants_notifications: bool = False
+    """Whether `on_notification` and `on_notifications` are called."""
 
-    def on_cancel(self, params: Payload | None) -> None:
-        """A `session/cancel` is sent to the component."""
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        """A request is sent. In the direction to the peer, those in envelopes are not shown."""
+
+    def on_response(self, call: InFlightRequest) -> None:
+        """The request was answered, by its receiver or in the receiver's place."""
 
     def on_cancel_request(self, call: InFlightRequest) -> None:
-        """A `$/cancel_request` for this request is sent to the component."""
+        """A `$/cancel_request` for this request is sent."""
 
-    def on_response_from(self, call: InFlightRequest) -> None:
-        """The request was answered, by the component or in its place."""
-
-    def on_notifications(self, notifications: NotificationBatch) -> None:
-        """The component sent several notifications of one method."""
+    def on_session_cancel(self, params: Payload | None) -> None:
+        """A `session/cancel` is sent, in the direction of the requests."""
 
     def on_notification(self, method: str, params: Payload | None) -> None:
-        """The component sent a notification."""
+        """A notification is sent in the opposite direction."""
+
+    def on_notifications(self, notifications: NotificationBatch) -> None:
+        """Several notifications of one method are sent in the opposite direction."""
+        for each in notifications.params:
+            self.on_notification(notifications.method, each)

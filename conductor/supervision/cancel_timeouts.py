@@ -48,10 +48,10 @@ class CancelTimeouts:
     """Deadlines of one component, in seconds of the caller's clock."""
 
     __slots__ = (
-        "_cancel_deadlines",
-        "_cancel_request_deadlines",
+        "_cancelled_turns",
         "_prompts",
         "_running",
+        "cancelled_requests",
         "timeout",
     )
 
@@ -59,9 +59,10 @@ class CancelTimeouts:
         self.timeout = timeout
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
-        self._cancel_deadlines: dict[InFlightRequest | str, float] = {}
-        """By open prompt, and by session for turns of version 2."""
-        self._cancel_request_deadlines: dict[InFlightRequest, float] = {}
+        self._cancelled_turns: dict[InFlightRequest | str, float] = {}
+        """Deadlines of turns after `session/cancel`: by open prompt, by session in version 2."""
+        self.cancelled_requests: dict[InFlightRequest, float] = {}
+        """Deadlines of requests after `$/cancel_request`."""
 
     # Those that return a float return the deadline that they set, or `NEVER`.
 
@@ -77,25 +78,23 @@ class CancelTimeouts:
         if session in self._running:
             open.append(session)
         deadline = now + self.timeout
-        return min(
-            (self._cancel_deadlines.setdefault(key, deadline) for key in open), default=NEVER
-        )
+        return min((self._cancelled_turns.setdefault(key, deadline) for key in open), default=NEVER)
 
     def cancel_request_sent(self, call: InFlightRequest, now: float) -> float:
         """Record a `$/cancel_request` sent for an open request."""
-        return self._cancel_request_deadlines.setdefault(call, now + self.timeout)
+        return self.cancelled_requests.setdefault(call, now + self.timeout)
 
     def response_received(self, call: InFlightRequest) -> None:
         """Record the response to a request, from the component or in its place."""
         self._prompts.pop(call, None)
-        self._cancel_deadlines.pop(call, None)
-        self._cancel_request_deadlines.pop(call, None)
+        self._cancelled_turns.pop(call, None)
+        self.cancelled_requests.pop(call, None)
 
     def state_reported(self, session: str, state: str) -> None:
         """Record a reported state (version 2), from the agent or in its place."""
         if state == _IDLE:
             self._running.discard(session)
-            self._cancel_deadlines.pop(session, None)
+            self._cancelled_turns.pop(session, None)
         else:
             self._running.add(session)
 
@@ -106,16 +105,16 @@ class CancelTimeouts:
 
     def blocks_turn(self, session: str) -> bool:
         """Whether a turn of this session was cancelled and continues."""
-        return any(self._session_of(key) == session for key in self._cancel_deadlines)
+        return any(self._session_of(key) == session for key in self._cancelled_turns)
 
     def blocks_request(self, method: str) -> bool:
         """Whether a request of this method was cancelled and is not answered."""
-        return any(call.method == method for call in self._cancel_request_deadlines)
+        return any(call.method == method for call in self.cancelled_requests)
 
     def next_deadline(self) -> float:
         """The earliest deadline; infinite if there is none."""
         return min(
-            (*self._cancel_deadlines.values(), *self._cancel_request_deadlines.values()),
+            (*self._cancelled_turns.values(), *self.cancelled_requests.values()),
             default=NEVER,
         )
 
@@ -123,22 +122,22 @@ class CancelTimeouts:
         """Overdue turns and requests; each gets a new deadline, `timeout` seconds later."""
         again = now + self.timeout
         turns: dict[str, list[InFlightRequest]] = {}
-        for key, deadline in self._cancel_deadlines.items():
+        for key, deadline in self._cancelled_turns.items():
             if deadline <= now:
                 session = self._session_of(key)
                 assert session is not None
                 prompts = turns.setdefault(session, [])
                 if isinstance(key, InFlightRequest):
                     prompts.append(key)
-                self._cancel_deadlines[key] = again
+                self._cancelled_turns[key] = again
         found: list[CancelOverdue] = [
             TurnOverdue(session, tuple(prompts), session in self._running)
             for session, prompts in turns.items()
         ]
-        for call, deadline in self._cancel_request_deadlines.items():
+        for call, deadline in self.cancelled_requests.items():
             if deadline <= now:
                 found.append(RequestOverdue(call, self._prompts.get(call)))
-                self._cancel_request_deadlines[call] = again
+                self.cancelled_requests[call] = again
         return found
 
     def _session_of(self, key: InFlightRequest | str) -> str | None:
@@ -148,5 +147,5 @@ class CancelTimeouts:
         """Drop everything: the process of the component ended."""
         self._prompts.clear()
         self._running.clear()
-        self._cancel_deadlines.clear()
-        self._cancel_request_deadlines.clear()
+        self._cancelled_turns.clear()
+        self.cancelled_requests.clear()

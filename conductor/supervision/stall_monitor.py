@@ -1,4 +1,4 @@
-"""Feeds a `StallDetector` from a link, and wakes at its deadlines."""
+"""Feed a `StallDetector` from a link, and wake at its deadlines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import trio
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import Payload
+from conductor.routing.link import Link
 from conductor.routing.observers import LinkObserver
 from conductor.supervision.deadline_timer import DeadlineTimer
 from conductor.supervision.stall_detector import Overdue, StallDetector
@@ -20,6 +21,8 @@ __all__ = ["StallMonitor"]
 class StallMonitor(LinkObserver):
     """Monitor of one component; `on_overdue` is called with each timeout and stalled turn."""
 
+    wants_notifications = True
+
     detector: StallDetector
     on_overdue: Callable[[Overdue], None]
     _timer: DeadlineTimer[Overdue] = attrs.field(init=False)
@@ -27,21 +30,34 @@ class StallMonitor(LinkObserver):
     def __attrs_post_init__(self) -> None:
         self._timer = DeadlineTimer(self.detector, self.on_overdue)
 
+    def observe(self, link: Link) -> None:
+        """Observe the requests of both directions."""
+        link.observers_to += (self,)
+        link.observers_from += (_OwnRequests(self.detector, self._timer),)
+
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         await self._timer.run()
 
-    def on_request_to(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         self._timer.reschedule(self.detector.request_to(call, method, params, trio.current_time()))
 
-    def on_response_from(self, call: InFlightRequest) -> None:
+    def on_response(self, call: InFlightRequest) -> None:
         self.detector.response_from(call)
 
-    def on_request_from(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+    def on_notification(self, method: str, params: Payload | None) -> None:
+        self._timer.reschedule(self.detector.notification_from(method, params, trio.current_time()))
+
+
+@attrs.define(eq=False)
+class _OwnRequests(LinkObserver):
+    """Requests of the component itself: while one is open, silence is not a stall."""
+
+    detector: StallDetector
+    timer: DeadlineTimer[Overdue]
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         self.detector.request_from(call, params, trio.current_time())
 
-    def on_response_to(self, call: InFlightRequest) -> None:
-        self._timer.reschedule(self.detector.response_to(call, trio.current_time()))
-
-    def on_notification_from(self, method: str, params: Payload | None) -> None:
-        self._timer.reschedule(self.detector.notification_from(method, params, trio.current_time()))
+    def on_response(self, call: InFlightRequest) -> None:
+        self.timer.reschedule(self.detector.response_to(call, trio.current_time()))

@@ -18,6 +18,7 @@ import msgspec
 from conductor.acp import PROMPT, SESSION_CANCEL
 from conductor.chainfile.model import ComponentSpec
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import SESSION_UPDATE
 from conductor.log import Logger
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.link import Link
@@ -58,10 +59,12 @@ class TurnEnforcement:
             from conductor.supervision.stall_monitor import StallMonitor
 
             detector = StallDetector(spec.request_timeout, spec.stall_timeout, spec.on_stall)
-            self.stall_monitor = self.link.observer = StallMonitor(detector, self._on_overdue)
-        self.cancel_monitor = self.link.turn_observer = CancelMonitor(
+            self.stall_monitor = StallMonitor(detector, self._on_overdue)
+            self.stall_monitor.observe(self.link)
+        self.cancel_monitor = CancelMonitor(
             spec.cancel_timeout, self.speaks_version_2, self._on_cancel_overdue
         )
+        self.link.observers_to += (self.cancel_monitor,)
 
     def end_turns(self) -> None:
         """Report every session of a restarted agent as idle (version 2).
@@ -76,8 +79,8 @@ class TurnEnforcement:
     def _report_idle(self, session: str, reason: str | None = None) -> None:
         """Version 2: send the update that no turn runs in a session, in the agent's place."""
         params = idle_update(session, reason)
-        self.cancel_monitor.on_notification("session/update", params)
-        self.link.plain.neighbour.notify("session/update", params)
+        self.cancel_monitor.on_notification(SESSION_UPDATE, params)
+        self.link.plain.neighbour.notify(SESSION_UPDATE, params)
 
     # -- requests that take too long, silent turns -------------------------------------------------
 
@@ -192,7 +195,7 @@ class TurnEnforcement:
             self._answer_own_requests(plugin, lambda call: call.session == overdue.session)
         if overdue.running:
             plugin.client_port.neighbour.notify(
-                "session/update", idle_update(overdue.session, "cancelled")
+                SESSION_UPDATE, idle_update(overdue.session, "cancelled")
             )
 
     def _answer_own_requests(

@@ -14,7 +14,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.chain.chain import Chain
-from conductor.chain.undelivered import UnansweredRequests
 from conductor.errors import RequestError
 from conductor.network.line_channel import LineChannel
 from conductor.routing.component import Component
@@ -365,7 +364,7 @@ async def _ask_and_withdraw(it: World) -> None:
 
 async def test_a_request_too_large_to_be_kept_is_answered_with_an_error():
     async with world() as it, trio.open_nursery() as nursery:
-        it.chain.client.observer = UnansweredRequests(max_bytes=400)
+        it.chain.unanswered.max_bytes = 400
         await it.open_session()
         errors = []
 

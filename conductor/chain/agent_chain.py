@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chainfile import ChainFile, ComponentSpec, load
 from conductor.chainfile.naming import command_name
-from conductor.client.peer import JsonRpcPeer, background_tasks
+from conductor.client.peer import JsonRpcPeer
 from conductor.errors import LocalProtocolError, StartError
 from conductor.plugins.handler_call import current_handler_call
 from conductor.proxy.second_agent import AgentSource

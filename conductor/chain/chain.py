@@ -18,9 +18,10 @@ import attrs
 import msgspec
 import trio
 
+from conductor.chain.back_pressure import BackPressure
+from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.shutdown import end_components, wait_ended
 from conductor.chain.startup_gate import StartupGate
-from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
@@ -33,17 +34,8 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.port import Port, connect_ports
-from conductor.supervision.cancel_arbiter import (
-    CancelArbiter,
-    cancelled_answer,
-    cancelled_error,
-    idle_update,
-    report_ended_turn,
-)
-from conductor.supervision.cancel_monitor import CancelMonitor
-from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 from conductor.transport.base import Transport
-from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, ReadGate, read_loop, write_loop
+from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 from conductor.transport.spawn import end_prestarted
 
 if TYPE_CHECKING:
@@ -111,9 +103,9 @@ class Chain(ComponentHost):
     client: Link = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
     initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _cancel_monitor: CancelMonitor = attrs.field(init=False)
-    _arbiter: CancelArbiter = attrs.field(factory=CancelArbiter, init=False)
+    _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
     _startup_gate: StartupGate = attrs.field(init=False)
+    _back_pressure: BackPressure = attrs.field(init=False)
     unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
     """Requests to the client and prompts of the client, if it may be detached and return."""
     _detached: DetachedClient | None = attrs.field(default=None, init=False)
@@ -134,11 +126,6 @@ class Chain(ComponentHost):
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
         self.client = Link("client", role, _report)
         self.client.session_log.limits = self.limits
-        self._cancel_monitor = CancelMonitor(
-            CANCEL_TIMEOUT, lambda: self._startup_gate.version == 2, self._on_cancel_overdue
-        )
-        if self._ends_turns:
-            self.client.observers_from += (self._cancel_monitor,)
         self._connect(self.transport)
         self._startup_gate = StartupGate(
             self.client.plain,
@@ -149,6 +136,13 @@ class Chain(ComponentHost):
             describe_failure=None if self.failure_context is None else self._describe_failure,
             max_initialize=self.limits.max_initialize_bytes,
         )
+        self._back_pressure = BackPressure(
+            self.flusher, self.limits, self.client, self.components, self._startup_gate
+        )
+        if self.enforces_cancel_timeout and self.mode == "agent":
+            self._cancelled_turns = CancelledTurns(
+                self, self.client, self.components, self._startup_gate
+            )
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended."""
@@ -156,8 +150,8 @@ class Chain(ComponentHost):
             self._nursery = nursery
             nursery.start_soon(self.flusher.run)
             nursery.start_soon(self._serve_client)
-            if self._ends_turns:
-                nursery.start_soon(self._cancel_monitor.run)
+            if self._cancelled_turns is not None:
+                nursery.start_soon(self._cancelled_turns.run)
             await self._end.wait()
             self._reading.cancel()
             await self._shut_down()
@@ -186,7 +180,7 @@ class Chain(ComponentHost):
             component.break_cycles()
         self.components.clear()
         self.client.observers_to = self.client.observers_from = ()
-        del self._startup_gate, self._cancel_monitor
+        del self._startup_gate, self._back_pressure, self._cancelled_turns
 
     # -- detaching the client --------------------------------------------------------------
 
@@ -215,7 +209,7 @@ class Chain(ComponentHost):
             return False
         if self._detached is None:
             made_room = self.flusher.made_room
-            self._detached = DetachedClient(
+            self._detached = self._back_pressure.detached = DetachedClient(
                 self.client, self.unanswered, self._startup_gate.answer, made_room
             )
         self._detached.detach(undelivered_messages(self._connection, unread))
@@ -232,36 +226,17 @@ class Chain(ComponentHost):
     # -- ComponentHost -----------------------------------------------------------------------------
 
     def read_gate(self, component: Component) -> ReadGate | None:
-        """Back-pressure gate of a component's reader.
-
-        The agent is not read while the write buffer of the client or of any proxy is over the high
-        watermark. A proxy is read even then, because one pipe carries both of its directions, and a
-        proxy that cannot write may stop reading. It is not read once its predecessor, or a peer
-        outside of the chain, has its share of `max_buffered_bytes` waiting, or the whole chain 5/4
-        of `max_buffered_bytes`. So each component waits only for components nearer to the client,
-        and the client for none: there is no deadlock. What a proxy floods toward the agent is
-        bounded by the total.
-        """
-        agent_port = component.agent_port
-        if agent_port is None:
-            return self.edge_read_gate()
-        share, most = self._share(), self.limits.max_buffered_bytes * 5 // 4
-
-        def backlog() -> int:
-            before = max(self._client_backlog(), component.client_port.neighbour.backlog())
-            return max(before, agent_port.neighbour.unread(), self._all_backlog() - most + share)
-
-        return ReadGate(self.flusher, backlog, share)
+        return self._back_pressure.component_gate(component)
 
     def edge_read_gate(self) -> ReadGate:
-        return ReadGate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
+        return self._back_pressure.edge_gate()
 
     def blocking_component(
-        self, watcher: Component | None, cancelled: tuple[Literal["turn", "request"], str]
+        self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
     ) -> tuple[Component | None, bool]:
-        if not self._ends_turns:
+        if self._cancelled_turns is None:
             return None, False
-        return self._arbiter.find(self.components, watcher, cancelled, trio.current_time())
+        return self._cancelled_turns.blocking_component(watcher, cancelled)
 
     def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
         sessions = self.client.session_log.sessions
@@ -355,10 +330,11 @@ class Chain(ComponentHost):
             raise
         finally:
             end_prestarted()
-        self.components = components
+        self.components[:] = components
         if components:
-            seconds = self._arbiter.timeout = components[-1].cancel_timeout
-            self._cancel_monitor.timeouts.timeout = seconds
+            seconds = components[-1].cancel_timeout
+            if self._cancelled_turns is not None:
+                self._cancelled_turns.set_timeout(seconds)
             for component in components:
                 component.set_cancel_timeout(seconds)
         ports = [component.client_port for component in components]
@@ -413,50 +389,7 @@ class Chain(ComponentHost):
         """Kill the components of a failed start."""
         for component in self.components:
             component.kill()
-        self.components = []
-
-    # -- cancelled turns ---------------------------------------------------------------------------
-
-    @property
-    def _ends_turns(self) -> bool:
-        return self.enforces_cancel_timeout and self.mode == "agent"
-
-    def _on_cancel_overdue(self, overdue: CancelOverdue) -> None:
-        """A cancelled turn or request of the client is overdue, and no component has ended it."""
-        if self._startup_gate.state != "open":
-            return
-        if isinstance(overdue, TurnOverdue):
-            self._end_cancelled_turn(overdue)
-            return
-        call = overdue.call
-        blocking, acts = self.blocking_component(None, ("request", call.method))
-        if acts:
-            name = "the chain" if blocking is None else blocking.name
-            log.warning(
-                "request not answered after $/cancel_request: answered in its place",
-                method=call.method,
-                blocked_by=name,
-            )
-            self.client.plain.respond(call, None, cancelled_error(call.method, name))
-
-    def _end_cancelled_turn(self, overdue: TurnOverdue) -> None:
-        session, seconds = overdue.session, self._cancel_monitor.timeouts.timeout
-        blocking, acts = self.blocking_component(None, ("turn", session))
-        if not acts:
-            return
-        name = "the chain" if blocking is None else blocking.name
-        log.warning(
-            "cancelled turn still running", session=session, seconds=seconds, blocked_by=name
-        )
-        report_ended_turn(self, session, name, seconds)
-        version_2 = self._startup_gate.version == 2
-        if blocking is None or not blocking.end_turn(session, version_2=version_2):
-            for call in overdue.prompts:
-                answer = cancelled_answer(call.method, name, version_2=version_2)
-                self.client.plain.respond(call, *answer)
-        if overdue.running:
-            port = self.client.plain if blocking is None else blocking.client_port.neighbour
-            port.notify("session/update", idle_update(session, "cancelled"))
+        self.components.clear()
 
     # -- the client --------------------------------------------------------------------------------
 
@@ -495,36 +428,12 @@ class Chain(ComponentHost):
 
     async def _read_client(self) -> None:
         self._nursery.start_soon(self._write_client, self._connection)
-
-        def backlog() -> int:
-            most = max((component.backlog() for component in self.components), default=0)
-            # A peer outside, which a plugin sends to, may lag by its share before the client's
-            # messages are held back.
-            outside = self.client.plain.neighbour.unread() - self._share() + HIGH_WATERMARK
-            return max(most, outside) + self._startup_gate.size
-
-        read_gate = ReadGate(
-            self.flusher, backlog, peer_closed_write=self.transport.peer_closed_write
-        )
+        read_gate = self._back_pressure.client_gate(self.transport)
         await read_loop(self._connection, self.flusher, read_gate)
 
     async def _write_client(self, connection: Connection) -> None:
         with trio.CancelScope() as self._writing:
             await write_loop(connection, self.flusher)
-
-    def _all_backlog(self) -> int:
-        return self._client_backlog() + sum(component.backlog() for component in self.components)
-
-    def _share(self) -> int:
-        """Bytes of `max_buffered_bytes` for each component and the client."""
-        return self.limits.max_buffered_bytes // (len(self.components) + 1)
-
-    def _client_backlog(self) -> int:
-        is_detached = self._detached.size if self._detached is not None else 0
-        return self._connection.write_buffer.size + is_detached
-
-    def _proxies_backlog(self) -> int:
-        return max((c.backlog() for c in self.components[:-1]), default=0)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -21,11 +21,7 @@ class ComponentHost(Protocol):
     limits: Limits
 
     def read_gate(self, component: Component) -> ReadGate | None:
-        """The back-pressure gate of a component's reader.
-
-        The agent, at the edge of the chain, is stopped early; a proxy only when its predecessor or
-        the whole chain has used up its part of the buffer budget.
-        """
+        """The back-pressure gate of a component's reader; see `chain.back_pressure`."""
 
     def edge_read_gate(self) -> ReadGate:
         """The back-pressure gate of any other source of messages toward the client."""

@@ -397,11 +397,7 @@ class LinkPort(Port):
     def notify_batch(self, notifications: NotificationBatch) -> None:
         link = self.link
         connection = link.connection
-        if (
-            connection is None
-            or link.queue is not None
-            or notifications.method == SESSION_CANCEL
-        ):
+        if connection is None or link.queue is not None or notifications.method == SESSION_CANCEL:
             super().notify_batch(notifications)
             return
         for each in link.observers_from:

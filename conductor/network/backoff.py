@@ -18,7 +18,7 @@ import trio
 
 from conductor.log import get_logger
 
-__all__ = ["REFUSED_TIMEOUT", "Backoff", "retry_delays"]
+__all__ = ["REFUSED_TIMEOUT", "Backoff", "RefusedConnection", "retry_delays"]
 
 _INITIAL_DELAY: Final = 0.1
 _MAX_DELAY: Final = 10.0
@@ -29,6 +29,22 @@ log = get_logger(component="conductor")
 
 
 @attrs.define(eq=False)
+class RefusedConnection:
+    """How long the TCP connection has been refused, without another result between."""
+
+    _since: float | None = attrs.field(default=None, init=False)
+
+    def has_timed_out(self, *, refused: bool) -> bool:
+        """Record the result of an attempt; whether `REFUSED_TIMEOUT` is exceeded."""
+        now = trio.current_time()
+        if not refused:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return self._since is not None and now - self._since >= REFUSED_TIMEOUT
+
+
+@attrs.define(eq=False)
 class Backoff:
     """Backoff state of one connection. `keep`: seconds to retry; 0 means no retry."""
 
@@ -36,12 +52,13 @@ class Backoff:
     location: str = ""
     """URL for the log."""
     _failed_since: float | None = attrs.field(default=None, init=False)
-    _refused_since: float | None = attrs.field(default=None, init=False)
+    _refusal: RefusedConnection = attrs.field(factory=RefusedConnection, init=False)
     _delays: Iterator[float] = attrs.field(factory=lambda: retry_delays(), init=False)
 
     def reset(self) -> None:
         """Record a response."""
-        self._failed_since, self._refused_since, self._delays = None, None, retry_delays()
+        self._failed_since, self._delays = None, retry_delays()
+        self._refusal = RefusedConnection()
 
     async def wait_to_retry(self, *, refused: bool = False) -> bool:
         """Wait after a failure; return whether to retry. `refused`: TCP connection refused."""
@@ -50,11 +67,7 @@ class Backoff:
             self._failed_since = now
             if self.keep:
                 log.warning("connection lost, reconnecting", location=self.location)
-        if not refused:
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        elif now - self._refused_since >= REFUSED_TIMEOUT:
+        if self._refusal.has_timed_out(refused=refused):
             return False
         if now - self._failed_since >= self.keep:
             return False

@@ -17,7 +17,7 @@ import trio
 
 from conductor.acp import CONNECTION_HEADER
 from conductor.log import get_logger
-from conductor.network.backoff import REFUSED_TIMEOUT, retry_delays
+from conductor.network.backoff import REFUSED_TIMEOUT, RefusedConnection, retry_delays
 from conductor.network.resumable_stream import RECEIVED_HEADER, RESUME_HEADER, ResumableStream
 from conductor.network.sequence_numbers import SequenceError
 from conductor.network.tcp import Unreachable
@@ -87,7 +87,7 @@ async def _reconnect(
 ) -> None:
     """Connect again with backoff, and relay over the new socket until it is closed or lost."""
     until = trio.current_time() + terms.keep
-    reason, refused_since = "it was cut", math.inf
+    reason, refusal = "it was cut", RefusedConnection()
     logged = False
     for delay in retry_delays():
         await trio.sleep(delay)
@@ -107,9 +107,7 @@ async def _reconnect(
                 if not logged and exc.status is None:
                     log.warning("connection lost, reconnecting", reason=reason)
                     logged = True
-                now = trio.current_time()
-                refused_since = min(refused_since, now) if exc.refused else math.inf
-                if now - refused_since >= REFUSED_TIMEOUT:
+                if refusal.has_timed_out(refused=exc.refused):
                     transport.lost(f"{reason} (for {REFUSED_TIMEOUT:g} s)")
                     return
                 if exc.status == 404:

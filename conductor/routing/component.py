@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal, Protocol
 
 from conductor.chainfile.model import CANCEL_TIMEOUT
@@ -65,18 +66,59 @@ class Component(Protocol):
     """
 
     @property
+    @abstractmethod
     def name(self) -> str: ...
 
     @property
+    @abstractmethod
     def client_port(self) -> Port: ...
 
     @property
+    @abstractmethod
     def agent_port(self) -> Port | None: ...
 
     @property
+    @abstractmethod
     def stop_timeout(self) -> float:
         """Seconds from `close_input` to `terminate`, and from that to `kill`."""
-        return 5.0
+
+    @abstractmethod
+    def prepare(self, host: ComponentHost) -> None:
+        """Begin to start, without waiting. Raises `StartError` if it cannot start."""
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Run the component; returns when it has ended and its resources are released."""
+
+    @abstractmethod
+    def close_input(self) -> None:
+        """Signal EOF: the component should finish its work and end."""
+
+    @abstractmethod
+    async def wait_drained(self) -> None:
+        """Return when, after `close_input`, the component has sent its last message."""
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """Ask the component to end now (SIGTERM)."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the component (SIGKILL)."""
+
+    @abstractmethod
+    async def wait_ended(self) -> None:
+        """Return when `run` has returned."""
+
+    @abstractmethod
+    def backlog(self) -> int:
+        """Bytes that wait to be read by the component."""
+
+    def break_cycles(self) -> None:
+        """Break reference cycles among its objects, after the end of the chain."""
+        return
+
+    # -- cancelled turns; a component without these never blocks one -------------------------------
 
     @property
     def cancel_timeout(self) -> float:
@@ -103,31 +145,3 @@ class Component(Protocol):
     def end_turn(self, session: str, *, version_2: bool) -> bool:
         """Answer the prompts of a turn that it blocks; false if it has no such prompt."""
         return False
-
-    def prepare(self, host: ComponentHost) -> None:
-        """Begin to start, without waiting. Raises `StartError` if it cannot start."""
-
-    async def run(self) -> None:
-        """Run the component; returns when it has ended and its resources are released."""
-
-    def break_cycles(self) -> None:
-        """Break reference cycles among its objects, after the end of the chain."""
-        return
-
-    def close_input(self) -> None:
-        """Signal EOF: the component should finish its work and end."""
-
-    async def wait_drained(self) -> None:
-        """Return when, after `close_input`, the component has sent its last message."""
-
-    def terminate(self) -> None:
-        """Ask the component to end now (SIGTERM)."""
-
-    def kill(self) -> None:
-        """End the component (SIGKILL)."""
-
-    def backlog(self) -> int:
-        """Bytes that wait to be read by the component."""
-
-    async def wait_ended(self) -> None:
-        """Return when `run` has returned."""

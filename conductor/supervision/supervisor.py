@@ -24,15 +24,15 @@ from conductor.errors import ComponentExited, ConnectionClosed, RequestError, St
 from conductor.jsonrpc.connection import Connection
 from conductor.log import Logger, get_logger
 from conductor.redaction import redact
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import ComponentHost
 from conductor.routing.failure_errors import FailureErrors, prompt_advice
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
-from conductor.routing.port import Port
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.component_run import ComponentRun
 from conductor.supervision.endpoint import Launcher
 from conductor.supervision.initialization import Initialization
+from conductor.supervision.link_component import LinkComponent
 from conductor.supervision.replay import (
     ReplayFailed,
     replay_initialize,
@@ -50,7 +50,7 @@ __all__ = ["SupervisedComponent"]
 
 
 @attrs.define(eq=False, repr=False)
-class SupervisedComponent(Component):
+class SupervisedComponent(LinkComponent):
     """A proxy or agent behind a link, kept running as its chain file entry says.
 
     `launch` opens the endpoint of each process or connection. `patch_result` may change the raw
@@ -61,7 +61,6 @@ class SupervisedComponent(Component):
     role: Literal["proxy", "agent"]
     launch: Launcher
     patch_result: Callable[[bytes], bytes] | None = None
-    link: Link = attrs.field(init=False)
     initialization: Initialization = attrs.field(init=False)
     restart_policy: RestartPolicy = attrs.field(init=False)
     _turns: TurnEnforcement = attrs.field(init=False)
@@ -71,9 +70,7 @@ class SupervisedComponent(Component):
     """The present one, or the last; None if the last start failed."""
     _lifecycle: Lifecycle = attrs.field(factory=Lifecycle, init=False)
     _report_rate: TokenBucket = attrs.field(factory=TokenBucket, init=False)
-    _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.spec.name)
@@ -87,14 +84,6 @@ class SupervisedComponent(Component):
     @property
     def name(self) -> str:
         return self.spec.name
-
-    @property
-    def client_port(self) -> Port:
-        return self.link.plain
-
-    @property
-    def agent_port(self) -> Port | None:
-        return self.link.enveloped
 
     @property
     def stop_timeout(self) -> float:
@@ -153,12 +142,6 @@ class SupervisedComponent(Component):
         if self.link.connection is not None:
             self.link.connection.close_writing()
 
-    async def wait_drained(self) -> None:
-        await self._drained.wait()
-
-    async def wait_ended(self) -> None:
-        await self._ended.wait()
-
     def terminate(self) -> None:
         self._begin_stop()
         self._signal(signal.SIGTERM)
@@ -170,9 +153,6 @@ class SupervisedComponent(Component):
     def _begin_stop(self) -> None:
         self._lifecycle.on(Event.STOP)
         self._stop.set()
-
-    def backlog(self) -> int:
-        return self.link.backlog()
 
     def set_end_cause(self, end_cause: str) -> None:
         """Record the cause that the component itself reported before it ends."""

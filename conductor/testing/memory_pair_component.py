@@ -16,13 +16,13 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
-from conductor.routing.component import Component, ComponentHost
+from conductor.routing.component import ComponentHost
 from conductor.routing.envelope import Dialect
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
-from conductor.routing.port import Port
 from conductor.supervision.initialization import Initialization
+from conductor.supervision.link_component import LinkComponent
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.io_loop import read_loop, write_loop
 from conductor.transport.memory import MemoryTransport, memory_pair
@@ -31,7 +31,7 @@ __all__ = ["MemoryPairComponent"]
 
 
 @attrs.define(eq=False)
-class MemoryPairComponent(Component):
+class MemoryPairComponent(LinkComponent):
     """The conductor's end of a memory pair, as a component."""
 
     name: str
@@ -39,19 +39,16 @@ class MemoryPairComponent(Component):
     dialect: Dialect | None = attrs.field(default=None, kw_only=True)
     """The dialect, as a chain file may set it; `None` to detect it."""
     start_timeout: float = attrs.field(default=30.0, kw_only=True)
+    stop_timeout: float = attrs.field(default=5.0, kw_only=True)
     capacity: int = attrs.field(default=CHUNK_SIZE, kw_only=True)
     """Unread bytes that each direction of the transport can hold."""
     starts: int = attrs.field(default=0, init=False)
     """Number of starts."""
-    link: Link = attrs.field(init=False)
-    """The conductor's end."""
     initialization: Initialization = attrs.field(init=False)
     _host: ComponentHost = attrs.field(init=False)
     _restart_pending: bool = attrs.field(default=False, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _failed: bool = attrs.field(default=False, init=False)
-    _drained: trio.Event = attrs.field(init=False)
-    _ended: trio.Event = attrs.field(init=False)
 
     # -- for subclasses ----------------------------------------------------------------------------
 
@@ -71,14 +68,6 @@ class MemoryPairComponent(Component):
         """Ignore protocol violations that the link reports."""
 
     # -- Component ---------------------------------------------------------------------------------
-
-    @property
-    def client_port(self) -> Port:
-        return self.link.plain
-
-    @property
-    def agent_port(self) -> Port | None:
-        return self.link.enveloped
 
     def prepare(self, host: ComponentHost) -> None:
         self._host = host
@@ -112,21 +101,12 @@ class MemoryPairComponent(Component):
         if self.link.connection is not None:
             self.link.connection.close_writing()
 
-    async def wait_drained(self) -> None:
-        await self._drained.wait()
-
-    async def wait_ended(self) -> None:
-        await self._ended.wait()
-
     def terminate(self) -> None:
         self.kill()
 
     def kill(self) -> None:
         self._stopping = True
         self._disconnect()
-
-    def backlog(self) -> int:
-        return self.link.backlog()
 
     # ----------------------------------------------------------------------------------------------
 

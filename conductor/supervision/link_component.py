@@ -1,0 +1,39 @@
+"""What the components behind a link have in common: ports, backlog and the events of their end."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from conductor.routing.component import Component
+from conductor.routing.link import Link
+from conductor.routing.port import Port
+
+__all__ = ["LinkComponent"]
+
+
+@attrs.define(eq=False, repr=False)
+class LinkComponent(Component):
+    """Base of components behind a link."""
+
+    link: Link = attrs.field(init=False)
+    """The conductor's end."""
+    _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @property
+    def client_port(self) -> Port:
+        return self.link.plain
+
+    @property
+    def agent_port(self) -> Port | None:
+        return self.link.enveloped
+
+    def backlog(self) -> int:
+        return self.link.backlog()
+
+    async def wait_drained(self) -> None:
+        await self._drained.wait()
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()

@@ -33,7 +33,7 @@ LAYERS = [
     {"transport"},
     {"routing"},
     {"proxy"},
-    {"bridging"},
+    {"bridging", "peer"},
     {"network", "remote"},
     {"supervision"},
     {"plugins"},
@@ -47,8 +47,6 @@ LAYERS = [
 EXCEPTIONS = {
     # The Transport protocol: a connection is given one, and needs nothing else of that room.
     ("conductor.jsonrpc.connection", "conductor.transport.base"),
-    # One end of a JSON-RPC connection, which needs nothing else of that room either.
-    ("conductor.chain.agent_chain", "conductor.client.peer"),
     # `run()` is how the program of a stand-alone proxy starts: it needs the whole runtime.
     ("conductor.proxy", "conductor.proxy.standalone"),
 }

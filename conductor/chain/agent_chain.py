@@ -16,8 +16,8 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.chain import Chain
 from conductor.chainfile import ChainFile, ComponentSpec, load
 from conductor.chainfile.naming import command_name
-from conductor.client.peer import JsonRpcPeer
 from conductor.errors import LocalProtocolError, StartError
+from conductor.peer import JsonRpcPeer
 from conductor.plugins.handler_call import current_handler_call
 from conductor.proxy.second_agent import AgentSource
 from conductor.routing.component import Component

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from conductor import __version__
-from conductor.client.peer import JsonRpcPeer
 from conductor.errors import RemoteProtocolError
+from conductor.peer import JsonRpcPeer
 
 __all__ = ["Client"]
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import attrs
 
-from conductor.client.peer import JsonRpcPeer, MessageHandler
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import (
     CANCEL,
@@ -17,6 +16,7 @@ from conductor.jsonrpc.messages import (
     notification_pieces,
     request_pieces,
 )
+from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.routing.envelope import (
     DIALECTS,
     ENVELOPE_METHODS,

@@ -14,8 +14,8 @@ import attrs
 
 from conductor.client.acp_client import Client
 from conductor.client.embedding import Attached
-from conductor.client.peer import JsonRpcPeer, MessageHandler
 from conductor.errors import RequestError
+from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.transcript import Transcript
 from conductor.transport.memory import MemoryTransport

@@ -15,8 +15,8 @@ import attrs
 import trio
 
 from conductor import __version__
-from conductor.client.peer import JsonRpcPeer
 from conductor.errors import ConductorError, ConnectionClosed, RequestError
+from conductor.peer import JsonRpcPeer
 from conductor.transport.child_process import ChildProcess, start_child
 from conductor.transport.spawn import SpawnError
 

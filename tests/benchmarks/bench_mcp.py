@@ -24,7 +24,7 @@ from typing import Any
 import trio
 
 from conductor.client.acp_client import Client
-from conductor.client.peer import JsonRpcPeer
+from conductor.peer import JsonRpcPeer
 from conductor.transport.child_process import ChildProcess, start_child
 
 ENV = {"PATH": "/usr/bin:/bin"}

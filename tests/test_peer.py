@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from conductor.client.peer import JsonRpcPeer
 from conductor.errors import ConnectionClosed, RequestError
+from conductor.peer import JsonRpcPeer
 from conductor.transport.memory import memory_pair
 
 

@@ -3,12 +3,13 @@
 - `build`: chain file specs to components; `launchers`: how each one is started or reached;
   `component_secrets`: values to mask in logs
 - `chain`: `Chain` connects the components, serves the client, and handles failures
-- `shutdown`: ordered stop of the components
+- `back_pressure`: when client, agent and proxies are not read; `shutdown`: ordered stop
+- `cancelled_turns`: ends cancelled turns of the client that no component has ended
 - `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
   failed start to the user, with `start_failure_text`
 - `detached_client`: queues messages while the client is disconnected; `undelivered`: what is resent
 - `bridge_insertion`: inserts the MCP bridge before the agent when a session needs it
-- `plugin_endpoint`: a restartable plugin in this process
+- `plugin_endpoint`: a restartable plugin in this process; `agent_chain`: for a plugin's own agent
 - `stdio_server`, `watchdog`: serve one chain on stdin and stdout; exit even if a plugin blocks
 
 May import: everything but client, server, testing, cli.

@@ -257,7 +257,7 @@ class Chain(ComponentHost):
 
     def component_failed(self, component: Component, error: ComponentError) -> None:
         if component not in self.components:
-            return  # of an attempt to start that was abandoned
+            return  # it belongs to an abandoned attempt to start
         if component in self._inserted:
             self._remove(component)
             log.error(

@@ -302,7 +302,7 @@ class StartupGate:
             failure_agent.open(originator, setup.method, setup.params)
 
         def answer(call: InFlightRequest, method: str, params: Payload | None) -> None:
-            # Sent before the start had failed: it is no reason for another attempt.
+            # Sent before the start had failed: it triggers no other attempt.
             if method in SESSION_SETUP_METHODS:
                 failure_agent.open(call, method, params)
             else:

@@ -1,4 +1,4 @@
-"""An ACP client."""
+"""ACP client: `initialize`, sessions and prompts, on `conductor.peer`."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ class Dispatcher:
         return None, encode_error(INTERNAL_ERROR, "Internal error", data)
 
     def _record_initialize(self, params: bytes | None, result: bytes | None) -> None:
-        """Keep what `initialize` tells, for `Plugin.protocol_version` and the like."""
+        """Keep members of `initialize`, for `Plugin.protocol_version` and others."""
         info = chain_info(self.plugin)
         with suppress(ValueError):  # the peer answers it
             info.asked(decode_params(params, dict))

@@ -1,4 +1,4 @@
-"""Observed messages: makes a `RawMessage` of a lane item, with request numbers. Pure."""
+"""Messages for observers: a `RawMessage` for each lane item, with request numbers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs a handler that holds its lane for more than 5 s, with its file:line (lane rule 4)."""
+"""Warning for a handler that holds its lane for more than 5 s, with file:line (lane rule 4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SlowHandlerWarning:
     """The last handler that held each lane."""
     log: Logger
     active: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set by the scheduler when a lane is taken."""
+    """The scheduler sets it when a lane is taken."""
 
     async def run(self) -> None:
         while True:

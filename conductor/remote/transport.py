@@ -57,7 +57,7 @@ class RemoteTransport:
                 await self._carry(self)
         except Unreachable as exc:
             self.status = self.status or str(exc)
-        except Exception as exc:  # of a library: ends this connection only
+        except Exception as exc:  # an error of a library ends this connection only
             log.error("connection failed", location=self.location, error=_error_text(exc))
             self.status = self.status or f"failed at {self.location}: {_error_text(exc)}"
         finally:

@@ -1,4 +1,4 @@
-"""Removes the `_meta` members reserved for proxies from the messages of an agent. Pure.
+"""Remove the `_meta` members reserved for proxies from the messages of an agent. Pure.
 
 Proxies inform each other by `_meta` members with the prefix `acp-conductor/`, such as `is_handled`
 (a proxy answered this command) and `mcpServerNames`. With forged members, an agent would evade the

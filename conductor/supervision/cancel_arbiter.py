@@ -1,4 +1,4 @@
-"""Decides which component blocks a cancelled turn or request, and which watcher ends it. Pure.
+"""Decide which component blocks a cancelled turn or request, and which watcher ends it. Pure.
 
 A cancelled turn may hang in the agent, in a proxy that does not forward the cancellation or the
 response, or in a plugin's handler. Watchers are the client's link, where requests enter the chain,

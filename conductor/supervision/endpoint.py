@@ -56,5 +56,5 @@ Launcher = Callable[[int], Endpoint]
 
 
 def is_remote(spec: ComponentSpec) -> bool:
-    """Whether a component runs on another machine, as far as its chain file entry tells."""
+    """Whether a component runs on another machine, according to its chain file entry."""
     return spec.connect is not None or spec.ssh is not None

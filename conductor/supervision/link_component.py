@@ -1,4 +1,4 @@
-"""What the components behind a link have in common: ports, backlog and the events of their end."""
+"""Base of components behind a link: ports, backlog, and the events of their end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LinkComponent"]
 
 @attrs.define(eq=False, repr=False)
 class LinkComponent(Component):
-    """Base of components behind a link."""
+    """A component with one or two ports on a link. Subclasses set `link` and the events."""
 
     link: Link = attrs.field(init=False)
     """The conductor's end."""

@@ -37,7 +37,7 @@ class State(enum.Enum):
     FAILED = enum.auto()
     """Failed for good: reported to the chain once, which stops it."""
     ENDED = enum.auto()
-    """Nothing of it is left."""
+    """`run` has returned: the process has exited, and its resources are released."""
 
 
 class Event(enum.Enum):
@@ -101,7 +101,7 @@ class Lifecycle:
 
     state: State = attrs.field(default=State.STARTING, init=False)
     was_initialized: bool = attrs.field(default=False, init=False)
-    """Whether it has been RUNNING: its failures are the restart policy's, not start errors."""
+    """Whether it has been RUNNING: the restart policy decides on later failures."""
     start_at: float | None = attrs.field(default=None, init=False)
     """Time of the next start, in BACKING_OFF and after RETRY."""
 

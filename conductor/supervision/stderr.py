@@ -1,7 +1,6 @@
 """A component's stderr: drained always, its tail kept for error messages, its lines logged. Pure.
 
-Logging is limited in bytes per second; the excess is counted, not kept, so a component may write
-any amount at no cost but that of reading it.
+Logging is limited in bytes per second; the excess is counted, not kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ends prompt turns and requests that a component does not end itself.
+"""End prompt turns and requests that a component does not end itself.
 
 Three causes: a request exceeds its `request_timeout`, a prompt turn is silent for `stall_timeout`
 (`stall_detector`), or a cancelled turn or request continues after `cancel_timeout`

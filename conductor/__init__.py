@@ -1,8 +1,8 @@
 """acp-conductor: run proxy chains of the Agent Client Protocol between any client and any agent.
 
 A *chain* is a list of proxies, the first one nearest the client, and an agent. The conductor starts
-the components, routes each message to the next one in both directions, and supervises them. Six
-primitives carry a message:
+the components (programs, connections, or *plugins*: Python proxies in its own process), routes each
+message to the next one in both directions, and supervises them. Six primitives carry a message:
 
 - `Transport` (`transport/base.py`): bytes in and out. File descriptors, stdio, child processes,
   memory, remote connections.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -91,3 +92,11 @@ def _names(owner: object) -> set[str]:
 def _function(member: object) -> object:
     member = getattr(member, "__wrapped__", member)
     return member if isinstance(member, FunctionType) else getattr(member, "__func__", member)
+
+
+def test_the_script_that_installs_other_versions_names_tests_that_exist() -> None:
+    script = (ROOT / ".ci" / "dependencies").read_text()
+    named = re.findall(r"\btests/[\w/.]+", script)
+
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []

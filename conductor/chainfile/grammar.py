@@ -2,7 +2,7 @@
 
 One attribute per key (`with` is `options`, alias `with_`). The classes describe the file as
 written; `loader` loads nested chains, `build` derives names and absolute paths. A new key is added
-here, in `model.ComponentSpec` and in `build`.
+here, in `model.ComponentSpec`, in `build` and in `conductor.cli.show`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class AsgiApp:
     nursery: trio.Nursery
     forwarding: NodeForwarder | None = None
     """Forwards to the other nodes of a cluster; `None` without one."""
-    _load: ReceiveBudget = attrs.field(factory=ReceiveBudget, init=False)
+    _receive_budget: ReceiveBudget = attrs.field(factory=ReceiveBudget, init=False)
     _streamable: dict[RemoteClient, ServerHttpConnection] = attrs.field(factory=dict, init=False)
 
     async def __call__(self, peer: TcpPeer, scope: Any, receive: Receive, send: Send) -> None:
@@ -61,7 +61,7 @@ class AsgiApp:
             clients, access = self.clients, self.access
             limits, timeouts = clients.limits, clients.timeouts
             await EndpointHandler(
-                scope, receive, send, access, limits, timeouts, self._load, self, peer
+                scope, receive, send, access, limits, timeouts, self._receive_budget, self, peer
             ).answer()
         elif scope["type"] == "websocket":
             await self._websocket(peer, scope, receive, send)
@@ -85,7 +85,7 @@ class AsgiApp:
 
     def partial_message(self) -> PartialMessage:
         """Receive limits for a new WebSocket."""
-        return PartialMessage(self._load, self.clients.limits, self.clients.timeouts)
+        return PartialMessage(self._receive_budget, self.clients.limits, self.clients.timeouts)
 
     def upgrade(
         self, path: str, headers: Mapping[str, str], peer: TcpPeer

@@ -76,7 +76,7 @@ class ServerHttpConnection:
                 self.mailboxes.of(route.session).put(line)
                 if route.closed is not None:
                     self.mailboxes.closed(route.closed)
-            await self.mailboxes.room()
+            await self.mailboxes.wait_for_space()
         self.mailboxes.end()
         self._answered.set()
 
@@ -106,7 +106,7 @@ class ServerHttpConnection:
             async with self._posting:
                 is_new = number is None or self._posts.is_new(number)
                 if is_new:
-                    self.router.asked(posted, streaming=streaming)
+                    self.router.record_request(posted, streaming=streaming)
                     if posted.session is not None and posted.method in SESSION_SETUP_METHODS:
                         self.mailboxes.opened(posted.session)
                 try:
@@ -162,7 +162,7 @@ class ServerHttpConnection:
         """Answer a request for an unknown session on the connection's stream: the TypeScript SDK
         takes a 404 as the end of the connection."""
         if posted.is_request and posted.message is not None and posted.message.id is not UNSET:
-            await self.mailboxes.room()
+            await self.mailboxes.wait_for_space()
             error = encode_error(INVALID_PARAMS, "Unknown session", {"sessionId": posted.session})
             self.mailboxes.connection.put(b"".join(error_pieces(posted.message.id, error))[:-1])
 

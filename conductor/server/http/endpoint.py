@@ -187,7 +187,7 @@ class EndpointHandler(RequestResponse):
 
     async def _acknowledge(self) -> None:
         """Handle an acknowledgement of events by a conductor."""
-        streamable, number = await self._found(), self.number(RECEIVED_HEADER)
+        streamable, number = await self._find_or_forward(), self.number(RECEIVED_HEADER)
         if streamable is None:
             return
         mailbox = streamable.mailboxes.known(self.headers.get(SESSION_HEADER))
@@ -207,7 +207,7 @@ class EndpointHandler(RequestResponse):
         if not accepts_event_stream(self.headers.get("accept", "")):
             await self.refuse(Refusal(406, "client must accept text/event-stream"))
             return
-        streamable = await self._found()
+        streamable = await self._find_or_forward()
         if streamable is None:
             return
         try:
@@ -230,7 +230,7 @@ class EndpointHandler(RequestResponse):
     # -- DELETE ------------------------------------------------------------------------------------
 
     async def _delete(self) -> None:
-        streamable = await self._found()
+        streamable = await self._find_or_forward()
         if streamable is None:
             return
         streamable.client.end()
@@ -255,7 +255,7 @@ class EndpointHandler(RequestResponse):
             nursery.cancel_scope.cancel()
         return done
 
-    async def _found(self) -> ServerHttpConnection | None:
+    async def _find_or_forward(self) -> ServerHttpConnection | None:
         """The connection; `None`: the request was answered by another node or refused."""
         if await self._forward():
             return None

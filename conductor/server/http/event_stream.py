@@ -58,7 +58,7 @@ async def send_numbered_events(exchange: RequestResponse, mailbox: Mailbox) -> N
             await exchange.write(b"".join([encode_event(e.text, e.number) for e in events]))
         events = []
         with trio.move_on_after(exchange.timeouts.keep_alive) as waiting:
-            await mailbox.room()
+            await mailbox.wait_for_space()
             events = await mailbox.take_numbered()
         if waiting.cancelled_caught:
             await exchange.write(_COMMENT)

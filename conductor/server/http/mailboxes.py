@@ -90,7 +90,7 @@ class Mailbox:
         self.of.count(-sum(map(_size, lines)))
         return lines
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait while the send window is full."""
         while self.sent.full:
             await self._acknowledged.park()
@@ -130,25 +130,26 @@ class Mailbox:
 class Mailboxes:
     """The mailboxes of one client: the connection's, and those of its sessions.
 
-    `bound`: queued bytes above which `room` waits; `is_open`: whether a session is open.
+    `max_bytes`: queued bytes above which `wait_for_space` waits; `is_open`: whether a session is
+    open.
     """
 
-    bound: int
-    most: int
+    max_bytes: int
+    max_streams: int
     """Maximum number of open session streams, and of `unread` mailboxes."""
     is_open: Callable[[str | None], bool] = lambda _: False
     ended: bool = attrs.field(default=False, init=False)
     connection: Mailbox = attrs.field(init=False)
     sessions: dict[str, Mailbox] = attrs.field(factory=dict, init=False)
     _closed: dict[str, None] = attrs.field(factory=dict, init=False)
-    """The last `most` closed sessions, oldest first."""
+    """The last `max_streams` closed sessions, oldest first."""
     _streams: int = attrs.field(default=0, init=False)
     """Number of open session streams."""
     _unread: int = attrs.field(default=0, init=False)
     """Number of `unread` mailboxes."""
     waiting: int = attrs.field(default=0, init=False)
     """Queued and unacknowledged bytes in all mailboxes."""
-    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _space: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.connection = Mailbox(self)
@@ -162,7 +163,7 @@ class Mailboxes:
         if mailbox is not None:
             return mailbox
         is_open = self.is_open(session)
-        if session in self._closed or not (is_open or self._unread < self.most):
+        if session in self._closed or not (is_open or self._unread < self.max_streams):
             return self.connection
         mailbox = self.sessions[session] = Mailbox(self, session, unread=not is_open)
         self._unread += mailbox.unread
@@ -173,7 +174,7 @@ class Mailboxes:
         mailbox = self.known(session)
         if session is None or (mailbox is not None and mailbox.readers):
             return mailbox
-        if self._streams >= self.most:
+        if self._streams >= self.max_streams:
             return None
         return mailbox or Mailbox(self, session)
 
@@ -216,7 +217,7 @@ class Mailboxes:
     def closed(self, session: str) -> None:
         """Record that the session was closed or deleted."""
         self._closed[session] = None
-        if len(self._closed) > self.most:
+        if len(self._closed) > self.max_streams:
             del self._closed[next(iter(self._closed))]
         if session in self.sessions:
             self.drop_if_idle(self.sessions[session])
@@ -227,22 +228,22 @@ class Mailboxes:
             del self.sessions[session]
             self._unread -= mailbox.unread
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait while the queued bytes exceed the limit."""
-        while self.waiting > self.bound and not self.ended:
-            await self._room.park()
+        while self.waiting > self.max_bytes and not self.ended:
+            await self._space.park()
 
     def end(self) -> None:
         """EOF: queued lines can still be read."""
         self.ended = True
-        self._room.unpark_all()
+        self._space.unpark_all()
         for mailbox in (self.connection, *self.sessions.values()):
             mailbox.wake()
 
     def count(self, change: int) -> None:
         self.waiting += change
         if change < 0:
-            self._room.unpark_all()
+            self._space.unpark_all()
 
 
 def _size(line: bytes) -> int:

@@ -60,7 +60,7 @@ class RequestResponse:
     access: AccessPolicy
     limits: ServerLimits
     timeouts: ServerTimeouts
-    load: ReceiveBudget
+    budget: ReceiveBudget
     headers: Mapping[str, str] = attrs.field(init=False)
     _received: bool = attrs.field(default=False, init=False)
     """The body has been read to its end."""
@@ -75,26 +75,29 @@ class RequestResponse:
 
     async def body(self, quota_key: str) -> bytes | Refusal:
         """Receive the body, counted under `quota_key`; or a refusal (413, 503, 408)."""
-        limits, load = self.limits, self.load
+        limits, budget = self.limits, self.budget
         body = bytearray()
         refusal: Refusal | None = None
         try:
             async for chunk in self._chunks(limits.message_bytes):
                 if refusal is None:
                     body += chunk
-                    load.add(quota_key, len(chunk))
+                    budget.add(quota_key, len(chunk))
                 if len(body) > limits.message_bytes:
                     refusal = Refusal(413, "POST body too large")
-                elif load.bytes > limits.body_bytes or load.of[quota_key] > limits.body_bytes_each:
+                elif (
+                    budget.bytes > limits.body_bytes
+                    or budget.of[quota_key] > limits.body_bytes_each
+                ):
                     refusal = Refusal(503, "too many bytes in flight", (("retry-after", "1"),))
                 if refusal is not None:
-                    load.add(quota_key, -len(body))
+                    budget.add(quota_key, -len(body))
                     body.clear()
             return refusal or bytes(body)
         except trio.TooSlowError:
             return Refusal(408, "the rest of the body did not come")
         finally:
-            load.add(quota_key, -len(body))
+            budget.add(quota_key, -len(body))
 
     async def refuse(self, refusal: Refusal) -> None:
         """Read the rest of the body, then respond with the refusal."""

@@ -54,7 +54,7 @@ class StreamRouter:
     _open: dict[Id, list[_SessionRequest]] = attrs.field(factory=dict)
     """Requests in flight about sessions, by id; ids may repeat."""
 
-    def asked(self, posted: PostedMessage, *, streaming: bool) -> None:
+    def record_request(self, posted: PostedMessage, *, streaming: bool) -> None:
         """Record a message of the client. `streaming`: the session has an open stream."""
         if posted.session is None or not posted.is_request:
             return

@@ -32,7 +32,7 @@ _FRAGMENT_OVERHEAD: Final = 16
 class PartialMessage:
     """Incomplete message of one WebSocket. Set `quota_key` before the first fragment."""
 
-    load: ReceiveBudget
+    budget: ReceiveBudget
     limits: ServerLimits
     timeouts: ServerTimeouts
     quota_key: str = ""
@@ -45,9 +45,9 @@ class PartialMessage:
         """Count a fragment; return the close status if a limit is exceeded."""
         size = sys.getsizeof(fragment) + _FRAGMENT_OVERHEAD
         self._size += size
-        self.load.add(self.quota_key, size)
-        over = self.load.bytes > self.limits.body_bytes
-        if over or self.load.of[self.quota_key] > self.limits.body_bytes_each:
+        self.budget.add(self.quota_key, size)
+        over = self.budget.bytes > self.limits.body_bytes
+        if over or self.budget.of[self.quota_key] > self.limits.body_bytes_each:
             return TOO_MUCH
         if is_last:
             self._complete()
@@ -58,7 +58,7 @@ class PartialMessage:
 
     def done(self) -> None:
         """Release the budget: the message was delivered or dropped."""
-        self.load.add(self.quota_key, -self._size)
+        self.budget.add(self.quota_key, -self._size)
         self._size = 0
         self._complete()
 

@@ -11,7 +11,7 @@ from conductor.server.http.mailboxes import Mailbox, Mailboxes
 
 
 async def test_all_queued_lines_are_taken_at_once_in_order():
-    mailboxes = Mailboxes(bound=10_000, most=2)
+    mailboxes = Mailboxes(max_bytes=10_000, max_streams=2)
     mailboxes.of("s").put(b"1")
     mailboxes.of("s").put(b"2")
 
@@ -19,7 +19,7 @@ async def test_all_queued_lines_are_taken_at_once_in_order():
 
 
 async def test_unsent_lines_are_taken_again_first():
-    mailboxes = Mailboxes(bound=10_000, most=2)
+    mailboxes = Mailboxes(max_bytes=10_000, max_streams=2)
     mailbox = mailboxes.connection
     mailbox.put(b"1")
     mailbox.put(b"2")
@@ -31,29 +31,29 @@ async def test_unsent_lines_are_taken_again_first():
 
 
 async def test_room_waits_while_all_streams_together_exceed_the_limit(autojump_clock):
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailboxes.of("a").put(b"x" * 500)
     mailboxes.of("b").put(b"x" * 500)
     with trio.move_on_after(1) as waiting:
-        await mailboxes.room()
+        await mailboxes.wait_for_space()
     await mailboxes.of("b").take()
-    await mailboxes.room()
+    await mailboxes.wait_for_space()
 
     assert waiting.cancelled_caught
 
 
 async def test_queued_lines_are_taken_after_eof():
-    mailboxes = Mailboxes(bound=1, most=2)
+    mailboxes = Mailboxes(max_bytes=1, max_streams=2)
     mailboxes.connection.put(b"last")
     mailboxes.end()
-    await mailboxes.room()
+    await mailboxes.wait_for_space()
 
     assert await mailboxes.connection.take() == [b"last"]
     assert await mailboxes.connection.take() == []
 
 
 async def test_eof_wakes_a_reader():
-    mailboxes = Mailboxes(bound=1, most=2)
+    mailboxes = Mailboxes(max_bytes=1, max_streams=2)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mailboxes.of("s").take)
         await wait_all_tasks_blocked()
@@ -69,7 +69,7 @@ def read(mailboxes: Mailboxes, session: str) -> Mailbox:
 
 
 def test_only_streams_that_are_open_are_limited():
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     for number in range(10):
         mailboxes.remove_reader(read(mailboxes, f"s{number}"))
     read(mailboxes, "a")
@@ -82,7 +82,7 @@ def test_only_streams_that_are_open_are_limited():
 
 
 async def test_an_empty_mailbox_without_a_reader_is_dropped():
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailboxes.of("s").put(b"1")
     mailbox = read(mailboxes, "s")
     await mailbox.take()
@@ -94,7 +94,7 @@ async def test_an_empty_mailbox_without_a_reader_is_dropped():
 
 async def test_numbers_are_kept_until_the_session_is_closed_and_all_is_acknowledged():
     open_sessions = {"s"}
-    mailboxes = Mailboxes(bound=1000, most=2, is_open=open_sessions.__contains__)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2, is_open=open_sessions.__contains__)
     mailboxes.of("s").put(b"1")
     mailbox = read(mailboxes, "s")
     await mailbox.take_numbered()
@@ -115,7 +115,7 @@ async def test_numbers_are_kept_until_the_session_is_closed_and_all_is_acknowled
 
 
 async def test_a_new_mailbox_goes_on_with_the_numbers_that_the_client_has():
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailbox = read(mailboxes, "s")
     mailbox.resume_after(7)
     mailbox.put(b"8")
@@ -128,7 +128,7 @@ async def test_a_new_mailbox_goes_on_with_the_numbers_that_the_client_has():
 
 
 def test_messages_of_a_closed_session_go_to_the_connections_stream():
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailboxes.closed("s")
     assert mailboxes.of("s") is mailboxes.connection
 
@@ -137,7 +137,7 @@ def test_messages_of_a_closed_session_go_to_the_connections_stream():
 
 
 def test_an_agent_that_invents_sessions_gets_no_more_mailboxes_than_streams():
-    mailboxes = Mailboxes(bound=1000, most=2, is_open=lambda session: session == "real")
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2, is_open=lambda session: session == "real")
     for session in ("x", "y"):
         assert mailboxes.of(session) is not mailboxes.connection
     assert mailboxes.of("z") is mailboxes.connection
@@ -148,7 +148,7 @@ def test_an_agent_that_invents_sessions_gets_no_more_mailboxes_than_streams():
 
 
 async def test_lines_of_a_session_without_a_stream_move_to_the_connections_once():
-    mailboxes = Mailboxes(bound=1000, most=2)
+    mailboxes = Mailboxes(max_bytes=1000, max_streams=2)
     mailbox = read(mailboxes, "s")
     for line in (b"1", b"2"):
         mailbox.put(line)

@@ -39,7 +39,7 @@ def test_a_message_with_a_session_id_goes_to_its_stream():
 @pytest.mark.parametrize("method", ["session/prompt", "session/set_mode", "_mine/of_a_session"])
 def test_a_response_goes_to_the_stream_of_its_request(method):
     router = StreamRouter()
-    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+    router.record_request(post(request(1, method, sessionId="s"), "s"), streaming=True)
 
     assert route(router, id=1, result={}) == "s"
     assert route(router, id=1, result={}) is None
@@ -48,7 +48,7 @@ def test_a_response_goes_to_the_stream_of_its_request(method):
 @pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
 def test_a_session_set_up_response_goes_to_the_connections_stream(method):
     router = StreamRouter()
-    router.asked(post(request(1, method, sessionId="s"), "s"), streaming=True)
+    router.record_request(post(request(1, method, sessionId="s"), "s"), streaming=True)
 
     assert route(router, id=1, result={"sessionId": "s"}) is None
 
@@ -56,8 +56,10 @@ def test_a_session_set_up_response_goes_to_the_connections_stream(method):
 def test_ids_that_repeat_are_answered_in_order():
     router = StreamRouter()
     for session in ("a", "b"):
-        router.asked(post(request(1, "session/prompt", sessionId=session), session), streaming=True)
-    router.asked(post(request("1", "session/prompt", sessionId="c"), "c"), streaming=True)
+        router.record_request(
+            post(request(1, "session/prompt", sessionId=session), session), streaming=True
+        )
+    router.record_request(post(request("1", "session/prompt", sessionId="c"), "c"), streaming=True)
 
     assert [route(router, id=1, result={}) for _ in range(3)] == ["a", "b", None]
     assert route(router, id="1", result={}) == "c"
@@ -68,8 +70,12 @@ def test_ids_that_repeat_are_answered_in_order():
 )
 def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streaming, header, stream):
     router = StreamRouter()
-    router.asked(post(request(1, "session/load", sessionId="s"), header), streaming=streaming)
-    router.asked(post(request(2, "session/prompt", sessionId="s"), "s"), streaming=streaming)
+    router.record_request(
+        post(request(1, "session/load", sessionId="s"), header), streaming=streaming
+    )
+    router.record_request(
+        post(request(2, "session/prompt", sessionId="s"), "s"), streaming=streaming
+    )
 
     assert route(router, method="session/update", params={"sessionId": "s"}) == stream
     assert route(router, id=2, result={}) == stream
@@ -79,7 +85,7 @@ def test_a_session_that_was_never_named_by_header_nor_read_has_no_stream(streami
 def test_the_response_to_a_close_marks_the_session_as_closed(method):
     router = StreamRouter()
     for id in (1, 2):
-        router.asked(post(request(id, method, sessionId="s"), "s"), streaming=True)
+        router.record_request(post(request(id, method, sessionId="s"), "s"), streaming=True)
     refused = json.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}})
     done = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {}})
 
@@ -90,7 +96,9 @@ def test_the_response_to_a_close_marks_the_session_as_closed(method):
 def test_a_session_that_is_not_open_is_not_remembered_as_one_without_a_stream(answers):
     router = StreamRouter()
     for id, method in enumerate(["session/load", "session/close"]):
-        router.asked(post(request(id, method, sessionId="s"), "s" if id else None), streaming=False)
+        router.record_request(
+            post(request(id, method, sessionId="s"), "s" if id else None), streaming=False
+        )
     for id, answer in enumerate(answers):
         route(router, id=id, **answer)
 

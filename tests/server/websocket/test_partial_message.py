@@ -214,7 +214,7 @@ async def test_many_small_fragments_count_as_what_they_take():
     assert answers[-1] == TOO_MUCH
 
     partial_message.done()
-    assert (partial_message.load.bytes, dict(partial_message.load.of)) == (0, {})
+    assert (partial_message.budget.bytes, dict(partial_message.budget.of)) == (0, {})
 
 
 async def test_a_fragment_that_comes_in_time_gives_the_next_one_its_time(autojump_clock):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from conductor.plugins.plugin_component import PluginComponent
     from conductor.proxy.second_agent import AgentConnection, AgentSource
 
-__all__ = ["build_components", "open_agent_chain"]
+__all__ = ["bridge_component", "build_components", "open_agent_chain"]
 
 
 def build_components(
@@ -80,6 +80,16 @@ def open_agent_chain(
     return run_agent_chain(build, source, name=name, env=env)
 
 
+def bridge_component(mode: McpBridge, limits: Limits) -> tuple[PluginComponent, InsertableBridge]:
+    """The MCP bridge, to be placed before the agent, and its plugin."""
+    component = _plugin_component(
+        ComponentSpec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy"
+    )
+    bridge = cast("InsertableBridge", component.plugin)
+    bridge.limits = limits
+    return component, bridge
+
+
 def _merged_error(errors: Sequence[StartError]) -> StartError:
     """One error for several components that cannot be built, with the name of the first."""
     first, *others = errors
@@ -92,11 +102,12 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     if mode == "http":
-        return [_bridge(mode, limits)[0], _component(spec, "agent", None)]
+        return [bridge_component(mode, limits)[0], _component(spec, "agent", None)]
     agent = _component(spec, "agent", None if mode == "off" else with_bridgeable_mcp_over_acp)
     if not isinstance(agent, SupervisedComponent):
-        return [_bridge(mode, limits)[0], agent]
-    agent.link.interceptor = BridgeInsertion(agent, partial(_bridge, mode, limits)).intercept
+        return [bridge_component(mode, limits)[0], agent]
+    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits))
+    agent.link.interceptor = insertion.intercept
     return [agent]
 
 
@@ -106,15 +117,6 @@ def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:
     The conductor that serves the agent there has a bridge of its own.
     """
     return mode == "auto" and is_remote(agent)
-
-
-def _bridge(mode: McpBridge, limits: Limits) -> tuple[Component, InsertableBridge]:
-    component = _plugin_component(
-        ComponentSpec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy"
-    )
-    bridge = cast("InsertableBridge", component.plugin)
-    bridge.limits = limits
-    return component, bridge
 
 
 def _component(

@@ -140,9 +140,9 @@ from conductor.testing import FakeAgent
 from @module@ import @Class@
 
 
-async def test_the_note_comes_before_the_prompt(chain: Any) -> None:
+async def test_the_note_comes_before_the_prompt(acp_chain: Any) -> None:
     agent = FakeAgent(turns=[["Hello."]])
-    async with chain(@Class@(note="Be kind."), agent) as client:
+    async with acp_chain(@Class@(note="Be kind."), agent) as client:
         await client.initialize()
         session = await client.new_session("/project")
         await client.prompt(session, "hi")

@@ -27,7 +27,7 @@ from conductor.errors import (
 )
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
-from conductor.log import Logger
+from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
@@ -59,7 +59,7 @@ class Dispatcher:
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
     """Takes a request that is left unanswered, and whether it was forwarded."""
-    log: Logger
+    failures: FailureLog
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """Requests with a running handler."""
     _ending: bool = attrs.field(default=False, init=False)
@@ -328,18 +328,18 @@ class Dispatcher:
             forget_session(self.plugin, session)
 
     def _cancel_failed(self, call: InFlightRequest, exc: BaseException) -> None:
-        self.log.error("callback of defer() failed", method=call.method, exc_info=exc)
+        self.failures.report("callback of defer() failed", exc, method=call.method)
 
     def _log_failure(
         self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
     ) -> None:
-        self.log.error(
+        self.failures.report(
             "handler failed",
+            exc,
             plugin=type(self.plugin).__name__,
             handler=handler_call.handler.location,
             method=method,
             session=session_id_of(params),
-            exc_info=exc,
         )
 
 

@@ -17,8 +17,9 @@ import trio
 
 from conductor.chainfile.model import CANCEL_TIMEOUT
 from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
-from conductor.log import Logger, get_logger
+from conductor.log import get_logger
 from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
+from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_handler_call
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -69,7 +70,7 @@ class PluginComponent(Component):
     client: ClientPeer = attrs.field(init=False)
     agent: AgentPeer = attrs.field(init=False)
     _scheduler: LaneScheduler = attrs.field(init=False)
-    _log: Logger = attrs.field(init=False)
+    failures: FailureLog = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _queued_tasks: list[tuple[Any, tuple[Any, ...]]] = attrs.field(factory=list, init=False)
@@ -83,9 +84,9 @@ class PluginComponent(Component):
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._log = get_logger(component=self.name)
+        self.failures = FailureLog(get_logger(component=self.name))
         self._scheduler = LaneScheduler(
-            self.name, self.plugin, self.start_timeout, self._log, is_agent=self.role == "agent"
+            self.name, self.plugin, self.start_timeout, self.failures, is_agent=self.role == "agent"
         )
         self.client = ClientPeer("client", *self._peer_functions(self._scheduler.client_port))
         self.agent = AgentPeer("agent", *self._peer_functions(self._scheduler.agent_port))
@@ -179,7 +180,7 @@ class PluginComponent(Component):
         if isinstance(cause, StartError):
             self._not_started(cause)
             return
-        self._log.error("plugin failed", exc_info=cause)
+        self.failures.report("plugin failed", cause)
         if self._stop.is_set():
             return  # it was stopping
         reason = describe(cause)
@@ -255,6 +256,10 @@ class PluginComponent(Component):
             raise LocalProtocolError("after_answer() is for the handler of a request")
         handler_call.after_answer += ((function, args),)
 
+    def handler_failed(self, exc: BaseException, **fields: str) -> None:
+        plugin = type(self.plugin).__name__
+        self.failures.report("handler failed", exc, plugin=plugin, **fields)
+
     def open_agent_chain(
         self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
@@ -311,7 +316,7 @@ class PluginComponent(Component):
             task = str(function.__qualname__)
         except Exception:  # a callable object of the plugin
             task = type(function).__name__
-        self._log.error("task failed", task=task, exc_info=exc)
+        self.failures.report("task failed", exc, task=task)
 
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
         """The functions that `ClientPeer` and `AgentPeer` call."""

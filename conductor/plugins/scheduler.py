@@ -20,8 +20,8 @@ from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancel
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
-from conductor.log import Logger
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
+from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
     HandlerCall,
     HandlerResponse,
@@ -59,7 +59,7 @@ class LaneScheduler:
     name: str
     plugin: Plugin
     start_timeout: float
-    log: Logger
+    failures: FailureLog
     is_agent: bool
     client_port: PluginPort = attrs.field(init=False)
     agent_port: PluginPort = attrs.field(init=False)
@@ -97,10 +97,10 @@ class LaneScheduler:
             self.agent_port.neighbour = AgentTerminus(self.client_port)
         self._port_of = {port.lane: port for port in self.ports}
         self._slow_handler_warning = SlowHandlerWarning(
-            tuple(self._port_of), self.last_handlers, self.log
+            tuple(self._port_of), self.last_handlers, self.failures.log
         )
         self.dispatcher = Dispatcher(
-            self.name, self.plugin, self.start_timeout, self.request, self._abort, self.log
+            self.name, self.plugin, self.start_timeout, self.request, self._abort, self.failures
         )
 
     @property
@@ -219,10 +219,10 @@ class LaneScheduler:
         """Log the failure once: the value is read before every read of an edge."""
         if not self._unread_bytes_has_failed:
             self._unread_bytes_has_failed = True
-            self.log.error("unread_bytes() failed, counted as 0", exc_info=exc)
+            self.failures.report("unread_bytes() failed, counted as 0", exc)
 
     def _callback_failed(self, method: str, exc: BaseException) -> None:
-        self.log.error("response callback failed", method=method, exc_info=exc)
+        self.failures.report("response callback failed", exc, method=method)
 
     # -- requests and notifications of the plugin --------------------------------------------------
 

@@ -101,6 +101,9 @@ class SecondAgentHost(Protocol):
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]:
         """Run a chain for the duration of the block; yields the agent's name and a connection."""
 
+    def handler_failed(self, exc: BaseException, **fields: str) -> None:
+        """Log an exception of a handler that the lanes do not call. `fields` name the handler."""
+
 
 @attrs.define(eq=False)
 class _Turn:
@@ -324,7 +327,7 @@ async def open_second_agent(
             for method in _FORWARDED:
                 connection.handlers[method] = partial(_forward, agent, like, method)
         for method, handler in handlers.items():
-            connection.handlers[method] = partial(_call, name, method, handler)
+            connection.handlers[method] = partial(_call, agent, method, handler)
         await agent._initialize(version, capabilities)
         await agent._open_session(like)
 
@@ -352,7 +355,9 @@ async def _forward(agent: SecondAgent, like: Session, method: str, params: dict[
     return await agent._host.client.request(method, {**params, "sessionId": like.id})
 
 
-async def _call(name: str, method: str, handler: RequestHandler, params: dict[str, Any]) -> Any:
+async def _call(
+    agent: SecondAgent, method: str, handler: RequestHandler, params: dict[str, Any]
+) -> Any:
     """Call a handler of the plugin; an exception in it is logged and answered -32603."""
     try:
         result = handler(params)
@@ -360,7 +365,7 @@ async def _call(name: str, method: str, handler: RequestHandler, params: dict[st
     except RequestError:
         raise
     except Exception as exc:  # code of the plugin's author
-        log.error("handler failed", agent=name, method=method, exc_info=exc)
+        agent._host.handler_failed(exc, agent=agent.name, method=method)
         raise RequestError(_INTERNAL_ERROR, "Internal error", describe(exc)) from None
 
 

@@ -17,7 +17,6 @@ import attrs
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
-from conductor.log import get_logger
 from conductor.proxy.events import EventMark
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.session_state import per_session
@@ -37,7 +36,6 @@ _STATE_KINDS: Final = frozenset(
         "subagent_update",
     }
 )
-log = get_logger()
 
 _Function = Callable[..., Awaitable[Any]]
 
@@ -104,8 +102,7 @@ async def _observe(functions: Sequence[_Function], *args: Any) -> None:
         try:
             await function(*args)
         except Exception as exc:
-            name = type(args[0]).__name__
-            log.error("handler failed", plugin=name, handler=location_of(function), exc_info=exc)
+            args[0]._acp_runtime.handler_failed(exc, handler=location_of(function))
 
 
 async def _initialize(

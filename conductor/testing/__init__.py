@@ -1,7 +1,7 @@
 """Test kit for proxies, agents and chains: whole chains in memory, on a virtual clock.
 
-    async def test_it_says_hello(chain):
-        async with chain(MyProxy(), FakeAgent(turns=[["Hel", "lo"]])) as client:
+    async def test_it_says_hello(acp_chain):
+        async with acp_chain(MyProxy(), FakeAgent(turns=[["Hel", "lo"]])) as client:
             await client.initialize()
             session = await client.new_session("/project")
             answer = await client.prompt(session, "hi")
@@ -9,7 +9,7 @@
             assert answer == {"stopReason": "end_turn"}
             assert client.transcript.text() == "Hello"
 
-- `open_chain` (the pytest fixture `chain`): a whole chain in memory, with a `FakeClient`.
+- `open_chain` (the pytest fixture `acp_chain`): a whole chain in memory, with a `FakeClient`.
 - `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
 - `FakeAgent`, `FakeProxy`: scripted components, connected as a process would be, but in memory.
 - `Transcript`, `Heard`: the record of received messages, with queries and assertions.

@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
-from conductor.chain.build import build_components, open_agent_chain
+import attrs
+import trio
+
+from conductor.chain.build import bridge_component, build_components, open_agent_chain
 from conductor.chainfile.model import ComponentSpec
 from conductor.client.embedding import attach
+from conductor.errors import describe
 from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin
@@ -30,6 +34,8 @@ async def open_chain(
     limits: Limits | None = None,
     stop_timeout: float = 5.0,
     bridged: bool = True,
+    bridge: bool = False,
+    strict: bool = False,
 ) -> AsyncIterator[FakeClient]:
     """Run a chain of `parts` for the duration of the block; yields its `FakeClient`.
 
@@ -39,6 +45,16 @@ async def open_chain(
 
     No component starts before the client sends `initialize`. After the block the chain stops in
     order; `client.attached.ending` tells how it ended.
+
+    `bridge` places the MCP bridge before the agent, as `acp-conductor run` does: tools of a proxy
+    reach an agent without support for MCP over ACP, through a process that the agent starts.
+    Without it, the agent gets the declarations of such servers as they are, and is announced to
+    support them unless `bridged` is false.
+
+    `strict` raises in the test what handlers, event handlers, tasks and `lifespan()` of plugins in
+    this process raise: the block is cancelled, and the exception propagates out of it. The first
+    one is raised; notes tell the others. Without it they are only logged, as in production, and
+    requests get error -32603. A `RequestError` of a request's handler is an answer in both cases.
     """
     flat: list[ChainPart] = []
     for part in parts:
@@ -51,21 +67,54 @@ async def open_chain(
 
     def make() -> list[Component]:
         last = len(flat) - 1
-        return [
-            _component(part, names[index], mode == "agent" and index == last, bridged)
+        components = [
+            _component(part, names[index], mode == "agent" and index == last, patches_agent)
             for index, part in enumerate(flat)
         ]
+        if has_bridge:
+            components.insert(last, bridge_component("auto", limits or Limits())[0])
+        for component in components:
+            if strict and isinstance(component, PluginComponent):
+                component.failures.listener = failures.add
+        return components
 
-    async with attach(
-        FakeClient,
-        make,
-        mode=mode,
-        limits=limits or Limits(),
-        stop_timeout=stop_timeout,
-        bridged=bridged and mode == "agent",
-    ) as attached:
-        attached.client.attached = attached
-        yield attached.client
+    has_bridge = bridge and mode == "agent"
+    patches_agent = bridged and not has_bridge
+    failures = _Failures()
+    try:
+        async with attach(
+            FakeClient,
+            make,
+            mode=mode,
+            limits=limits or Limits(),
+            stop_timeout=stop_timeout,
+            bridged=patches_agent and mode == "agent",
+        ) as attached:
+            attached.client.attached = attached
+            with failures.block:
+                yield attached.client
+    finally:
+        failures.raise_first()
+
+
+@attrs.define(eq=False)
+class _Failures:
+    """The exceptions of plugins in a strict chain; the first one cancels the test's block."""
+
+    block: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _raised: list[tuple[BaseException, str | None]] = attrs.field(factory=list)
+
+    def add(self, exc: BaseException, handler: str | None) -> None:
+        self._raised.append((exc, handler))
+        self.block.cancel()
+
+    def raise_first(self) -> None:
+        if not self._raised:
+            return
+        (first, _), *others = self._raised
+        for exc, handler in others:
+            first.add_note(f"Raised later: {describe(exc)}" + (f" ({handler})" if handler else ""))
+        raise first
 
 
 def _file(path: str | os.PathLike[str]) -> list[ChainPart]:

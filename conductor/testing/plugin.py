@@ -1,5 +1,7 @@
-"""pytest plugin with the fixtures `chain` and `virtual_clock`. Imports nothing until one is
-used."""
+"""pytest plugin with the fixtures `acp_chain` (old name: `chain`) and `virtual_clock`.
+
+Imports nothing until one is used.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,23 @@ if TYPE_CHECKING:
 
     from conductor.testing.fakes import FakeClient
 
-__all__ = ["chain", "virtual_clock"]
+__all__ = ["acp_chain", "chain", "virtual_clock"]
 
 
 @pytest.fixture
-def chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
-    """`conductor.testing.open_chain`: `async with chain(MyProxy(), agent) as client:`."""
+def acp_chain() -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
+    """`conductor.testing.open_chain`: `async with acp_chain(MyProxy(), agent) as client:`."""
     from conductor.testing.chain import open_chain
 
     return open_chain
+
+
+@pytest.fixture
+def chain(
+    acp_chain: Callable[..., AbstractAsyncContextManager[FakeClient]],
+) -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
+    """The old name of `acp_chain`, which other plugins and projects use, too."""
+    return acp_chain
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.mcp_providers import declaration
 
 from bridges.bridge import McpBridge
 from conductor.chain.bridge_insertion import BridgeInsertion
-from conductor.chain.build import _bridge
+from conductor.chain.build import bridge_component
 from conductor.errors import RequestError, StartError
 from conductor.limits import Limits
 from conductor.plugins.plugin_component import PluginComponent
@@ -36,7 +36,7 @@ async def test_a_bridge_that_cannot_be_made_is_the_error_of_that_request(problem
     def make():
         if diagnostics:
             raise diagnostics.pop()
-        return _bridge("auto", Limits())
+        return bridge_component("auto", Limits())
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
@@ -62,7 +62,9 @@ async def test_a_bridge_that_cannot_be_prepared_is_not_in_the_chain(monkeypatch)
         await client.initialize()
         components = client.attached.chain.components
         agent.host = agent._host
-        agent.link.interceptor = BridgeInsertion(agent, lambda: _bridge("auto", Limits())).intercept
+        agent.link.interceptor = BridgeInsertion(
+            agent, lambda: bridge_component("auto", Limits())
+        ).intercept
         with monkeypatch.context() as patch:
             patch.setattr(PluginComponent, "prepare", refuse)
             with pytest.raises(RequestError, match="not now"):
@@ -102,7 +104,7 @@ def unlucky(problem=None, late=None):
 @pytest.mark.parametrize("problem", [OSError("no disk"), SystemExit(7), BaseException("odd")])
 async def test_a_bridge_that_does_not_start_is_the_error_of_that_request(problem):
     agent = FakeAgent()
-    makers = [lambda: unlucky(problem), lambda: _bridge("auto", Limits())]
+    makers = [lambda: unlucky(problem), lambda: bridge_component("auto", Limits())]
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()
@@ -134,7 +136,7 @@ async def test_a_bridge_that_does_not_come_up_in_time_is_the_error_of_that_reque
 async def test_a_bridge_that_fails_later_is_removed_and_inserted_again():
     agent = FakeAgent()
     late = trio.Event()
-    makers = [lambda: unlucky(OSError("gone"), late), lambda: _bridge("auto", Limits())]
+    makers = [lambda: unlucky(OSError("gone"), late), lambda: bridge_component("auto", Limits())]
 
     async with open_chain(agent, bridged=False) as client:
         await client.initialize()

@@ -177,10 +177,9 @@ async def test_a_request_error_is_an_answer_in_a_strict_chain(acp_chain):
 
 
 async def test_an_exception_of_the_test_itself_is_raised_by_a_strict_chain(acp_chain):
-    with pytest.raises(RequestError, match="there is no mode"):
+    with pytest.raises(RequestError, match="not open"):
         async with acp_chain(Proxy(), strict=True) as client:
-            await take_a_turn(client)
-            await client.request("session/set_mode", {"sessionId": "session-1", "modeId": "x"})
+            await client.prompt("no session", "hi")
 
 
 async def test_a_chain_that_is_not_strict_goes_on(acp_chain):

@@ -177,7 +177,7 @@ async def test_a_request_error_is_an_answer_in_a_strict_chain(acp_chain):
 
 
 async def test_an_exception_of_the_test_itself_is_raised_by_a_strict_chain(acp_chain):
-    with pytest.raises(RequestError, match="not open"):
+    with pytest.raises(RequestError, match="Invalid request"):
         async with acp_chain(Proxy(), strict=True) as client:
             await client.prompt("no session", "hi")
 

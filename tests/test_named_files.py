@@ -85,7 +85,9 @@ def missing_modules(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", pages())
 def test_a_page_names_files_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()
-    assert [*missing_files(text, names_alone=True)] == []
+    saved_by_reader = set(re.findall(r"^# ([\w./-]+\.py)$", text, re.MULTILINE))
+    missing = {*missing_files(text, names_alone=True)} - saved_by_reader
+    assert missing == set()
 
 
 def anchors(page: Path) -> set[str]:

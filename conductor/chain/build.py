@@ -57,7 +57,7 @@ def build_components(
             if is_agent and mcp_bridge is not None and not _agent_is_remote(spec, mcp_bridge):
                 components += _bridged_agent(spec, mcp_bridge, limits or Limits())
             else:
-                components.append(_component(spec, "agent" if is_agent else "proxy", patch_result))
+                components += _components(spec, "agent" if is_agent else "proxy", patch_result)
         except StartError as exc:
             errors.append(exc)
     if errors:
@@ -82,7 +82,7 @@ def open_agent_chain(
 
 def bridge_component(mode: McpBridge, limits: Limits) -> tuple[PluginComponent, InsertableBridge]:
     """The MCP bridge, to be placed before the agent, and its plugin."""
-    component = _plugin_component(
+    (component,) = _plugin_components(
         ComponentSpec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy"
     )
     bridge = cast("InsertableBridge", component.plugin)
@@ -102,8 +102,9 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
     if mode == "http":
-        return [bridge_component(mode, limits)[0], _component(spec, "agent", None)]
-    agent = _component(spec, "agent", None if mode == "off" else with_bridgeable_mcp_over_acp)
+        return [bridge_component(mode, limits)[0], *_components(spec, "agent", None)]
+    patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
+    (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
         return [bridge_component(mode, limits)[0], agent]
     insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits))
@@ -119,43 +120,64 @@ def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:
     return mode == "auto" and is_remote(agent)
 
 
-def _component(
+def _components(
     spec: ComponentSpec,
     role: Literal["proxy", "agent"],
     patch_result: Callable[[bytes], bytes] | None,
-) -> Component:
+) -> Sequence[Component]:
+    """The component of an entry, followed by those of the proxies that it contains."""
     patch_result = patch_result if role == "agent" else None
     if spec.use is not None and spec.isolate:
-        return _isolated_plugin(spec, role, patch_result)
+        return [_isolated_plugin(spec, role, patch_result)]
     if spec.use is not None and spec.on_failure == "restart":
-        from conductor.plugins.loading import load_class_for_role
-
-        required = spec.required or load_class_for_role(spec, role).required
-        spec = msgspec.structs.replace(spec, required=required)
-    elif spec.use is not None:
-        return _plugin_component(spec, role)
-    launcher = launcher_for(spec, open_agent_chain)
-    return SupervisedComponent(spec, role, launcher, patch_result)
+        return [_restarted_plugin(spec, role, patch_result)]
+    if spec.use is not None:
+        return _plugin_components(spec, role)
+    return [SupervisedComponent(spec, role, launcher_for(spec, open_agent_chain), patch_result)]
 
 
-def _plugin_component(spec: ComponentSpec, role: Literal["proxy", "agent"]) -> PluginComponent:
+def _plugin_components(
+    spec: ComponentSpec, role: Literal["proxy", "agent"]
+) -> Sequence[PluginComponent]:
+    """The plugin, followed by the proxies that it contains."""
+    from conductor.plugins.contained import with_contained
     from conductor.plugins.loading import instantiate, load_class_for_role
     from conductor.plugins.plugin_component import PluginComponent
 
-    plugin = instantiate(spec, load_class_for_role(spec, role))
     location = str(spec.location) if spec.location is not None else None
-    may_fail = spec.on_failure != "end_chain" and not (spec.required or plugin.required)
-    seconds = (spec.start_timeout, spec.stop_timeout)
-    return PluginComponent(
-        spec.name,
-        plugin,
-        role,
-        location,
-        *seconds,
-        may_fail,
-        turn_timeout=spec.cancel_timeout,
-        agent_chain_opener=open_agent_chain,
-    )
+    plugin = instantiate(spec, load_class_for_role(spec, role))
+    plugins = with_contained(spec.name, plugin, location)
+    required = spec.required or any(each.required for _, each in plugins)
+    return [
+        PluginComponent(
+            name,
+            each,
+            role,
+            location,
+            spec.start_timeout,
+            spec.stop_timeout,
+            bypassed_on_failure=spec.on_failure != "end_chain" and not required,
+            turn_timeout=spec.cancel_timeout,
+            agent_chain_opener=open_agent_chain,
+        )
+        for name, each in plugins
+    ]
+
+
+def _restarted_plugin(
+    spec: ComponentSpec,
+    role: Literal["proxy", "agent"],
+    patch_result: Callable[[bytes], bytes] | None,
+) -> SupervisedComponent:
+    """The plugin in this process, behind a link (`on_failure: restart`)."""
+    from conductor.plugins.loading import load_class_for_role
+
+    required = spec.required or load_class_for_role(spec, role).required
+    restarted = msgspec.structs.replace(spec, required=required)
+    launcher = launcher_for(restarted, open_agent_chain)
+    component = SupervisedComponent(restarted, role, launcher, patch_result)
+    _read_plugin_info(component, required)
+    return component
 
 
 def _isolated_plugin(
@@ -164,19 +186,25 @@ def _isolated_plugin(
     patch_result: Callable[[bytes], bytes] | None,
 ) -> SupervisedComponent:
     """The plugin in a process of its own (`isolate: true`)."""
-    from conductor.plugins.isolation import as_isolated_process, parse_plugin_info
+    from conductor.plugins.isolation import as_isolated_process
 
     isolated = as_isolated_process(spec, role)
     component = SupervisedComponent(
         isolated, role, launcher_for(isolated, open_agent_chain), patch_result
     )
+    _read_plugin_info(component, spec.required)
+    return component
 
-    def set_required(params: Payload | None) -> None:
+
+def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
+    """Let the plugin behind the link report what is known only once it has been made."""
+    from conductor.plugins.isolation import parse_plugin_info
+
+    def read(params: Payload | None) -> None:
         info = parse_plugin_info(params)
         if info.failed is not None:
             component.set_end_cause(info.failed)
         else:
-            component.restart_policy.required = spec.required or info.required
+            component.restart_policy.required = required or info.required
 
-    component.link.on_plugin_info = set_required
-    return component
+    component.link.on_plugin_info = read

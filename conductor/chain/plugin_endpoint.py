@@ -11,6 +11,8 @@ from typing import Literal
 from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
+from conductor.plugins.contained import with_contained
+from conductor.plugins.isolation import plugin_info
 from conductor.plugins.loading import load_plugin
 from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
 from conductor.proxy.base import Agent
@@ -27,11 +29,13 @@ def plugin_endpoint(
     The transport ends with the failure reason if the plugin cannot be loaded or fails.
     """
 
+    location = None if spec.location is None else str(spec.location)
+
     async def carry(endpoint: RemoteTransport) -> None:
         from conductor.chain.chain import Chain
 
         try:
-            plugin = load_plugin(spec)
+            plugins = with_contained(spec.name, load_plugin(spec), location)
         except StartError as exc:
             endpoint.end(f"failed: {exc.reason}")
             return
@@ -40,22 +44,25 @@ def plugin_endpoint(
             endpoint.network.close()
             endpoint.end(error.status)
 
-        location = None if spec.location is None else str(spec.location)
-        role: Literal["agent", "proxy"] = "agent" if isinstance(plugin, Agent) else "proxy"
-        seconds = (spec.start_timeout, spec.stop_timeout)
+        role: Literal["agent", "proxy"] = "agent" if isinstance(plugins[0][1], Agent) else "proxy"
+        components = [
+            PluginComponent(
+                name,
+                plugin,
+                role,
+                location,
+                spec.start_timeout,
+                spec.stop_timeout,
+                lost=lost,
+                agent_chain_opener=agent_chain_opener,
+            )
+            for name, plugin in plugins
+        ]
+        first = components[0]
+        first.start_soon(first.client.notify, *plugin_info(plugin for _, plugin in plugins))
         chain = Chain(
             endpoint.network,
-            lambda: [
-                PluginComponent(
-                    spec.name,
-                    plugin,
-                    role,
-                    location,
-                    *seconds,
-                    lost=lost,
-                    agent_chain_opener=agent_chain_opener,
-                )
-            ],
+            lambda: components,
             mode=role,
             limits=Limits(max_message_bytes=max_message_bytes),
             stop_timeout=spec.stop_timeout,

@@ -23,6 +23,7 @@ import msgspec
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.model import ChainFile, ComponentSpec
 from conductor.errors import StartError, describe
+from conductor.plugins.contained import with_contained
 from conductor.plugins.isolation import Role, bootstrap_line, parse_bootstrap_line
 from conductor.plugins.loading import InvalidOptions, instantiate, load_class_for_role
 from conductor.transport.child_process import describe_status
@@ -131,6 +132,7 @@ def _problem(spec: ComponentSpec, message: str) -> Diagnostic:
 def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
     try:
         plugin = instantiate(spec, load_class_for_role(spec, role))
+        contained = with_contained(spec.name, plugin)[1:]
     except InvalidOptions as exc:
         return list(exc.diagnostics)
     except StartError as exc:
@@ -144,6 +146,12 @@ def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
                 or SourceLocation.whole(spec.name)
             )
             warnings.append(Diagnostic(location, f"{spec.name}: {text}", severity="warning"))
+        for name, proxy in contained:
+            for option, text in proxy.option_warnings():
+                warning = f"{name}: {option}: {text}"
+                warnings.append(
+                    msgspec.structs.replace(_problem(spec, warning), severity="warning")
+                )
     except BaseException as exc:
         return [_problem(spec, f"option_warnings() failed: {describe(exc)}")]
     return warnings

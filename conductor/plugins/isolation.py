@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -104,9 +104,10 @@ def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool]:
     return spec, decoded.role, decoded.withheld
 
 
-def plugin_info(plugin: Plugin) -> tuple[str, dict[str, Any]]:
-    """Method and params of the notification that reports `required` to the conductor."""
-    return PLUGIN_INFO, {"required": plugin.required}
+def plugin_info(plugins: Iterable[Plugin]) -> tuple[str, dict[str, Any]]:
+    """Method and params of the notification that reports `required` to the conductor; of a plugin
+    and of the proxies that it contains."""
+    return PLUGIN_INFO, {"required": any(plugin.required for plugin in plugins)}
 
 
 def failure_info(status: str) -> tuple[str, bytes]:

@@ -7,6 +7,7 @@ send messages to the two neighbours.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
@@ -89,6 +90,18 @@ def _check_reserved(cls: type) -> None:
             )
 
 
+def _check_contained(cls: type) -> None:
+    """Raise `DeclarationError` for proxies that the instances of all chains would share."""
+    value = vars(cls).get("proxies")
+    wanted = f"{cls.__name__}.proxies is a method: write `def proxies(self): return […]`"
+    if inspect.iscoroutinefunction(value):
+        raise DeclarationError(f"{wanted}, without `async`")
+    if isinstance(value, list | tuple) and "proxies" not in annotations_of(cls):
+        raise DeclarationError(
+            f"{wanted}, which makes new objects: those of the class would serve several chains"
+        )
+
+
 class Plugin:
     """Base class of `Proxy` and `Agent`."""
 
@@ -118,6 +131,7 @@ class Plugin:
                 f"{cls.__name__}.required is no option: write `required = True`, without an "
                 f"annotation"
             )
+        _check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
         cls._acp_handlers = with_tools(cls, with_restart_hook(cls, collect_handlers(cls)))
@@ -292,6 +306,15 @@ class Proxy(Plugin):
         """Return MCP servers to offer to the agent: `Server` or `MCPServer` objects of the MCP SDK.
 
         Override it. It is called for every MCP connection, so that each can get new objects.
+        """
+        return ()
+
+    def proxies(self) -> Sequence[Proxy]:
+        """Return the proxies that this one contains, the one nearest the client first.
+
+        Override it. A message of the client passes this proxy, then those in order; a message of
+        the agent the other way round. Each keeps its own handlers, tools, slash commands and hooks.
+        Called once when a chain is built; returns new objects, because an object serves one chain.
         """
         return ()
 

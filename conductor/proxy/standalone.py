@@ -38,6 +38,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     """Serve `cls` on stdio until stdin reaches EOF, then exit. Exit status 2 for wrong options."""
     from conductor.chain.build import open_agent_chain
     from conductor.chain.stdio_server import serve_stdio
+    from conductor.plugins.contained import with_contained
     from conductor.plugins.plugin_component import PluginComponent
 
     configure(_LOG_LEVEL)
@@ -60,7 +61,10 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     def make() -> Sequence[Component]:
         """Return the component, with a new instance for each attempt to initialize."""
         plugin = made.pop() if made else instantiate(spec, cls)
-        return [PluginComponent(name, plugin, role, agent_chain_opener=open_agent_chain)]
+        return [
+            PluginComponent(own_name, each, role, agent_chain_opener=open_agent_chain)
+            for own_name, each in with_contained(name, plugin)
+        ]
 
     serve_stdio(make, mode=role, bridged=False)
 
@@ -109,18 +113,20 @@ def run_isolated() -> NoReturn:
     spec, role, withheld = parse_bootstrap_line(line)
 
     def make() -> Sequence[Component]:
-        (component,) = build_components((spec,), mode=role)
-        assert isinstance(component, PluginComponent)
-        component.start_soon(component.client.notify, *plugin_info(component.plugin))
+        components = build_components((spec,), mode=role)
+        plugins = [each for each in components if isinstance(each, PluginComponent)]
+        first = plugins[0]
+        first.start_soon(first.client.notify, *plugin_info(each.plugin for each in plugins))
 
         def lost(error: ComponentExited) -> None:
             """Report the failure to the conductor, which answers the open requests and decides
             whether to restart."""
-            component.client_port.neighbour.notify(*failure_info(error.status))
-            component.host.component_failed(component, error)
+            first.client_port.neighbour.notify(*failure_info(error.status))
+            first.host.component_failed(first, error)
 
-        component.lost = lost
-        return [component]
+        for component in plugins:
+            component.lost = lost
+        return components
 
     with withhold_details() if withheld else nullcontext():
         seconds = spec.stop_timeout

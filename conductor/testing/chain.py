@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.client.embedding import attach
 from conductor.errors import describe
 from conductor.limits import Limits
+from conductor.plugins.contained import with_contained
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.capabilities import with_mcp_over_acp
@@ -68,11 +69,14 @@ async def open_chain(
     def make() -> list[Component]:
         last = len(flat) - 1
         components = [
-            _component(part, names[index], mode == "agent" and index == last, patches_agent)
+            component
             for index, part in enumerate(flat)
+            for component in _components(
+                part, names[index], mode == "agent" and index == last, patches_agent
+            )
         ]
         if has_bridge:
-            components.insert(last, bridge_component("auto", limits or Limits())[0])
+            components.insert(-1, bridge_component("auto", limits or Limits())[0])
         for component in components:
             if strict and isinstance(component, PluginComponent):
                 component.failures.listener = failures.add
@@ -142,14 +146,17 @@ def _names(parts: list[ChainPart]) -> list[str]:
     return names
 
 
-def _component(part: ChainPart, name: str, is_agent: bool, bridged: bool) -> Component:
+def _components(part: ChainPart, name: str, is_agent: bool, bridged: bool) -> Sequence[Component]:
     if isinstance(part, Plugin):
         role: Literal["agent", "proxy"] = "agent" if is_agent else "proxy"
-        return PluginComponent(name, part, role, agent_chain_opener=open_agent_chain)
+        return [
+            PluginComponent(own_name, plugin, role, agent_chain_opener=open_agent_chain)
+            for own_name, plugin in with_contained(name, part)
+        ]
     if isinstance(part, FakeComponent):
         part.name = name
-        return part
+        return [part]
     patch_result: Any = with_mcp_over_acp if bridged and is_agent else None
     return build_components(
         [part], mode="agent" if is_agent else "proxy", patch_result=patch_result
-    )[0]
+    )

@@ -121,10 +121,11 @@ class @Class@(Proxy):
     note: str
 
     @on("session/prompt")
-    async def add_note(self, request: PromptRequest, forward: Forward) -> PromptResponse:
+    async def add_note(
+        self, request: PromptRequest, forward: Forward[PromptRequest, PromptResponse]
+    ) -> PromptResponse:
         request.prompt.insert(0, text(self.note))
-        response: PromptResponse = await forward(request)
-        return response
+        return await forward(request)
 
 
 if __name__ == "__main__":  # as a program, under any conductor: python @module@.py --note "…"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler, annotations_of, check_fields, collect_handlers
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
@@ -29,12 +30,6 @@ from conductor.proxy.sessions import Session, chain_info, session_of
 from conductor.proxy.tool_handlers import with_tools
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
-
-Forward: TypeAlias = Callable[..., Awaitable[Any]]
-"""Type of the `forward` argument of a handler.
-
-`await forward()` passes the message on byte for byte, `await forward(message)` passes on `message`.
-For a request it returns the result, or raises `RequestError`."""
 
 
 class Runtime(SecondAgentHost, Protocol):

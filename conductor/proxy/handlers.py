@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import attrs
 
@@ -26,6 +26,14 @@ from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
 from conductor.proxy.update_kinds import UpdateFilter
 from conductor.schema import METHODS, similar_methods
+
+if TYPE_CHECKING:
+    from conductor.proxy.method_types import typed_on
+else:
+
+    def typed_on(function):
+        return function
+
 
 __all__ = ["ALL_METHODS", "Handler", "annotations_of", "check_fields", "collect_handlers", "on"]
 
@@ -78,6 +86,7 @@ class Handler:
         return self.author_location or location_of(self.function)
 
 
+@typed_on
 def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
     """Mark an async method as the handler of a wire method.
 

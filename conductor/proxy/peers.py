@@ -13,6 +13,7 @@ from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
 from conductor.schema.base import Object
 
 if TYPE_CHECKING:
+    from conductor.proxy.method_types import typed_request
     from conductor.schema.v1 import (
         PermissionOption,
         RequestPermissionResponse,
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
         ToolCallUpdate,
         WaitForTerminalExitResponse,
     )
+else:
+
+    def typed_request(function):
+        return function
+
 
 __all__ = ["AgentPeer", "ClientPeer", "NotificationTap", "Peer", "ResponseCallback"]
 
@@ -49,6 +55,7 @@ class Peer:
     _release: Callable[[], None]
     _wait_for_readers: Callable[[int], Awaitable[None]]
 
+    @typed_request
     async def request(
         self, method: str | Object, params: Any = None, *, result: Any = _ABSENT
     ) -> Any:

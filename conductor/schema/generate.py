@@ -1,4 +1,5 @@
-"""Generate `v1.py`, `v2.py`, their wire tables and `methods.py` from the pinned schemas.
+"""Generate `v1.py`, `v2.py`, their wire tables, `methods.py` and `conductor/proxy/method_types.pyi`
+from the pinned schemas.
 
     python -m conductor.schema.generate            # write the files
     python -m conductor.schema.generate --check    # list files that would change; exit 1 if any
@@ -21,6 +22,7 @@ import attrs
 import msgspec
 
 from conductor.schema._items import Alias, Class, Field, Item, Union, snake
+from conductor.schema._method_types import method_types_stub
 from conductor.schema._model import EARLIER, UNSTABLE, Reader, doc_of, merged
 
 HERE = Path(__file__).parent
@@ -71,6 +73,11 @@ def outputs() -> dict[Path, str]:
         texts[HERE / f"_wire_v{version}.py"] = formatted("".join(wire_module(version, items)))
         methods[version] = methods_of(earlier, earlier=True) | methods_of(newest, earlier=False)
     texts[HERE / "methods.py"] = formatted("".join(methods_module(methods)))
+    header = _HEADER.format(
+        title="For type checkers: the types of `on` and `Peer.request`, by method.", more=""
+    )
+    stub = "".join(method_types_stub(header, methods))
+    texts[HERE.parent / "proxy" / "method_types.pyi"] = formatted(stub, suffix="pyi")
     return texts
 
 
@@ -79,8 +86,9 @@ def definitions(state: str, version: int) -> dict[str, Any]:
     return dict(schema["$defs"])
 
 
-def formatted(source: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--line-length=100", "--isolated", "-"]
+def formatted(source: str, *, suffix: str = "py") -> str:
+    command = [sys.executable, "-m", "ruff", "format", "--line-length=100", "--isolated"]
+    command += [f"--stdin-filename=stdin.{suffix}", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
     return done.stdout
 

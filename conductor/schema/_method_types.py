@@ -1,0 +1,120 @@
+"""Writes the stub `conductor/proxy/method_types.pyi`: for type checkers, the types of the handler
+and of the request of each method.
+
+A handler is checked by a type variable per method, so that its own type is kept and an error names
+the method: `on("session/prompt")` returns a decorator for a `SessionPromptHandler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from conductor.schema._items import pascal
+
+__all__ = ["method_types_stub"]
+
+_IMPORTS = """
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+
+from conductor.proxy.forward import Forward
+from conductor.proxy.raw_message import RawMessage
+from conductor.schema import v1, v2
+from conductor.schema.base import Object
+
+M = TypeVar("M")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Sender: TypeAlias = Literal["client", "agent"]
+Json: TypeAlias = dict[str, Any]
+
+RequestHandler: TypeAlias = (
+    Callable[[Any, M, Forward[M, R]], Awaitable[R | Json | bytes | None]]
+    | Callable[[Any, M], Awaitable[R | Json | bytes | None]]
+)
+NotificationHandler: TypeAlias = (
+    Callable[[Any, M, Forward[M, None]], Awaitable[None]] | Callable[[Any, M], Awaitable[None]]
+)
+PlainRequestHandler: TypeAlias = RequestHandler[Json, Json] | RequestHandler[bytes, bytes]
+PlainNotificationHandler: TypeAlias = NotificationHandler[Json] | NotificationHandler[bytes]
+Observer = TypeVar("Observer", bound=Callable[[Any, RawMessage], Awaitable[None]])
+"""
+_ON = """
+
+class On(Protocol):
+    @overload
+    def __call__(
+        self, method: Literal["*"], *, source: Sender | None = None
+    ) -> Callable[[Observer], Observer]: ...
+"""
+_ON_OTHERS = """
+    @overload
+    def __call__(self, method: str, *, source: Sender | None = None) -> Callable[[F], F]: ...
+
+def typed_on(function: Callable[..., Any]) -> On: ...
+"""
+_REQUEST = """
+
+class Request(Protocol):
+"""
+_REQUEST_OTHERS = """
+    @overload
+    async def __call__(self, method: str, params: Any = None) -> Any: ...
+    @overload
+    async def __call__(self, method: str | Object, params: Any = None, *, result: type[R]) -> R: ...
+    @overload
+    async def __call__(self, method: str | Object, params: Any = None, *, result: Any) -> Any: ...
+
+def typed_request(function: Callable[..., Any]) -> Request: ...
+"""
+
+
+def method_types_stub(
+    header: str, methods: Mapping[int, Mapping[str, dict[str, Any]]]
+) -> Iterator[str]:
+    """Yield the text of the stub; `methods` has the methods of each protocol version.
+
+    Left out are those that the conductor handles itself.
+    """
+    versions: dict[str, dict[int, dict[str, Any]]] = {}
+    for version, rows in methods.items():
+        for name, row in rows.items():
+            if row["source"] != "proxy" and not name.startswith("$/"):
+                versions.setdefault(name, {})[version] = row
+    yield header
+    yield _IMPORTS
+    for name, rows_of in sorted(versions.items()):
+        yield f'{_handler(name)} = TypeVar("{_handler(name)}", bound={_bound(rows_of)})\n'
+    yield _ON
+    for name in sorted(versions):
+        yield "    @overload\n    def __call__(\n"
+        yield f'        self, method: Literal["{name}"], *, source: Sender | None = None\n'
+        yield f"    ) -> Callable[[{_handler(name)}], {_handler(name)}]: ...\n"
+    yield _ON_OTHERS
+    yield _REQUEST
+    for _, rows_of in sorted(versions.items()):
+        for version, row in rows_of.items():
+            if "Request" in row:
+                yield "    @overload\n    async def __call__(\n"
+                yield f"        self, method: v{version}.{row['Request']}, /\n"
+                yield f"    ) -> v{version}.{row['Response']}: ...\n"
+    yield _REQUEST_OTHERS
+
+
+def _handler(method: str) -> str:
+    return pascal(method.replace("/", "_")) + "Handler"
+
+
+def _bound(rows: Mapping[int, dict[str, Any]]) -> str:
+    """The types of the handlers of a method, by version, and those for plain JSON."""
+    typed, plain = [], set()
+    for version, row in rows.items():
+        if "Request" in row:
+            request, response = f"v{version}.{row['Request']}", f"v{version}.{row['Response']}"
+            typed.append(f"RequestHandler[{request}, {response}]")
+            plain.add("PlainRequestHandler")
+        if "Notification" in row:
+            typed.append(f"NotificationHandler[v{version}.{row['Notification']}]")
+            plain.add("PlainNotificationHandler")
+    return " | ".join([*typed, *sorted(plain)])

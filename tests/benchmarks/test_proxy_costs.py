@@ -1,10 +1,13 @@
 """Bars for the CPU time of the ready-made proxies per message, in microseconds.
 
-Other load makes a time longer, never shorter: a bar that is missed is tried again, and the shortest
-time counts.
+The bars are for the machine of docs/performance.md. On a slower or busier one they grow with the
+time of a reference computation, measured right before. A bar that is missed is tried again.
 """
 
 from __future__ import annotations
+
+import json
+import time
 
 import pytest
 
@@ -17,6 +20,8 @@ BARS = {
     "prompt of 1 MiB": 6000,
 }
 TRIES = 5
+REFERENCE = 1050
+"""Microseconds of CPU time of `_reference` on the machine of the bars."""
 
 
 @pytest.mark.parametrize("title", BARS)
@@ -29,9 +34,24 @@ async def test_a_handler_of_a_kind_that_does_not_occur():
 
 
 async def _check(proxies, title, bar):
-    best = float("inf")
+    missed = []
     for _ in range(TRIES):
-        best = min(best, await measure(proxies(), MESSAGES[title]))
-        if best <= bar:
+        allowed = bar * max(1, _reference() / REFERENCE)
+        time_of_message = await measure(proxies(), MESSAGES[title])
+        if time_of_message <= allowed:
             return
-    pytest.fail(f"{title}: {best:.1f} µs of CPU time, at most {bar}", pytrace=False)
+        missed.append(f"{time_of_message:.1f} of {allowed:.1f}")
+    pytest.fail(f"{title}, µs of CPU time: {', '.join(missed)}", pytrace=False)
+
+
+def _reference():
+    """Microseconds of CPU time to decode a text of 1 MiB and to count to 20,000; the least of 12."""
+    text = json.dumps(MESSAGES["prompt of 1 MiB"].params.decode())
+    best = float("inf")
+    for _ in range(12):
+        start = time.process_time_ns()
+        json.loads(text)
+        for _ in range(20_000):
+            pass
+        best = min(best, time.process_time_ns() - start)
+    return best / 1000

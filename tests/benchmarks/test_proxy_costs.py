@@ -45,7 +45,7 @@ async def _check(proxies, title, bar):
 
 
 def _reference():
-    """Microseconds of CPU time to decode a text of 1 MiB and to count to 20,000; the least of 12."""
+    """Microseconds of CPU time to decode 1 MiB of text and count to 20,000; the least of 12."""
     text = json.dumps(MESSAGES["prompt of 1 MiB"].params.decode())
     best = float("inf")
     for _ in range(12):

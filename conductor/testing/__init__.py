@@ -12,6 +12,8 @@
 - `open_chain` (the pytest fixture `acp_chain`): a whole chain in memory, with a `FakeClient`.
 - `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
 - `FakeAgent`, `FakeProxy`: scripted components, connected as a process would be, but in memory.
+- `RecordedAgent`: answers as a real agent did, from a recording: one of the package
+  (`Recording.names()`), or one of your own that `Recorder`, a proxy, has written.
 - `Transcript`, `Heard`: the record of received messages, with queries and assertions.
 - `conductor.testing.agent.TestAgent`: an agent that runs the commands in a prompt
   (`use: test-agent`).
@@ -30,15 +32,30 @@ if TYPE_CHECKING:
     from conductor.testing.chain import open_chain
     from conductor.testing.fake_proxy import FakeProxy
     from conductor.testing.fakes import FakeAgent, FakeClient
+    from conductor.testing.recorded_agent import RecordedAgent
+    from conductor.testing.recording import Recorder, Recording
     from conductor.testing.transcript import Heard, Transcript
 
-__all__ = ["FakeAgent", "FakeClient", "FakeProxy", "Heard", "Transcript", "open_chain"]
+__all__ = [
+    "FakeAgent",
+    "FakeClient",
+    "FakeProxy",
+    "Heard",
+    "RecordedAgent",
+    "Recorder",
+    "Recording",
+    "Transcript",
+    "open_chain",
+]
 
 _HOMES: Final = {
     "FakeAgent": "fakes",
     "FakeClient": "fakes",
     "FakeProxy": "fake_proxy",
     "Heard": "transcript",
+    "RecordedAgent": "recorded_agent",
+    "Recorder": "recording",
+    "Recording": "recording",
     "Transcript": "transcript",
     "open_chain": "chain",
 }

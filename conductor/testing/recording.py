@@ -1,0 +1,185 @@
+"""Recorded conversations of a client and an agent: `Recording` reads them, `Recorder` writes them.
+
+JSON lines, one message per line, in the order in which they passed between client and agent; the
+events of the Rust conductor's trace files:
+
+    {"type": "request", "ts": 0.1, "protocol": "acp", "from": "Client", "to": "Agent", "id": 1,
+     "method": "session/prompt", "params": {…}}
+    {"type": "notification", "ts": 0.2, "protocol": "acp", "from": "Agent", "to": "Client",
+     "method": "session/update", "params": {…}}
+    {"type": "response", "ts": 0.3, "from": "Agent", "to": "Client", "id": 1, "is_error": false,
+     "payload": {…}}
+
+`ts` is in seconds since the start. Ids are unique in a recording. The package has some of real
+agents, in the directory `recordings`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO
+
+import attrs
+import trio
+
+from conductor.proxy import Proxy, RawMessage, on
+
+__all__ = ["PROJECT", "RecordedMessage", "Recorder", "Recording"]
+
+PROJECT: Final = "/project"
+"""The working directory of the sessions in recordings."""
+_DIRECTORY: Final = Path(__file__).parent / "recordings"
+_SENDERS: Final = {"client": "Client", "agent": "Agent"}
+
+
+@attrs.frozen
+class RecordedMessage:
+    """One message of a recording."""
+
+    kind: Literal["request", "notification", "response"]
+    sender: Literal["client", "agent"]
+    id: int | str | None
+    """Of a request and of its response; `None` for a notification."""
+    method: str
+    """For a response, the method of its request."""
+    payload: Any
+    """The params, result or error; `None` if there are no params."""
+    is_error: bool = False
+
+    @property
+    def label(self) -> str:
+        """Short form, as `Heard.label`: `session/update plan`, `answer to session/prompt`."""
+        match self.kind:
+            case "response":
+                return f"{'error' if self.is_error else 'answer'} to {self.method}"
+            case "request":
+                return f"{self.method}?"
+        update = self.payload.get("update") if isinstance(self.payload, dict) else None
+        kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+        return f"{self.method} {kind}" if kind else self.method
+
+
+@attrs.frozen
+class Recording:
+    """A recorded conversation."""
+
+    name: str
+    messages: Sequence[RecordedMessage]
+
+    @classmethod
+    def load(cls, name: str | os.PathLike[str], *, cwd: str = PROJECT) -> Recording:
+        """Read a recording: the name of one of the package, or a path of a `.jsonl` file.
+
+        `cwd` replaces the working directory of the recording in all messages. Raises
+        `ValueError`, with the line, for a file that is no recording.
+        """
+        path = Path(name)
+        if path.suffix != ".jsonl":
+            path = _DIRECTORY / f"{name}.jsonl"
+            if not path.exists():
+                known = ", ".join(cls.names())
+                raise ValueError(f"no recording is called {str(name)!r}; there are: {known}")
+        return cls(path.stem, _read(path, cwd))
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of the recordings in the package."""
+        return sorted(path.stem for path in _DIRECTORY.glob("*.jsonl"))
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of all messages, in order."""
+        return [message.label for message in self.messages]
+
+    @property
+    def prompts(self) -> list[str]:
+        """The texts of the prompts, in order."""
+        return [
+            "".join(block.get("text", "") for block in message.payload["prompt"])
+            for message in self.messages
+            if message.kind == "request" and message.method == "session/prompt"
+        ]
+
+
+def _read(path: Path, cwd: str) -> list[RecordedMessage]:
+    messages: list[RecordedMessage] = []
+    methods: dict[Any, str] = {}
+    text = path.read_text(encoding="utf-8")
+    if cwd != PROJECT:
+        text = text.replace(PROJECT, json.dumps(cwd)[1:-1])
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            message = _message(json.loads(line), methods)
+        except (ValueError, KeyError, AttributeError, TypeError) as exc:
+            problem = f"{path}:{number}: no message of a recording ({type(exc).__name__}: {exc})"
+            raise ValueError(problem) from exc
+        messages.append(message)
+    return messages
+
+
+def _message(event: Mapping[str, Any], methods: dict[Any, str]) -> RecordedMessage:
+    """One line, decoded. `methods` has the methods of the requests so far, by id."""
+    kind, id = event["type"], event.get("id")
+    sender = event["from"].lower()
+    if sender not in _SENDERS:
+        raise ValueError(f"sender {event['from']!r}")
+    match kind:
+        case "request":
+            methods[id] = event["method"]
+        case "notification":
+            pass
+        case "response":
+            error = bool(event["is_error"])
+            return RecordedMessage(kind, sender, id, methods[id], event["payload"], error)
+        case _:
+            raise ValueError(f"type {kind!r}")
+    return RecordedMessage(kind, sender, id, event["method"], event.get("params"))
+
+
+@attrs.define
+class Recorder(Proxy):
+    """A proxy that records what passes through it, at its place in the chain.
+
+        async with acp_chain(Recorder("mine.jsonl"), ComponentSpec(run=("my-agent",))) as client:
+
+    `replace` maps texts that must not be recorded, such as the path of a home directory, to others.
+    """
+
+    file: Path = attrs.field(converter=Path)
+    replace: dict[str, str] = attrs.field(factory=dict)
+    _start: float = attrs.field(factory=trio.current_time, init=False)
+    _open: TextIO = attrs.field(init=False)
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        with _create(self.file) as self._open:
+            yield
+
+    @on("*")
+    async def record(self, message: RawMessage) -> None:
+        text = (message.payload or b"null").decode()
+        for found, shown in self.replace.items():
+            text = text.replace(json.dumps(found)[1:-1], json.dumps(shown)[1:-1])
+        event: dict[str, Any] = {
+            "type": message.kind,
+            "ts": round(trio.current_time() - self._start, 3),
+        }
+        if message.kind != "response":
+            event["protocol"] = "acp"
+        event["from"] = _SENDERS[message.source]
+        event["to"] = "Agent" if message.source == "client" else "Client"
+        if message.kind != "notification":
+            event["id"] = message.number
+        if message.kind == "response":
+            event |= {"is_error": message.is_error, "payload": json.loads(text)}
+        else:
+            event |= {"method": message.method, "params": json.loads(text)}
+        self._open.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+
+def _create(path: Path) -> TextIO:
+    return open(path, "w", encoding="utf-8", buffering=1)

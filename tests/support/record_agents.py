@@ -1,0 +1,222 @@
+"""Makes the recordings of `conductor.testing`: real agents from npm, a scripted model on loopback.
+
+    ACP_TEST_QWEN=1 ACP_TEST_OPENCODE=1 PYTHONPATH=tests python -m support.record_agents [DIRECTORY]
+
+The conversation is the same for all: a text, a file read, a file written with permission, a command
+that the user rejects, a turn that the user cancels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.errors import RequestError
+from conductor.testing import open_chain
+from conductor.testing.recording import PROJECT, Recorder
+from support.bridges_real_agents import Model, from_npm
+
+PROMPTS = ("Say hello.", "Read notes.txt.", "Write notes.txt.", "Run the tests.", "Think long.")
+_NOTE = "Buy milk.\n"
+DIRECTORY = Path(__file__).parents[2] / "conductor" / "testing" / "recordings"
+
+
+@attrs.frozen
+class RecordedProgram:
+    """A program to be recorded, and how its model calls tools."""
+
+    package: str
+    program: str
+    arguments: tuple[str, ...]
+    variable: str
+    tools: Mapping[str, tuple[str, Mapping[str, str]]]
+    """By prompt: name and arguments of the tool. `@file@` is the path of the file."""
+
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        raise NotImplementedError
+
+
+class QwenCode(RecordedProgram):
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        settings = home / ".qwen" / "settings.json"
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text(json.dumps({"security": {"auth": {"selectedType": "openai"}}}))
+        model = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": url, "OPENAI_MODEL": "test"}
+        return {**model, "NO_COLOR": "1"}
+
+
+class OpenCode(RecordedProgram):
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": url, "apiKey": "none"},
+            "models": {"test": {"tool_call": True}},
+        }
+        settings = {
+            "autoupdate": False,
+            "share": "disabled",
+            "model": "local/test",
+            "small_model": "local/test",
+            "permission": {"edit": "ask", "bash": "ask"},
+            "provider": {"local": provider},
+        }
+        return {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(settings),
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+        }
+
+
+PROGRAMS: Mapping[str, RecordedProgram] = {
+    "qwen-code": QwenCode(
+        "@qwen-code/qwen-code",
+        "qwen",
+        ("--acp",),
+        "ACP_TEST_QWEN",
+        {
+            "Read": ("read_file", {"file_path": "@file@"}),
+            "Write": ("write_file", {"file_path": "@file@", "content": _NOTE * 2}),
+            "Run": (
+                "run_shell_command",
+                {"command": "make test", "description": "run tests", "is_background": "false"},
+            ),
+        },
+    ),
+    "opencode": OpenCode(
+        "opencode-ai",
+        "opencode",
+        ("acp",),
+        "ACP_TEST_OPENCODE",
+        {
+            "Read": ("read", {"filePath": "@file@"}),
+            "Write": ("write", {"filePath": "@file@", "content": _NOTE * 2}),
+            "Run": ("bash", {"command": "make test", "description": "run tests"}),
+        },
+    ),
+}
+
+
+@attrs.define(eq=False)
+class ScriptedModel(Model):
+    """Answers the last prompt of `PROMPTS` in a request: with its tool, or with text."""
+
+    program: RecordedProgram
+    file: Path
+    thinking: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the answer to the last prompt is asked for."""
+
+    async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        messages = asked["messages"]
+        texts = [json.dumps(each) for each in messages if each["role"] == "user"]
+        found = [prompt for text in texts for prompt in PROMPTS if prompt in text]
+        if not found or not asked.get("tools"):
+            return {"role": "assistant", "content": "Notes"}, "stop"  # a title, for example
+        prompt = found[-1]
+        if prompt == PROMPTS[-1]:
+            self.thinking.set()
+            await trio.sleep_forever()
+        tool = self.program.tools.get(prompt.partition(" ")[0])
+        if tool is None or messages[-1]["role"] == "tool":
+            return {"role": "assistant", "content": "Hello." if tool is None else "Done."}, "stop"
+        arguments = {name: text.replace("@file@", str(self.file)) for name, text in tool[1].items()}
+        if "is_background" in arguments:
+            function = json.dumps({**arguments, "is_background": False})
+        else:
+            function = json.dumps(arguments)
+        call = {
+            "index": 0,
+            "id": f"call-{PROMPTS.index(prompt)}",
+            "type": "function",
+            "function": {"name": tool[0], "arguments": function},
+        }
+        return {"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls"
+
+
+async def record(name: str, file: Path, directory: Path) -> None:
+    """Record the conversation with an agent to `file`; the agent lives in an empty `directory`."""
+    program = PROGRAMS[name]
+    argv = (from_npm(program.package, program.program, variable=program.variable),)
+    home, work = directory / "home", directory / "work"
+    home.mkdir(parents=True)
+    work.mkdir()
+    (work / "notes.txt").write_text(_NOTE)
+    model = ScriptedModel(program, work / "notes.txt")
+    async with trio.open_nursery() as nursery:
+        config = Config()
+        config.bind = ["127.0.0.1:0"]
+        config.accesslog = config.errorlog = None
+        config.graceful_timeout = 0.1
+        [origin] = await nursery.start(serve, model, config)
+        environment = {"HOME": str(home), **program.environment(f"{origin}/v1", home)}
+        agent = ComponentSpec(name=name, run=(*argv, *program.arguments), env=environment)
+        replace = {
+            str(work): PROJECT,
+            str(work)[1:]: PROJECT[1:],  # a path relative to the root: a title of opencode
+            str(home): "/home/user",
+            f"{origin}/v1": "http://model",
+        }
+        async with open_chain(Recorder(file, replace), agent, bridged=False) as client:
+            with trio.fail_after(120):
+                await client.initialize()
+                client.handlers |= _HANDLERS
+                session = await client.new_session(str(work))
+                await client.transcript.wait("session/update available_commands_update")
+                for prompt in PROMPTS[:-1]:
+                    await client.prompt(session, prompt)
+                nursery.start_soon(_cancel_when_thinking, model, client, session)
+                with suppress(RequestError):  # qwen-code answers a cancelled turn so
+                    await client.prompt(session, PROMPTS[-1])
+        nursery.cancel_scope.cancel()
+
+
+def _read(params: Any) -> dict[str, Any]:
+    return {"content": Path(params["path"]).read_text()}
+
+
+def _write(params: Any) -> dict[str, Any]:
+    Path(params["path"]).write_text(params["content"])
+    return {}
+
+
+def _permit(params: Any) -> dict[str, Any]:
+    """Allow everything but commands."""
+    wanted = "reject" if params["toolCall"].get("kind") == "execute" else "allow_once"
+    option = next(each for each in params["options"] if each["kind"].startswith(wanted))
+    return {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}
+
+
+_HANDLERS = {
+    "session/request_permission": _permit,
+    "fs/read_text_file": _read,
+    "fs/write_text_file": _write,
+}
+
+
+async def _cancel_when_thinking(model: ScriptedModel, client: Any, session: str) -> None:
+    await model.thinking.wait()
+    client.cancel(session)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DIRECTORY
+    directory.mkdir(exist_ok=True)
+    for name, program in PROGRAMS.items():
+        if os.environ.get(program.variable):
+            with tempfile.TemporaryDirectory() as place:
+                trio.run(record, name, directory / f"{name}.jsonl", Path(place))
+
+
+if __name__ == "__main__":
+    main()

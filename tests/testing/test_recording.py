@@ -1,0 +1,132 @@
+"""Recordings are read with their lines' mistakes, and written by a proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+from support import record_agents
+
+from conductor.proxy import Proxy, on
+from conductor.testing import FakeAgent, Recorder, Recording
+
+REQUEST = {
+    "type": "request",
+    "ts": 0.5,
+    "protocol": "acp",
+    "from": "Client",
+    "to": "Agent",
+    "id": 1,
+    "method": "session/new",
+    "params": {"cwd": "/project", "mcpServers": []},
+}
+RESPONSE = {
+    "type": "response",
+    "ts": 0.75,
+    "from": "Agent",
+    "to": "Client",
+    "id": 1,
+    "is_error": False,
+    "payload": {"sessionId": "/project/1"},
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*events):
+        path = tmp_path / "mine.jsonl"
+        path.write_text("".join(json.dumps(event) + "\n" for event in events))
+        return path
+
+    return write
+
+
+def test_a_recording_is_read(file):
+    recording = Recording.load(file(REQUEST, RESPONSE))
+
+    assert recording.name == "mine"
+    assert recording.labels == ["session/new?", "answer to session/new"]
+    assert [message.payload for message in recording.messages] == [
+        REQUEST["params"],
+        RESPONSE["payload"],
+    ]
+
+
+def test_the_working_directory_is_replaced(file):
+    asked, answered = Recording.load(file(REQUEST, RESPONSE), cwd='/a "b"').messages
+
+    assert asked.payload["cwd"] == '/a "b"'
+    assert answered.payload["sessionId"] == '/a "b"/1'
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ([], "TypeError"),
+        ({**REQUEST, "from": "Proxy(0)"}, "sender 'Proxy(0)'"),
+        ({**REQUEST, "type": "batch"}, "type 'batch'"),
+        ({**RESPONSE, "id": 2}, "KeyError: 2"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named(file, wrong, problem):
+    with pytest.raises(ValueError, match=rf"mine\.jsonl:2: .*{re.escape(problem)}"):
+        Recording.load(file(REQUEST, wrong))
+
+
+def test_an_unknown_recording_is_answered_with_the_known_names():
+    with pytest.raises(ValueError, match="no recording is called 'claude'; there are: opencode, q"):
+        Recording.load("claude")
+
+
+async def test_a_recorder_writes_what_passes_in_order(acp_chain, tmp_path, virtual_clock):
+    class Adding(Proxy):
+        @on("session/prompt")
+        async def add(self, params, forward):
+            params["prompt"].append({"type": "text", "text": "at home/me"})
+            return await forward(params)
+
+    agent = FakeAgent(turns=[["Hello."]])
+    recorder = Recorder(tmp_path / "mine.jsonl", {"home/me": "home/user"})
+    async with acp_chain(Adding(), recorder, agent, bridged=False, strict=True) as client:
+        await client.initialize(name="test")
+        await client.prompt(await client.new_session("/project"), "hi")
+
+    recording = Recording.load(tmp_path / "mine.jsonl")
+    assert recording.labels == [
+        "initialize?",
+        "answer to initialize",
+        "session/new?",
+        "answer to session/new",
+        "session/prompt?",
+        "session/update agent_message_chunk",
+        "answer to session/prompt",
+    ]
+    assert recording.prompts == ["hiat home/user"]
+    lines = [json.loads(line) for line in (tmp_path / "mine.jsonl").read_text().splitlines()]
+    assert lines[2] == {**REQUEST, "ts": 0.0, "id": 2}
+    assert lines[3] == {**RESPONSE, "ts": 0.0, "id": 2, "payload": {"sessionId": "session-1"}}
+
+
+@pytest.mark.parametrize("name", Recording.names())
+def test_recordings_of_the_package_have_the_same_prompts(name):
+    assert Recording.load(name).prompts == list(record_agents.PROMPTS)
+
+
+@pytest.mark.parametrize("name", Recording.names())
+def test_recordings_of_the_package_are_small_and_of_no_machine(name):
+    text = (record_agents.DIRECTORY / f"{name}.jsonl").read_text()
+
+    assert len(text) < 50_000
+    assert not re.search(r"/root|/tmp/|127\.0\.0\.1|localhost", text)
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("name", record_agents.PROGRAMS)
+async def test_an_agent_still_answers_as_in_its_recording(name, tmp_path):
+    if not os.environ.get(record_agents.PROGRAMS[name].variable):
+        pytest.skip(f"{record_agents.PROGRAMS[name].variable} is not set")
+    await record_agents.record(name, tmp_path / "new.jsonl", tmp_path)
+
+    assert Recording.load(tmp_path / "new.jsonl").labels == Recording.load(name).labels

@@ -27,7 +27,6 @@ events wait for their hooks, the agent's next updates wait.
 from __future__ import annotations
 
 import json
-from collections import deque
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -36,18 +35,26 @@ import trio
 from attrs.validators import ge, gt, min_len
 
 from conductor.log import get_logger
-from conductor.proxy import Forward, Proxy, RequestError, on, per_session
+from conductor.proxy import (
+    AgentToolCall,
+    Forward,
+    PermissionQuestion,
+    Prompt,
+    Proxy,
+    RequestError,
+    Session,
+    TurnEnd,
+    on_permission,
+    on_prompt,
+    on_tool_end,
+    on_tool_start,
+    on_turn_end,
+    per_session,
+    text,
+)
 from proxies._command import run
 from proxies._http_post import post
-from proxies._messages import (
-    merge_tool_call,
-    opened_session,
-    permission_tool_call,
-    turn_end,
-    update_of_kind,
-)
-from proxies._permission_rules import choose_option, evident_kinds
-from proxies._slash_commands import is_handled, say
+from proxies._permission_rules import evident_kinds
 
 __all__ = ["Hook", "Hooks"]
 
@@ -101,114 +108,73 @@ class Hook:
 
 
 @attrs.define
-class _Session:
-    cwd: str = ""
-    calls: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    ended: deque[str] = attrs.field(factory=lambda: deque(maxlen=1000))
-    """Ended tool calls, which may still get updates."""
-    continues: int = 0
-    cancelled: bool = False
-
-
-@attrs.define
 class Hooks(Proxy):
     """Run commands and call URLs on events."""
 
     hooks: list[Hook]
     max_continues: int = attrs.field(default=3, validator=ge(0))
-    _version: int = attrs.field(default=1, init=False)
     _hook_slots: trio.CapacityLimiter = attrs.field(init=False)
     _event_slots: trio.Semaphore = attrs.field(init=False)
 
-    sessions = per_session(_Session)
+    continues = per_session(int)
+    """How often hooks have continued the turn of the last prompt."""
 
     def __attrs_post_init__(self) -> None:
         self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)
         self._event_slots = trio.Semaphore(_MAX_EVENTS)
 
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        self._version = result.get("protocolVersion", 1)
-        return result
-
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        cwd = params.get("cwd")
-        self.sessions[opened_session(params, result)].cwd = cwd if isinstance(cwd, str) else ""
-        return result
-
-    @on("session/prompt")
-    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
-        id = params["sessionId"]
-        session = self.sessions[id]
-        session.continues, session.cancelled = 0, False
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
+        self.continues[session.id] = 0
         try:
             result = await forward()
-            while self._version == 1 and not is_handled(result):
+            while session.protocol_version == 1 and not prompt.answered_by_proxy:
                 self.release_lane()  # other sessions do not wait for these hooks
-                reason = await self._turn_ended(id, result.get("stopReason"))
+                reason = await self._turn_ended(session, result.get("stopReason"))
                 if session.cancelled:
                     return {**result, "stopReason": "cancelled"}
                 if reason is None:
                     return result
-                result = await forward(_prompt(id, reason))
-            return result  # version 2, or answered by a proxy: no turn of the agent
+                prompt.blocks = [text(reason)]
+                result = await forward()
+            return result
         except RequestError as exc:
             error = {"code": exc.code, "message": exc.message}
-            await self._start_hooks("error", self._fire_and_show, id, "error", {"error": error})
+            await self._start_hooks(session, "error", error=error)
             raise
 
-    @on("session/cancel")
-    async def cancel(self, params: dict[str, Any], forward: Forward) -> None:
-        self.sessions[params["sessionId"]].cancelled = True
-        await forward()
+    @on_turn_end
+    async def turn_ended(self, session: Session, end: TurnEnd) -> None:
+        """In version 2, in which a turn ends after its prompt was answered."""
+        if session.protocol_version > 1:
+            await self._start("turn_end", self._continue_turn, session, end.stop_reason)
 
-    @on("session/update")
-    async def update(self, raw: bytes, forward: Forward) -> None:
-        await forward()
-        params = update_of_kind(raw, "tool_call", "tool_call_update", "state_update")
-        if params is None:
-            return
-        id, update = params["sessionId"], params["update"]
-        if update["sessionUpdate"] == "state_update":
-            if turn_end(update):
-                await self._start_hooks("turn_end", self._continue_turn, id, update["stopReason"])
-            return
-        session, call_id = self.sessions[id], str(update.get("toolCallId"))
-        first = call_id not in session.calls
-        if first and call_id in session.ended:
-            if update["sessionUpdate"] != "tool_call":
-                return
-            session.ended.remove(call_id)  # an id may be used again
-        call = merge_tool_call(session.calls, update)
-        if first:
-            await self._start_hooks("tool_start", self._fire_tool_start, id, call)
-        if call_id not in session.calls:
-            session.ended.append(call_id)
-            await self._start_hooks(
-                "tool_end", self._fire_and_show, id, "tool_end", {"tool_call": call}
-            )
+    @on_tool_start
+    async def tool_started(self, session: Session, call: AgentToolCall) -> None:
+        await self._start_hooks(session, "tool_start", tool_call=dict(call.members))
 
-    @on("session/request_permission")
-    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
-        id, asked = params["sessionId"], permission_tool_call(params)
-        asked = {name: value for name, value in asked.items() if value is not None}
-        known = {**self.sessions[id].calls.get(str(asked.get("toolCallId")), {}), **asked}
+    @on_tool_end
+    async def tool_ended(self, session: Session, call: AgentToolCall) -> None:
+        await self._start_hooks(session, "tool_end", tool_call=dict(call.members))
+
+    @on_permission
+    async def permission(
+        self, session: Session, asked: PermissionQuestion, forward: Forward
+    ) -> Any:
         self.release_lane()
-        reason = await self._fire(id, "permission", {"tool_call": known})
+        call = asked.tool_call.members if asked.tool_call is not None else {}
+        reason = await self._fire(session, "permission", tool_call=call)
         if reason is None:
             return await forward()
-        await say(self.client, id, f"Denied by a hook: {reason}\n", version=self._version)
-        return {"outcome": choose_option("deny", params.get("options") or ())}
+        await session.say(f"Denied by a hook: {reason}\n")
+        return asked.deny()
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _start_hooks(self, event: Event, function: Any, *args: Any) -> None:
+    async def _start_hooks(self, session: Session, event: Event, **about: Any) -> None:
+        await self._start(event, self._fire_and_show, session, event, about)
+
+    async def _start(self, event: Event, function: Any, *args: Any) -> None:
         """Run `function`, which fires the hooks of an event, in a task; wait while too many events
         wait. Does nothing if no hook handles the event."""
 
@@ -222,40 +188,38 @@ class Hooks(Proxy):
             await self._event_slots.acquire()
             self.start_soon(run_and_release)
 
-    async def _turn_ended(self, id: str, stop_reason: Any) -> str | None:
+    async def _turn_ended(self, session: Session, stop_reason: str | None) -> str | None:
         """Fire the hooks of `turn_end`; return the prompt with which the agent continues."""
-        session = self.sessions[id]
-        reason = await self._fire(id, "turn_end", {"stop_reason": stop_reason})
+        reason = await self._fire(session, "turn_end", stop_reason=stop_reason)
         if reason is None or stop_reason == "cancelled" or session.cancelled:
             return None
-        if session.continues >= self.max_continues:
-            log.warning("turn_end hook ignored: max_continues reached", session=id)
+        if self.continues[session.id] >= self.max_continues:
+            log.warning("turn_end hook ignored: max_continues reached", session=session.id)
             return None
-        session.continues += 1
+        self.continues[session.id] += 1
         return reason
 
-    async def _continue_turn(self, id: str, stop_reason: str) -> None:
+    async def _continue_turn(self, session: Session, stop_reason: str | None) -> None:
         """Fire the hooks of a turn's end in version 2; a prompt starts the next turn."""
-        reason = await self._turn_ended(id, stop_reason)
+        reason = await self._turn_ended(session, stop_reason)
         if reason is not None:
+            params = {"sessionId": session.id, "prompt": [text(reason)]}
             # In a task: the response may come after updates that wait for this function.
-            self.start_soon(self.agent.request, "session/prompt", _prompt(id, reason))
+            self.start_soon(self.agent.request, "session/prompt", params)
 
-    async def _fire_tool_start(self, id: str, call: dict[str, Any]) -> None:
-        if await self._fire_and_show(id, "tool_start", {"tool_call": call}):
-            await self.agent.cancel(id)
-
-    async def _fire_and_show(self, id: str, event: Event, about: dict[str, Any]) -> bool:
+    async def _fire_and_show(self, session: Session, event: Event, about: dict[str, Any]) -> None:
         async with self._hook_slots:
-            reason = await self._fire(id, event, about)
-        if reason is not None:
-            await say(self.client, id, f"A hook says: {reason}\n", version=self._version)
-        return reason is not None
+            reason = await self._fire(session, event, **about)
+        if reason is None:
+            return
+        await session.say(f"A hook says: {reason}\n")
+        if event == "tool_start":
+            await self.agent.cancel(session.id)
 
-    async def _fire(self, id: str, event: Event, about: dict[str, Any]) -> str | None:
+    async def _fire(self, session: Session, event: Event, **about: Any) -> str | None:
         """Fire the hooks of an event, until one blocks; return its reason."""
         kinds = evident_kinds(about.get("tool_call", {}))
-        payload = {"event": event, "session_id": id, "cwd": self.sessions[id].cwd, **about}
+        payload = {"event": event, "session_id": session.id, "cwd": session.cwd, **about}
         for hook in self.hooks:
             fits = not hook.kinds or "tool_call" not in about or not kinds.isdisjoint(hook.kinds)
             if event in hook.events and fits:
@@ -263,7 +227,3 @@ class Hooks(Proxy):
                 if reason is not None:
                     return reason
         return None
-
-
-def _prompt(session_id: str, text: str) -> dict[str, Any]:
-    return {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}

@@ -39,12 +39,10 @@ from conductor.proxy import (
     RequestError,
     Session,
     on_permission,
-    on_update,
     per_session,
     slash,
 )
-from conductor.proxy.tool_names import Evidence, tool_table
-from proxies._messages import merge_tool_call, permission_tool_call
+from conductor.proxy.tool_names import tool_table
 from proxies._permission_rules import Action, Call, Decision, Rule, choose_option, decide
 
 __all__ = ["Permissions"]
@@ -53,17 +51,6 @@ _MAX_SHOWN = 20
 _MAX_TEXT = 1000
 
 log = get_logger(component="permissions")
-
-
-@attrs.define
-class _Calls:
-    """The unfinished tool calls of a session, and the last decisions."""
-
-    reported: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    """Tool calls from updates."""
-    merged: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    """Tool calls from updates and permission requests."""
-    decisions: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_SHOWN))
 
 
 @attrs.define
@@ -76,7 +63,7 @@ class Permissions(Proxy):
     dry_run: bool = False
     audit: Path | None = None
 
-    calls = per_session(_Calls)
+    decisions = per_session(lambda: deque[str](maxlen=_MAX_SHOWN))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -84,31 +71,18 @@ class Permissions(Proxy):
         self._write("")
         yield
 
-    @on_update("tool_call", "tool_call_update")
-    async def remember(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        calls = self.calls[session.id]
-        for known in (calls.reported, calls.merged):
-            if update["sessionUpdate"] == "tool_call":  # an id may be used again
-                known.pop(str(update.get("toolCallId", "")), None)
-            merge_tool_call(known, update)
-        await forward()
-
     @on_permission
     async def decide(self, session: Session, asked: PermissionQuestion, forward: Forward) -> Any:
-        calls, params = self.calls[session.id], asked.params
-        told = permission_tool_call(params)
-        known = merge_tool_call(calls.merged, told) if told else {"title": params.get("title")}
-        id = str(told.get("toolCallId", ""))
-        agent = str(session.agent_info.get("name", ""))
-        servers = [each["name"] for each in session.mcp_servers if type(each.get("name")) is str]
+        known = asked.tool_call
+        id = "" if known is None else known.id
         call = Call.of(
-            known,
+            {"title": asked.params.get("title")} if known is None else known.members,
             cwd=session.cwd,
             session=session.id,
-            agent=agent,
-            table=tool_table(agent),
-            evidence=Evidence(calls.reported.get(id, {}), told, known, params),
-            declared=servers,
+            agent=session.agent_name,
+            table=tool_table(session.agent_name),
+            evidence=asked.evidence,
+            declared=session.mcp_server_names,
         )
         decision = decide(self.rules, self.default, call)
         outcome = None
@@ -120,7 +94,7 @@ class Permissions(Proxy):
 
     @slash("permissions", "Show which rule decided about which tool call")
     async def explain(self, session: Session, arguments: str) -> str:
-        return "\n".join(self.calls[session.id].decisions) or "No permission was asked for yet."
+        return "\n".join(self.decisions[session.id]) or "No permission was asked for yet."
 
     async def _ask(self, asked: PermissionQuestion, forward: Forward) -> Any:
         if self.timeout is None:
@@ -136,7 +110,7 @@ class Permissions(Proxy):
         title = _one_line(call.title or id)
         line = f"- {title}: {decision.name} → {decision.action}{would}, {became}"
         reasons = [f"  - {_one_line(each)}" for each in decision.reasons]
-        self.calls[call.session].decisions.append("\n".join([line, *reasons]))
+        self.decisions[call.session].append("\n".join([line, *reasons]))
         fields: dict[str, Any] = {"session": call.session, "tool_call": id, "kind": call.kind}
         fields |= {
             "about": " or ".join(call.about),

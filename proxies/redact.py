@@ -36,8 +36,7 @@ from typing import Any, TypeAlias
 import attrs
 from attrs.validators import gt
 
-from conductor.proxy import Forward, Proxy, RequestError, on, per_session
-from proxies._messages import OUTSIDE_TURN_UPDATES
+from conductor.proxy import SESSION_STATE_UPDATES, Forward, Proxy, RequestError, on, per_session
 from proxies._secret_finder import (
     PATTERNS,
     HeldTail,
@@ -197,7 +196,7 @@ class Redact(Proxy):
             if shown or not text:
                 await forward(_with_text(params, shown))
             return
-        if kind not in OUTSIDE_TURN_UPDATES:
+        if kind not in SESSION_STATE_UPDATES:
             await self._flush(session_id)
         await self._forward_redacted(params, forward)
 

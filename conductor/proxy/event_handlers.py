@@ -16,7 +16,7 @@ from conductor.errors import RequestCancelled
 from conductor.proxy.events import EventMark
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
-from conductor.proxy.sessions import AgentToolCall, Session, session_of
+from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
 
 __all__ = ["author_layers"]
@@ -107,22 +107,13 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
         told = subject.get("toolCall")
     call, announced = None, {}
     if isinstance(told, dict):
-        id = str(told.get("toolCallId", ""))
-        known = session.tool_calls.get(id)
-        announced = dict(known.members) if known is not None else {}
-        call = AgentToolCall(id, dict(announced))
-        call.merge(told)
-
-    def identify() -> str | None:
-        from conductor.proxy.tool_names import Evidence, canonical_name  # lazy: takes 5 ms
-
-        evidence = Evidence(announced, told, call.members if call is not None else {}, params)
-        agent = str(session.agent_info.get("name", ""))
-        servers = [each["name"] for each in session.mcp_servers if type(each.get("name")) is str]
-        return canonical_name(agent, evidence, servers)
-
+        known = session.tool_calls.get(str(told.get("toolCallId", "")))
+        announced = {} if known is None else dict(known.members)
+        call = session.asked_call(told)
     options = [each for each in params.get("options") or () if isinstance(each, dict)]
-    asked = PermissionQuestion(call, options, params, identify)
+    asked = PermissionQuestion(
+        call, options, params, session, announced, told if isinstance(told, dict) else {}
+    )
 
     async def forward(changed: Mapping[str, Any] | None = None) -> Any:
         return (await call_next(body.edited(params if changed is None else changed))).decode()

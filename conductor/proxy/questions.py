@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
 from conductor.errors import RequestCancelled
-from conductor.proxy.sessions import AgentToolCall
+from conductor.proxy.sessions import AgentToolCall, Session
 from conductor.proxy.slash_commands import HANDLED_KEY
+
+if TYPE_CHECKING:
+    from conductor.proxy.tool_names import Evidence
 
 __all__ = ["PermissionQuestion", "Prompt", "Question"]
 
@@ -75,7 +78,17 @@ class PermissionQuestion:
     """The options to choose from: `optionId`, `name`, `kind`."""
     params: Mapping[str, Any] = attrs.field(repr=False)
     """The params of the request."""
-    _identify: Callable[[], str | None] = attrs.field(default=lambda: None, repr=False)
+    _session: Session = attrs.field(repr=False)
+    _announced: Mapping[str, Any] = attrs.field(repr=False)
+    _told: Mapping[str, Any] = attrs.field(repr=False)
+
+    @property
+    def evidence(self) -> Evidence:
+        """All that the agent has sent about the tool call, by the message that tells it."""
+        from conductor.proxy.tool_names import Evidence  # lazy: takes 5 ms
+
+        call = self.tool_call.members if self.tool_call is not None else {}
+        return Evidence(self._announced, self._told, call, self.params)
 
     @property
     def tool(self) -> str | None:
@@ -86,7 +99,12 @@ class PermissionQuestion:
         `None` if the request is about no tool call, or names the tool only where the model or
         another tool's server could have written it. Allow by name only what has this name.
         """
-        return None if self.tool_call is None else self._identify()
+        if self.tool_call is None:
+            return None
+        from conductor.proxy.tool_names import canonical_name  # lazy
+
+        names = self._session.mcp_server_names
+        return canonical_name(self._session.agent_name, self.evidence, names)
 
     def allow(self, *, always: bool = False) -> dict[str, Any]:
         """The result that allows it, once or always; raises `LookupError` if no option does."""

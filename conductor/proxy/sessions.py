@@ -145,6 +145,8 @@ class Session:
     _old_calls: set[str] = attrs.field(factory=set)
     """Calls that were unfinished at the end of their turn."""
     _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
+    _asked_calls: dict[str, AgentToolCall] = attrs.field(factory=dict)
+    """Calls of permission requests, merged with the updates before and since."""
 
     @property
     def protocol_version(self) -> int:
@@ -157,6 +159,16 @@ class Session:
     @property
     def agent_info(self) -> Mapping[str, Any]:
         return self.chain.agent_info
+
+    @property
+    def agent_name(self) -> str:
+        """The name of the agent in its `initialize` result; empty if it has told none."""
+        return str(self.agent_info.get("name") or "")
+
+    @property
+    def mcp_server_names(self) -> list[str]:
+        """The names of the MCP servers in the set-up request."""
+        return [each["name"] for each in self.mcp_servers if isinstance(each.get("name"), str)]
 
     async def say(self, text: str) -> None:
         """Show a text to the user, as a message of the agent."""
@@ -246,6 +258,10 @@ class Session:
         elif again:
             starts = id in self._old_calls
             call.members.clear()
+        if again:
+            self._asked_calls.pop(id, None)
+        elif id in self._asked_calls:
+            self._asked_calls[id].merge(update)
         self._old_calls.discard(id)
         call.merge(update)
         return call, "start" if starts else None, call.is_finished
@@ -255,6 +271,24 @@ class Session:
         if call.is_finished and self.tool_calls.get(call.id) is call:
             del self.tool_calls[call.id]
             self._ended_calls.append(call.id)
+            self._asked_calls.pop(call.id, None)
+
+    def asked_call(self, told: Mapping[str, Any]) -> AgentToolCall:
+        """Record the tool call in a permission request, which the agent may not have announced.
+
+        Returns it merged from all updates and permission requests about it.
+        """
+        id = str(told.get("toolCallId", ""))
+        call = self._asked_calls.get(id)
+        if call is None:
+            announced = self.tool_calls.get(id)
+            call = AgentToolCall(id, {} if announced is None else dict(announced.members))
+        call.merge(told)
+        if id and not call.is_finished:
+            self._asked_calls[id] = call
+            if len(self._asked_calls) > _MAX_CALLS:
+                del self._asked_calls[next(iter(self._asked_calls))]
+        return call
 
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""

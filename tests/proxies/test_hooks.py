@@ -208,9 +208,9 @@ async def test_updates_wait_while_too_many_events_wait_for_their_hooks(chain, tm
         session = await client.new_session(str(tmp_path))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.prompt, session, "go")
-            await client.transcript.wait("session/update tool_call", count=201)
+            await client.transcript.wait("session/update tool_call", count=200)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            assert len(client.transcript.updates()) == 201
+            assert len(client.transcript.updates()) == 200
             (tmp_path / "open").touch()
             writer = os.open(fifo, os.O_RDWR)
             os.write(writer, b"go\n" * 8)
@@ -283,11 +283,12 @@ async def test_a_hook_is_called_for_an_error(chain):
 
 
 async def test_in_version_2_a_blocked_turn_continues_with_another_prompt(chain):
-    async def end(session):
-        idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
-        agent.update(session, idle)
+    async def turn(session):
+        running = {"sessionUpdate": "state_update", "state": "running"}
+        for update in (running, {**running, "state": "idle", "stopReason": "end_turn"}):
+            agent.update(session, update)
 
-    agent = FakeAgent(turns=[[end], [end], [end]])
+    agent = FakeAgent(turns=[[turn], [turn], [turn]])
     proxy = Hooks([hook("turn_end", script="echo more >&2; exit 2")], max_continues=1)
     async with chain(proxy, agent) as client:
         await client.initialize(version=2)

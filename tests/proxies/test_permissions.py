@@ -329,7 +329,7 @@ async def test_a_failed_load_of_an_unknown_session_leaves_nothing(chain):
         params = {"sessionId": "x", "cwd": "/", "mcpServers": []}
         with pytest.raises(RequestError):
             await client.request("session/load", params)
-        assert dict(proxy.calls) == {}
+        assert dict(proxy.decisions) == {}
         assert dict(proxy._acp_session_objects) == {}
 
 

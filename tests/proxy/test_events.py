@@ -210,6 +210,42 @@ async def test_on_permission_answers_with_the_merged_tool_call(chain):
     assert [each["outcome"]["optionId"] for each in answers] == ["y", "n"]
 
 
+@pytest.mark.parametrize(
+    ("between", "known"),
+    [
+        ([], {"kind": "execute", "rawInput": {"command": "rm x"}}),
+        ([{**CALL, "kind": "read"}], {"kind": "read"}),
+        ([{**CALL, "status": "failed"}], {}),
+    ],
+)
+async def test_a_permission_request_is_merged_with_earlier_ones_about_the_call(
+    chain, between, known
+):
+    class P(Proxy):
+        @on_permission
+        async def decide(self, session, asked, forward):
+            found.append((asked.tool_call.members, asked.evidence))
+            return asked.deny()
+
+    async def ask(session, **members):
+        params = {"sessionId": session, "toolCall": {"toolCallId": "1", **members}, "options": []}
+        await agent.endpoint.request("session/request_permission", params)
+
+    async def ask_in_detail(session):
+        await ask(session, kind="execute", rawInput={"command": "rm x"})
+
+    found, agent = [], FakeAgent()
+    agent.turns.append([CALL, ask_in_detail, *between, ask])
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    merged, evidence = found[-1]
+    assert {name: merged[name] for name in ("kind", "rawInput") if name in merged} == known
+    assert evidence.asked == {"toolCallId": "1"}
+    assert evidence.announced.get("kind") in (known and "read", None)
+
+
 async def test_an_exception_in_an_observing_handler_lets_the_message_pass(chain, caplog):
     class P(Proxy):
         @on_tool_start

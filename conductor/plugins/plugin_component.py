@@ -327,4 +327,5 @@ class PluginComponent(Component):
             port.add_tap,
             self.release_lane,
             self._wait_for_readers,
+            lambda: self.plugin.protocol_version,
         )

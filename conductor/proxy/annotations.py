@@ -14,12 +14,14 @@ import typing
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
+from conductor.proxy.forward import Forward
 from conductor.proxy.raw_message import RawMessage
 from conductor.schema import METHODS_BY_VERSION
 from conductor.schema.base import Object
 
 __all__ = [
     "DeclarationError",
+    "check_forward",
     "check_order",
     "check_return",
     "message_type",
@@ -72,13 +74,35 @@ def check_order(where: str, name: str, function: Any, first: str, second: str | 
 
     `first` and `second` are the names of the parameters after `self`.
     """
-    swapped = first == "forward"
+    swapped = first == "forward" or (
+        first in function.__annotations__
+        and _is_forward(_annotation_or_any(where, function, first))
+    )
     if second is not None and second in function.__annotations__ and not swapped:
         swapped = method_of(_annotation_or_any(where, function, second)) is not None
     if swapped:
         raise DeclarationError(
             f"{where}: the message comes first, then `forward`: "
             f"async def {name}(self, message, forward)"
+        )
+
+
+def check_forward(where: str, function: Any, second: str, method: str, message: Any) -> None:
+    """Raise `DeclarationError` if `Forward[…]` names other types than the handler's.
+
+    `second` is the name of the parameter, `message` the type of the handled message.
+    """
+    if second not in function.__annotations__:
+        return
+    annotation = _annotation_or_any(where, function, second)
+    if typing.get_origin(annotation) is not Forward:
+        return
+    sent, received = typing.get_args(annotation)
+    result = result_type(method, message) if _has_result(method) else None
+    if not (_objects(sent) <= _objects(message) and _objects(received) <= _objects(result)):
+        raise DeclarationError(
+            f"{where} handles {method!r} and gets {_shown(message)}; annotate {second!r} as "
+            f"Forward[{_shown(message)}, {_shown(result)}]"
         )
 
 
@@ -113,6 +137,30 @@ def _results_of(method: str) -> Iterator[Any]:
         loaded = sys.modules.get(module)
         if known is not None and known.result is not None and loaded is not None:
             yield from _members(getattr(loaded, known.result))
+
+
+def _has_result(method: str) -> bool:
+    """Whether a method is a request, as far as the schema knows it."""
+    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
+    return not known or any(each.result is not None for each in known)
+
+
+def _is_forward(annotation: Any) -> bool:
+    return (typing.get_origin(annotation) or annotation) is Forward
+
+
+def _objects(annotation: Any) -> set[type[Object]]:
+    """Return the schema types in a type or union."""
+    members = _members(annotation)
+    return {each for each in members if isinstance(each, type) and issubclass(each, Object)}
+
+
+def _shown(annotation: Any) -> str:
+    """Return the text of a type for an error message."""
+    if annotation is dict:
+        return "dict[str, Any]"
+    names = [getattr(each, "__name__", repr(each)) for each in _members(annotation)]
+    return "None" if annotation is None else " | ".join(names)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

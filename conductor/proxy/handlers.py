@@ -14,6 +14,7 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import (
     DeclarationError,
+    check_forward,
     check_order,
     check_return,
     message_type,
@@ -277,6 +278,8 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
     second = parameters[1].name if len(parameters) == 2 else None
     check_order(where, name, function, parameters[0].name, second)
     annotation = message_type(where, function, parameters[0].name, method)
+    if second is not None:
+        check_forward(where, function, second, method, annotation)
     check_return(where, function, method)
     return Handler(
         method,

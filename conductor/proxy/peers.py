@@ -15,6 +15,7 @@ from conductor.schema.base import Object
 if TYPE_CHECKING:
     from conductor.proxy.method_types import typed_request
     from conductor.schema.v1 import (
+        ElicitationSchema,
         PermissionOption,
         RequestPermissionResponse,
         SessionUpdate,
@@ -54,6 +55,7 @@ class Peer:
     _tap: Callable[[str, NotificationTap], Callable[[], None]]
     _release: Callable[[], None]
     _wait_for_readers: Callable[[int], Awaitable[None]]
+    _protocol_version: Callable[[], int]
 
     @typed_request
     async def request(
@@ -103,7 +105,11 @@ class Peer:
 
 
 class ClientPeer(Peer):
-    """The client, with methods for the requests that clients answer (protocol version 1)."""
+    """The client, with methods for the requests that clients answer.
+
+    Elicitations are the same in protocol versions 1 and 2; files, terminals and permission requests
+    are those of version 1.
+    """
 
     __slots__ = ()
 
@@ -118,10 +124,56 @@ class ClientPeer(Peer):
         from conductor.schema.v1 import RequestPermissionResponse
 
         params = {"sessionId": session_id, "toolCall": tool_call, "options": list(options)}
-        result: RequestPermissionResponse = await self.request(
+        return await self.request(
             "session/request_permission", params, result=RequestPermissionResponse
         )
-        return result
+
+    async def elicit(
+        self,
+        message: str,
+        requested_schema: ElicitationSchema | Mapping[str, Any],
+        *,
+        session_id: str,
+        tool_call_id: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Ask the user to fill in a form; return the values by field (empty if there are none).
+
+        `requested_schema` describes the fields, as a JSON Schema of an object. `None` means that
+        the user declined or dismissed the question. For clients with the capability
+        `elicitation.form`; others answer with a `RequestError`.
+        """
+        params = _without_none(
+            mode="form",
+            message=message,
+            requestedSchema=requested_schema,
+            sessionId=session_id,
+            toolCallId=tool_call_id,
+        )
+        answer = await self.request("elicitation/create", params)
+        return dict(answer.get("content") or {}) if answer.get("action") == "accept" else None
+
+    async def elicit_url(
+        self, message: str, url: str, elicitation_id: str, *, session_id: str
+    ) -> bool:
+        """Ask the user to open `url`; return whether they agreed.
+
+        Agreeing means that the page is opened, not that the user is done there: tell the client
+        with `complete_elicitation(elicitation_id)`. For clients with the capability
+        `elicitation.url`.
+        """
+        params = {
+            "mode": "url",
+            "message": message,
+            "url": url,
+            "elicitationId": elicitation_id,
+            "sessionId": session_id,
+        }
+        answer: dict[str, Any] = await self.request("elicitation/create", params)
+        return answer.get("action") == "accept"
+
+    async def complete_elicitation(self, elicitation_id: str) -> None:
+        """Tell the client that the user is done at the page of `elicit_url`."""
+        await self.notify("elicitation/complete", {"elicitationId": elicitation_id})
 
     async def read_text_file(
         self, session_id: str, path: str, *, line: int | None = None, limit: int | None = None
@@ -130,10 +182,8 @@ class ClientPeer(Peer):
         from conductor.schema.v1 import ReadTextFileResponse
 
         params = _without_none(sessionId=session_id, path=path, line=line, limit=limit)
-        result: ReadTextFileResponse = await self.request(
-            "fs/read_text_file", params, result=ReadTextFileResponse
-        )
-        return result.content
+        read = await self.request("fs/read_text_file", params, result=ReadTextFileResponse)
+        return read.content
 
     async def write_text_file(self, session_id: str, path: str, content: str) -> None:
         """Write a file through the client."""
@@ -171,10 +221,7 @@ class ClientPeer(Peer):
         from conductor.schema.v1 import TerminalOutputResponse
 
         params = {"sessionId": session_id, "terminalId": terminal_id}
-        output: TerminalOutputResponse = await self.request(
-            "terminal/output", params, result=TerminalOutputResponse
-        )
-        return output
+        return await self.request("terminal/output", params, result=TerminalOutputResponse)
 
     async def wait_for_terminal_exit(
         self, session_id: str, terminal_id: str
@@ -183,10 +230,9 @@ class ClientPeer(Peer):
         from conductor.schema.v1 import WaitForTerminalExitResponse
 
         params = {"sessionId": session_id, "terminalId": terminal_id}
-        status: WaitForTerminalExitResponse = await self.request(
+        return await self.request(
             "terminal/wait_for_exit", params, result=WaitForTerminalExitResponse
         )
-        return status
 
     async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
         """End the command; its output stays readable."""
@@ -207,7 +253,10 @@ class ClientPeer(Peer):
 
 
 class AgentPeer(Peer):
-    """The agent, with methods for the requests that agents answer."""
+    """The agent, with methods for the requests that agents answer.
+
+    `request(…)` sends those without a method here: `request(ListProvidersRequest())`.
+    """
 
     __slots__ = ()
 
@@ -240,6 +289,43 @@ class AgentPeer(Peer):
         session_id: str = (await self.request("session/new", params))["sessionId"]
         return session_id
 
+    async def load_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
+    ) -> dict[str, Any]:
+        """Open an earlier session; the agent sends its history first, as updates.
+
+        Returns the result: modes and config options, if the agent has any. Version 1 of the
+        protocol, for agents with the capability `loadSession`. `more` are further members of the
+        params, as on the wire.
+        """
+        return await self._open("session/load", session_id, cwd, mcp_servers, more)
+
+    async def resume_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
+    ) -> dict[str, Any]:
+        """Open an earlier session without its history; arguments and result as in
+        `load_session`."""
+        return await self._open("session/resume", session_id, cwd, mcp_servers, more)
+
+    async def fork_session(
+        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
+    ) -> str:
+        """Open a new session with the history of another one; returns the new id."""
+        result = await self._open("session/fork", session_id, cwd, mcp_servers, more)
+        forked: str = result["sessionId"]
+        return forked
+
+    async def _open(
+        self,
+        method: str,
+        session_id: str,
+        cwd: str,
+        mcp_servers: Sequence[Any],
+        more: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        params = {"sessionId": session_id, "cwd": cwd, "mcpServers": list(mcp_servers), **more}
+        return await self.request(method, params) or {}
+
     async def list_sessions(
         self, *, cwd: str | None = None, cursor: str | None = None
     ) -> dict[str, Any]:
@@ -259,8 +345,30 @@ class AgentPeer(Peer):
         await self.request("session/delete", {"sessionId": session_id})
 
     async def set_mode(self, session_id: str, mode_id: str) -> None:
-        """Set the mode of a session."""
+        """Set the mode of a session. Version 1 of the protocol; in version 2 it is an option."""
         await self.request("session/set_mode", {"sessionId": session_id, "modeId": mode_id})
+
+    async def set_config_option(
+        self, session_id: str, config_id: str, value: str | bool
+    ) -> list[dict[str, Any]]:
+        """Set an option of a session: the id of one of its values, or a truth value.
+
+        Returns all options of the session, since setting one may change others.
+        """
+        params = {"sessionId": session_id, "configId": config_id, "value": value}
+        if isinstance(value, bool):
+            params["type"] = "boolean"
+        elif self._protocol_version() > 1:
+            params["type"] = "id"
+        result = await self.request("session/set_config_option", params) or {}
+        options: list[dict[str, Any]] = result.get("configOptions", [])
+        return options
+
+    async def set_title(self, session_id: str, title: str) -> str:
+        """Set the title of a session; returns the title that the agent keeps."""
+        params = {"sessionId": session_id, "title": title}
+        kept: str = (await self.request("session/set_title", params))["title"]
+        return kept
 
 
 def _method_of(cls: type) -> str:

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from conductor.chainfile import ComponentSpec, structure_options
-from conductor.proxy import Agent, DeclarationError, Proxy, RawMessage, on, per_session
+from conductor.proxy import Agent, DeclarationError, Forward, Proxy, RawMessage, on, per_session
 from conductor.schema import v1, v2
 
 if typing.TYPE_CHECKING:
@@ -303,12 +303,61 @@ def test_forward_before_the_message_is_refused():
             @on("session/prompt")
             async def handle(self, pass_on, request: v1.PromptRequest): ...
 
+    def by_type_of_forward():
+        class P(Proxy):
+            @on("session/prompt")
+            async def handle(self, pass_on: Forward[Any, Any], request): ...
+
     expected = (
         "P.handle: the message comes first, then `forward`: "
         "async def handle(self, message, forward)"
     )
     assert mistake_in(by_name) == expected
     assert mistake_in(by_type) == expected
+    assert mistake_in(by_type_of_forward) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "forward", "fitting"),
+    [
+        (
+            v1.PromptRequest,
+            Forward[v1.NewSessionRequest, v1.PromptResponse],
+            "gets PromptRequest; annotate 'forward' as Forward[PromptRequest, PromptResponse]",
+        ),
+        (
+            v1.PromptRequest,
+            Forward[v1.PromptRequest, v2.PromptResponse],
+            "gets PromptRequest; annotate 'forward' as Forward[PromptRequest, PromptResponse]",
+        ),
+        (
+            dict,
+            Forward[v1.PromptRequest, v1.PromptResponse],
+            "gets dict[str, Any]; annotate 'forward' as Forward[dict[str, Any], dict[str, Any]]",
+        ),
+    ],
+)
+def test_forward_of_another_message_or_result_is_refused(message, forward, fitting):
+    def define():
+        async def handle(self, request, forward): ...
+
+        handle.__annotations__ = {"request": message, "forward": forward}
+        type("P", (Proxy,), {"handle": on("session/prompt")(handle)})
+
+    assert mistake_in(define) == f"P.handle handles 'session/prompt' and {fitting}"
+
+
+def test_forward_of_a_notification_has_no_result():
+    def define():
+        class P(Proxy):
+            @on("session/update")
+            async def handle(
+                self,
+                update: v1.SessionNotification,
+                forward: Forward[v1.SessionNotification, v1.PromptResponse],
+            ): ...
+
+    assert mistake_in(define).endswith("annotate 'forward' as Forward[SessionNotification, None]")
 
 
 def test_a_return_type_of_another_method_is_refused():

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conductor.proxy import Proxy, on
 from conductor.schema import v1
 from conductor.testing import FakeAgent
+
+
+def recorder(received, method, result):
+    """A handler that records what it gets, and answers `result`."""
+
+    def handle(params):
+        received.append((method, params))
+        return result
+
+    return handle
 
 
 async def test_a_proxy_runs_a_command_in_a_terminal_of_the_client(chain):
@@ -25,19 +37,14 @@ async def test_a_proxy_runs_a_command_in_a_terminal_of_the_client(chain):
 
     async with chain(Runs(), FakeAgent(turns=[["done"]])) as client:
         received = []
-
-        def answer(method, result):
-            def handler(params):
-                received.append((method, params))
-                return result
-
-            client.handlers[method] = handler
-
-        answer("terminal/create", {"terminalId": "t1"})
-        answer("terminal/wait_for_exit", {"exitCode": 2})
-        answer("terminal/output", {"output": "no", "truncated": False})
-        answer("terminal/kill", {})
-        answer("terminal/release", {})
+        for method, result in {
+            "terminal/create": {"terminalId": "t1"},
+            "terminal/wait_for_exit": {"exitCode": 2},
+            "terminal/output": {"output": "no", "truncated": False},
+            "terminal/kill": {},
+            "terminal/release": {},
+        }.items():
+            client.handlers[method] = recorder(received, method, result)
         await client.initialize()
         session = await client.new_session("/work")
         await client.prompt(session, "go")
@@ -75,20 +82,12 @@ async def test_a_proxy_lists_closes_and_deletes_sessions_of_the_agent(chain):
             return await forward(request)
 
     received = []
-
-    def handler(method, result):
-        def handle(params):
-            received.append((method, params))
-            return result
-
-        return handle
-
     page = {"sessions": [], "nextCursor": "2"}
     agent = FakeAgent(
         {
-            "session/list": handler("session/list", page),
-            "session/close": handler("session/close", {}),
-            "session/delete": handler("session/delete", {}),
+            "session/list": recorder(received, "session/list", page),
+            "session/close": recorder(received, "session/close", {}),
+            "session/delete": recorder(received, "session/delete", {}),
         },
         turns=[["done"]],
     )
@@ -103,3 +102,126 @@ async def test_a_proxy_lists_closes_and_deletes_sessions_of_the_agent(chain):
         ("session/close", {"sessionId": "s8"}),
         ("session/delete", {"sessionId": "s9"}),
     ]
+
+
+async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
+    seen = []
+
+    class Opens(Proxy):
+        @on("session/prompt")
+        async def open(self, params, forward):
+            server = {"name": "docs", "command": "docs", "args": [], "env": []}
+            seen.append(await self.agent.load_session("s1", "/work", [server]))
+            seen.append(await self.agent.resume_session("s2", "/work", _meta={"x": 1}))
+            seen.append(await self.agent.fork_session("s3", "/work"))
+            seen.append(await self.agent.set_title("s3", "  Fork "))
+            return await forward(params)
+
+    received = []
+    results = {
+        "session/load": {"modes": {"currentModeId": "ask", "availableModes": []}},
+        "session/resume": None,
+        "session/fork": {"sessionId": "s4"},
+        "session/set_title": {"title": "Fork"},
+    }
+    agent = FakeAgent(
+        {method: recorder(received, method, result) for method, result in results.items()},
+        turns=[["done"]],
+    )
+    async with chain(Opens(), agent) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/work"), "go")
+
+    assert seen == [results["session/load"], {}, "s4", "Fork"]
+    server = {"name": "docs", "command": "docs", "args": [], "env": []}
+    assert received == [
+        ("session/load", {"sessionId": "s1", "cwd": "/work", "mcpServers": [server]}),
+        (
+            "session/resume",
+            {"sessionId": "s2", "cwd": "/work", "mcpServers": [], "_meta": {"x": 1}},
+        ),
+        ("session/fork", {"sessionId": "s3", "cwd": "/work", "mcpServers": []}),
+        ("session/set_title", {"sessionId": "s3", "title": "  Fork "}),
+    ]
+
+
+@pytest.mark.parametrize(("version", "tag"), [(1, {}), (2, {"type": "id"})])
+async def test_a_proxy_sets_the_options_of_a_session(chain, version, tag):
+    seen = []
+
+    class Sets(Proxy):
+        @on("session/new")
+        async def set(self, params, forward):
+            opened = await forward()
+            seen.append(await self.agent.set_config_option(opened["sessionId"], "model", "big"))
+            seen.append(await self.agent.set_config_option(opened["sessionId"], "fast", True))
+            return opened
+
+    received = []
+    options = [{"id": "model", "name": "Model", "type": "select", "currentValue": "big"}]
+    handler = recorder(received, "set", {"configOptions": options})
+    agent = FakeAgent({"session/set_config_option": handler})
+    async with chain(Sets(), agent) as client:
+        await client.initialize(version=version)
+        session = await client.new_session("/work")
+
+    assert seen == [options, options]
+    assert [params for _, params in received] == [
+        {"sessionId": session, "configId": "model", "value": "big", **tag},
+        {"sessionId": session, "configId": "fast", "value": True, "type": "boolean"},
+    ]
+
+
+async def test_a_proxy_asks_the_user_with_a_form_and_with_a_page(chain):
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    answers = [
+        {"action": "accept", "content": {"name": "x"}},
+        {"action": "accept"},
+        {"action": "decline"},
+        {"action": "accept"},
+        {"action": "cancel"},
+    ]
+    seen, received = [], []
+
+    class Asks(Proxy):
+        @on("session/prompt")
+        async def ask(self, params, forward):
+            id = params["sessionId"]
+            for call in ("c1", None, None):
+                seen.append(
+                    await self.client.elicit("Name?", schema, session_id=id, tool_call_id=call)
+                )
+            for _ in range(2):
+                url = "https://example.org/login"
+                seen.append(await self.client.elicit_url("Log in", url, "e1", session_id=id))
+            await self.client.complete_elicitation("e1")
+            return await forward()
+
+    async with chain(Asks(), FakeAgent(turns=[["done"]])) as client:
+
+        def answer(params):
+            received.append(params)
+            return answers[len(received) - 1]
+
+        client.handlers["elicitation/create"] = answer
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "go")
+
+    assert seen == [{"name": "x"}, {}, None, True, False]
+    form = {
+        "mode": "form",
+        "message": "Name?",
+        "requestedSchema": schema,
+        "sessionId": session,
+    }
+    page = {
+        "mode": "url",
+        "message": "Log in",
+        "url": "https://example.org/login",
+        "elicitationId": "e1",
+        "sessionId": session,
+    }
+    assert received == [{**form, "toolCallId": "c1"}, form, form, page, page]
+    (completed,) = client.transcript.of("elicitation/complete", "notification")
+    assert completed.params == {"elicitationId": "e1"}

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import trio
 
-from conductor.errors import RequestCancelled
+from conductor.errors import RequestCancelled, RequestError
+from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.events import EventMark
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
@@ -52,8 +53,9 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
     if body.is_command:
         return await call_next(body)
-    params = body.decode()
-    session = session_of(plugin, params["sessionId"])
+    if body.session_id is None:
+        raise RequestError(INVALID_PARAMS, "Invalid params for session/prompt: no sessionId")
+    session = session_of(plugin, body.session_id)
 
     async def answer_prompt(text: str, stop_reason: str) -> dict[str, Any]:
         return await answer(
@@ -67,12 +69,17 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         )
 
     prompt = Prompt(
-        params["prompt"], session.protocol_version, answer_prompt, partial(_wait, plugin, session)
+        lambda: body.decode()["prompt"],
+        session.protocol_version,
+        answer_prompt,
+        partial(_wait, plugin, session),
     )
 
     async def forward(changed: Prompt | None = None) -> Any:
-        blocks = prompt.blocks if changed is None else changed.blocks
-        result = (await call_next(body.edited({**params, "prompt": blocks}))).decode()
+        sent = body
+        if (shown := prompt if changed is None else changed).is_read:
+            sent = body.edited({**body.value, "prompt": shown.blocks})
+        result = (await call_next(sent)).decode()
         prompt.answered_by_proxy = isinstance(result, dict) and is_handled(result)
         return result
 

@@ -56,7 +56,7 @@ class Body:
 
     def edited(self, value: Any) -> Body:
         """This body, or a new one if `value`, which was decoded from it, has been changed."""
-        if self.raw is not None and decode_params(self.raw, dict) == value:
+        if self.raw is not None and self.value == value:
             return self
         return Body.of(value)
 

@@ -27,14 +27,34 @@ _DENY: Final = ("reject_once", "reject_always")
 class Prompt:
     """A prompt of the user."""
 
-    blocks: list[Any]
-    """Content blocks, as plain JSON objects. A handler may change the list and the objects."""
+    _read: Callable[[], list[Any]] = attrs.field(repr=False)
     _version: int = attrs.field(repr=False)
     _answer: Callable[[str, str], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
     _wait: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
     answered_by_proxy: bool = attrs.field(default=False, init=False)
     """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
     `forward()`."""
+    _blocks: list[Any] | None = attrs.field(default=None, init=False, repr=False)
+
+    @property
+    def blocks(self) -> list[Any]:
+        """Content blocks, as plain JSON objects. A handler may change the list and the objects.
+
+        Decoded when it is first read: a handler that forwards a large prompt without looking at it
+        costs nothing.
+        """
+        if self._blocks is None:
+            self._blocks = self._read()
+        return self._blocks
+
+    @blocks.setter
+    def blocks(self, blocks: list[Any]) -> None:
+        self._blocks = blocks
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a handler has read or set `blocks`, and so may have changed them."""
+        return self._blocks is not None
 
     @property
     def text(self) -> str:

@@ -246,6 +246,37 @@ async def test_a_permission_request_is_merged_with_earlier_ones_about_the_call(
     assert evidence.announced.get("kind") in (known and "read", None)
 
 
+async def test_a_prompt_that_no_handler_reads_is_not_decoded(chain):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            before = prompt.is_read
+            result = await forward()
+            seen.append((before, prompt.is_read, prompt.text, prompt.is_read))
+            return result
+
+    seen, agent = [], FakeAgent()
+    async with chain(P(), agent) as client:
+        await client.prompt(await opened(client), "hi")
+
+    assert seen == [(False, False, "hi", True)]
+
+
+async def test_a_prompt_without_a_session_is_refused(chain):
+    class P(Proxy):
+        @on_prompt
+        async def prompt(self, session, prompt, forward):
+            return await forward()
+
+    agent = FakeAgent()
+    async with chain(P(), agent) as client:
+        await opened(client)
+        with pytest.raises(RequestError, match="no sessionId"):
+            await client.request("session/prompt", {"prompt": []})
+
+    assert agent.transcript.of("session/prompt", "request") == []
+
+
 async def test_an_exception_in_an_observing_handler_lets_the_message_pass(chain, caplog):
     class P(Proxy):
         @on_tool_start

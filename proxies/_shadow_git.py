@@ -36,6 +36,8 @@ _SETTINGS: Final = {
 _ATTRIBUTES: Final = "* -text !eol !filter !ident !working-tree-encoding\n"
 """Files are stored byte for byte; the `.gitattributes` of the project do not count."""
 _REFS: Final = "refs/checkpoints/"
+_MAX_RULES: Final = 1_000_000
+"""Bytes of a file of ignore rules that are read."""
 
 
 class CheckpointError(Exception):
@@ -135,7 +137,8 @@ class ShadowGit:
         found = await self._paths("ls-files", "-z", "-c", "-o", "--exclude-standard")
         left_out = await trio.to_thread.run_sync(self._unsuitable, found)
         ignored = await self._paths("ls-files", "-z", "-c", "-i", "--exclude-standard")
-        if removed := [*left_out, *ignored]:
+        removed = [*(path.rstrip(b"/") for path in left_out), *ignored, *await self._repositories()]
+        if removed:
             await self._git("update-index", "--force-remove", "-z", "--stdin", stdin=_nul(removed))
         specs = [b".", *(b":(exclude,literal)" + path for path in left_out)]
         await self._git(
@@ -148,6 +151,12 @@ class ShadowGit:
         checkpoint = Checkpoint(number, int(time.time()), words)
         await self._git("update-ref", checkpoint.ref, commit.strip().decode())
         return Snapshot(checkpoint, [os.fsdecode(path) for path in left_out])
+
+    async def _repositories(self) -> list[bytes]:
+        """The nested repositories in the index. `git add` would run `git status` in each, and with
+        it the programs that its configuration names."""
+        entries = await self._paths("ls-files", "-z", "-s")
+        return [entry.partition(b"\t")[2] for entry in entries if entry.startswith(b"160000 ")]
 
     async def _delete_oldest(self) -> None:
         known = await self.checkpoints()
@@ -280,11 +289,19 @@ def _excludes_of_repository(root: Path) -> list[bytes]:
     return []
 
 
-def _lines(file: Path) -> list[bytes]:
+def _lines(path: Path) -> list[bytes]:
+    """The lines of a file with ignore rules; none if it cannot be read, or is a pipe or a device,
+    to which a link of the project may lead."""
     try:
-        return file.read_bytes().splitlines()
+        with open(path, "rb", opener=_open_at_once) as file:
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(_MAX_RULES).splitlines() if is_regular else []
     except OSError:
         return []
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _seen_from(prefix: bytes, rule: bytes) -> bytes | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import textwrap
 import time
@@ -50,6 +51,7 @@ from conductor.proxy import (
     per_session,
     slash,
 )
+from proxies._family import family
 from proxies._shadow_git import CheckpointError, ShadowGit, Snapshot
 
 __all__ = ["Checkpoint"]
@@ -118,7 +120,7 @@ class Checkpoint(Proxy):
 
     @slash(lambda self: self.command, "List the checkpoints of the files, or restore one: [NUMBER]")
     async def rewind(self, session: Session, arguments: str) -> str:
-        if arguments and not arguments.isdecimal():
+        if arguments and re.fullmatch("[0-9]{1,9}", arguments) is None:
             return f"Write /{self.command} or /{self.command} NUMBER."
         if arguments and session.is_running:
             return "A turn is running: cancel it, or wait for its end."
@@ -167,8 +169,8 @@ class Checkpoint(Proxy):
         return f"{text}\n{_left_out(done.undo)}" if done.undo.left_out else text
 
     def _owner(self, session: Session) -> Session:
-        """The session that a subagent's session belongs to; the user's is its own."""
-        return session if session.parent is None else self.session_by_id(session.parent)
+        """The user's session that a subagent's session belongs to; the user's is its own."""
+        return family(self, session)[-1]
 
     def _git(self, session: Session) -> ShadowGit:
         """The repository for the session's directory. Raises `CheckpointError`."""
@@ -191,7 +193,8 @@ def _state_directory() -> Path:
 
 
 def _first_words(text: str) -> str:
-    return textwrap.shorten(text[:200], 60, placeholder=" …") or "(no text)"
+    line = text[:200].replace("\0", " ")
+    return textwrap.shorten(line, 60, placeholder=" …") or "(no text)"
 
 
 def _time(seconds: int) -> str:

@@ -436,9 +436,9 @@ async def test_a_change_by_a_subagent_takes_the_checkpoint_of_the_turn(chain, pr
     agent = FakeAgent()
 
     async def work(session):
-        child = {"sessionUpdate": "subagent_update", "sessionId": "child"}
-        agent.update(session, child)
-        agent.update("child", call("edit"))
+        for parent, child in ((session, "child"), ("child", "grandchild")):
+            agent.update(parent, {"sessionUpdate": "subagent_update", "sessionId": child})
+        agent.update("grandchild", call("edit"))
         agent.update("child", call("edit", "2"))
 
     agent.turns = [[work]]
@@ -536,3 +536,75 @@ async def test_a_number_without_a_checkpoint_is_said(chain, project, proxy):
         assert said == "Not possible: There is no checkpoint 1."
         listed = await command(client, session, "/rewind")
         assert listed == "There are no checkpoints of this directory."
+
+
+async def test_no_program_of_a_repository_that_took_the_place_of_a_file_is_run(
+    chain, project, proxy, tmp_path
+):
+    async def git(*arguments):
+        settings = ["-c", "user.name=a", "-c", "user.email=a"]
+        await trio.run_process(["git", *settings, *arguments], cwd=project)
+
+    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(4)])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+        (project / "a.txt").unlink()
+        await git("init", "-q", "a.txt")
+        (project / "a.txt" / "b").write_text("b")
+        (project / "a.txt" / ".gitattributes").write_text("* filter=mine")
+        await git("-C", "a.txt", "add", "b")
+        await git("-C", "a.txt", "commit", "-q", "-m", "b")
+        (project / "a.txt" / "b").write_text("c")  # git status runs the filter to compare it
+        with (project / "a.txt" / ".git" / "config").open("a") as config:
+            config.write(f'[filter "mine"]\nclean = touch {tmp_path}/was-run; cat\n')
+        for _ in range(3):
+            await client.prompt(session, "hi")
+        listed = await command(client, session, "/rewind")
+    assert not (tmp_path / "was-run").exists()
+    assert len(listed.splitlines()) == 4
+
+
+async def test_a_repository_in_an_older_checkpoint_is_not_entered(chain, project, proxy, tmp_path):
+    nested = project / "nested"
+    await trio.run_process(["git", "init", "-q", nested])
+    agent = FakeAgent(turns=[[call("edit", str(n))] for n in range(2)])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+        (state,) = (tmp_path / "state").iterdir()
+        entry = f"160000,{'1' * 40},nested"
+        await trio.run_process(
+            ["git", "--git-dir", state, "update-index", "--add", "--cacheinfo", entry]
+        )
+        await client.prompt(session, "hi")
+        found = await trio.run_process(
+            ["git", "--git-dir", state, "ls-files", "-s"], capture_stdout=True
+        )
+    assert b"nested" not in found.stdout
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+async def test_ignore_rules_are_read_from_regular_files_only(chain, tmp_path, proxy, kind):
+    project = tmp_path / "project" / "part"
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    project.mkdir()
+    rules = tmp_path / "project" / ".gitignore"
+    if kind == "device":
+        rules.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(rules)
+    async with chain(proxy, FakeAgent(turns=[[call("edit")]])) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "hi")
+        assert (await command(client, session, "/rewind")).startswith("1. ")
+
+
+async def test_odd_numbers_and_words_are_no_errors(chain, project, proxy):
+    agent = FakeAgent(turns=[[call("edit")]])
+    async with chain(proxy, agent) as client:
+        session = await opened(client, project)
+        await client.prompt(session, "a\0b")
+        assert (await command(client, session, "/rewind")).endswith(" a b")
+        said = await command(client, session, "/rewind " + "9" * 5000)
+        assert said == "Write /rewind or /rewind NUMBER."

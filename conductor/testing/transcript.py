@@ -122,12 +122,16 @@ class Transcript(Sequence[Heard]):
         ]
 
     def text(self, session: str | None = None) -> str:
-        """Return the concatenated text of the agent's message chunks."""
-        return "".join(
-            update["content"].get("text", "")
-            for update in self.updates(session)
-            if update["sessionUpdate"] == "agent_message_chunk"
-        )
+        """Return the text of the agent's messages: chunks, and whole messages of version 2, each of
+        which replaces what its `messageId` had before."""
+        messages: dict[object, str] = {}
+        for number, update in enumerate(self.updates(session)):
+            kind, id = update["sessionUpdate"], update.get("messageId", number)
+            if kind == "agent_message_chunk":
+                messages[id] = messages.get(id, "") + update["content"].get("text", "")
+            elif kind == "agent_message" and update.get("content") is not None:
+                messages[id] = "".join(block.get("text", "") for block in update["content"])
+        return "".join(messages.values())
 
     def check_order(self, *labels: str) -> None:
         """Assert that these labels occur in this order, possibly with others in between."""

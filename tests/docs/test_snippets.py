@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import pytest
 from support.doc_snippets import PAGES, ROOT, Snippet, snippets
 
 from conductor.cli.command_group import acp_conductor
+from conductor.plugins.loading import ENTRY_POINT_GROUP
 
 SNIPPETS = {str(page.relative_to(ROOT)): snippets(page) for page in PAGES}
 FOREIGN = ("claude-agent-acp", "uvx", "ssh", "notify-send")
@@ -163,6 +165,14 @@ def lua_command(text: str) -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.parametrize("snippet", of_language("toml"))
+def test_entry_points(snippet: Snippet, directory: Path) -> None:
+    save_files(snippet.page, directory)
+    for value in tomllib.loads(snippet.text)["project"]["entry-points"][ENTRY_POINT_GROUP].values():
+        module, _, name = value.partition(":")
+        assert f"class {name}(Proxy):" in (directory / f"{module}.py").read_text()
+
+
 @pytest.mark.parametrize("snippet", of_language("sh"))
 def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
     monkeypatch.chdir(directory)
@@ -247,4 +257,4 @@ def setup(words: list[str]) -> None:
 def test_every_language_is_run_or_a_picture(page: str) -> None:
     languages = {each.language for each in SNIPPETS[page]}
 
-    assert languages <= {"", "python", "yaml", "json", "lua", "sh"}
+    assert languages <= {"", "python", "yaml", "json", "lua", "sh", "toml"}

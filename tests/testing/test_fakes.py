@@ -265,3 +265,21 @@ async def test_wait_for_finds_messages_received_before_the_call():
     with trio.move_on_after(0) as scope:
         await transcript.wait("session/update agent_message_chunk", count=2)
     assert scope.cancelled_caught
+
+
+async def test_the_text_of_a_transcript_has_whole_messages_of_version_2(acp_chain):
+    def message(id: str, text: str) -> dict[str, object]:
+        content = [{"type": "text", "text": text}]
+        return {"sessionUpdate": "agent_message", "messageId": id, "content": content}
+
+    chunk = {
+        "sessionUpdate": "agent_message_chunk",
+        "messageId": "1",
+        "content": {"type": "text", "text": "On"},
+    }
+    agent = FakeAgent(turns=[[chunk, message("1", "One, "), message("2", "two.")]])
+    async with acp_chain(agent) as client:
+        await client.initialize(version=2)
+        await client.prompt(await client.new_session(), "count")
+
+    assert client.transcript.text() == "One, two."

@@ -26,7 +26,7 @@ from conductor.proxy import (
     Proxy,
     RequestError,
     Session,
-    on,
+    on_mcp,
     on_permission,
     on_update,
     per_session,
@@ -46,8 +46,6 @@ class HideTools(Proxy):
     tools: list[str] = attrs.field(factory=list)
     kinds: list[str] = attrs.field(factory=list)
     hide_from: Literal["agent", "client"] = "agent"
-    _servers: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Names of MCP servers over ACP, by server id and by connection id."""
 
     shown = per_session(set[str])
     """Ids of calls that match but were shown, since permission was requested."""
@@ -60,48 +58,19 @@ class HideTools(Proxy):
 
     # -- from the agent ----------------------------------------------------------------------------
 
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def learn_names(self, params: dict[str, Any], forward: Forward) -> Any:
-        for server in params.get("mcpServers") or ():
-            if server.get("type") == "acp" and isinstance(server.get("name"), str):
-                self._servers[_first(server, "serverId", "id")] = server["name"]
-        return await forward()
-
-    @on("mcp/connect", source="agent")
-    async def connect(self, params: dict[str, Any], forward: Forward) -> Any:
+    @on_mcp("tools/list")
+    async def list_tools(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
-        name = self._servers.get(_first(params, "serverId", "acpId"), "")
-        self._servers[_first(result, "connectionId")] = name
+        if self.hide_from == "agent" and "tools" in result:
+            tools = result["tools"]
+            result["tools"] = [each for each in tools if not self._hides(server, each["name"])]
         return result
 
-    @on("mcp/disconnect", source="agent")
-    async def disconnect(self, params: dict[str, Any], forward: Forward) -> Any:
-        self._servers.pop(params.get("connectionId", ""), None)
+    @on_mcp("tools/call")
+    async def call_tool(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
+        if self.hide_from == "agent" and self._hides(server, name := str(params.get("name"))):
+            raise RequestError(_INVALID_PARAMS, f"Unknown tool: {name}")
         return await forward()
-
-    @on("mcp/message", source="agent")
-    async def message(self, params: dict[str, Any], forward: Forward) -> Any:
-        server = self._servers.get(_first(params, "serverId", "connectionId"), "")
-        method, inner = params.get("method"), params.get("params") or {}
-        if self.hide_from == "agent" and method == "tools/call":
-            name = str(inner.get("name"))
-            if self._is_hidden_tool(f"{server}/{name}", name):
-                return _refusal(f"Unknown tool: {name}", stateless="serverId" in params)
-        if self.hide_from == "client" or method != "tools/list":
-            return await forward()
-        result = await forward()
-        # The stateless binding wraps the server's response.
-        listed = result.get("result", {}) if "serverId" in params else result
-        if "tools" in listed:
-            listed["tools"] = [
-                tool
-                for tool in listed["tools"]
-                if not self._is_hidden_tool(f"{server}/{tool['name']}", tool["name"])
-            ]
-        return result
 
     # -- from the client ---------------------------------------------------------------------------
 
@@ -127,21 +96,10 @@ class HideTools(Proxy):
     def _is_hidden_call(self, session: Session, known: AgentToolCall) -> bool:
         if self.hide_from == "agent" or known.id in self.shown[session.id]:
             return False
-        agent = str(session.agent_info.get("name", ""))
-        table = tool_table(agent)
+        agent, table = session.agent_name, tool_table(session.agent_name)
         call = Call.of(known.members, cwd="", session="", agent=agent, table=table)
         return call.kind in self.kinds or call.tool.hints_at(self.tools)
 
-    def _is_hidden_tool(self, *names: str) -> bool:
+    def _hides(self, server: str, tool: str) -> bool:
+        names = (f"{server}/{tool}", tool)
         return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in self.tools)
-
-
-def _first(holder: dict[str, Any], *keys: str) -> str:
-    """Return the first of these members that is present; the bindings name them differently."""
-    return next((str(holder[key]) for key in keys if key in holder), "")
-
-
-def _refusal(text: str, *, stateless: bool) -> dict[str, Any]:
-    if not stateless:
-        raise RequestError(_INVALID_PARAMS, text)
-    return {"error": {"code": _INVALID_PARAMS, "message": text}}

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.proxy import Proxy, RequestError, on
+from conductor.proxy import Forward, Proxy, RequestError, on_mcp
 
 __all__ = ["McpTools"]
 
@@ -41,74 +41,26 @@ class McpTools(Proxy):
     prefix: str = ""
     describe: dict[str, str] = attrs.field(factory=dict)
     servers: tuple[str, ...] = ()
-    _declared: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Server names, by server id."""
-    _connections: dict[str, str] = attrs.field(factory=dict, init=False)
-    """Server ids, by connection id."""
 
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def note_servers(self, params: dict[str, Any], forward: Any) -> Any:
-        for server in params.get("mcpServers") or ():
-            if isinstance(server, dict) and server.get("type") == "acp":
-                id = server.get("serverId", server.get("id"))
-                self._declared[str(id)] = str(server.get("name"))
-        return await forward()
-
-    @on("mcp/connect", source="agent")
-    async def note_connection(self, params: dict[str, Any], forward: Any) -> Any:
+    @on_mcp("tools/list")
+    async def list_tools(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
         result = await forward()
-        if isinstance(result, dict) and "connectionId" in result:
-            server = params.get("serverId", params.get("acpId"))
-            self._connections[result["connectionId"]] = str(server)
+        if self._applies_to(server) and isinstance(result.get("tools"), list):
+            listed = [each for each in result["tools"] if self._allows(each["name"])]
+            result["tools"] = [self._renamed(each) for each in listed]
         return result
 
-    @on("mcp/disconnect", source="agent")
-    async def forget_connection(self, params: dict[str, Any], forward: Any) -> Any:
-        self._connections.pop(params.get("connectionId", ""), None)
+    @on_mcp("tools/call")
+    async def call_tool(self, server: str, params: dict[str, Any], forward: Forward) -> Any:
+        if self._applies_to(server):
+            name = self._server_name(str(params.get("name")))
+            if name is None:
+                raise RequestError(_INVALID_PARAMS, f"Unknown tool: {params.get('name')}")
+            params["name"] = name
         return await forward()
 
-    @on("mcp/message", source="agent")
-    async def filter(self, params: dict[str, Any], forward: Any) -> Any:
-        if not self._applies_to(params):
-            return await forward()
-        match params.get("method"):
-            case "tools/list":
-                return self._filter_list(await forward())
-            case "tools/call":
-                return await self._call_tool(params, forward)
-        return await forward()
-
-    def _applies_to(self, params: dict[str, Any]) -> bool:
-        if not self.servers:
-            return True
-        server = params.get("serverId") or self._connections.get(params.get("connectionId", ""))
-        return self._declared.get(str(server)) in self.servers
-
-    def _filter_list(self, answer: Any) -> Any:
-        """Return the list without hidden tools; the stateless binding nests it in `result`."""
-        result = answer.get("result", answer) if isinstance(answer, dict) else None
-        if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
-            return answer
-        result["tools"] = [
-            self._renamed(one) for one in result["tools"] if self._allows(one["name"])
-        ]
-        return answer
-
-    async def _call_tool(self, params: dict[str, Any], forward: Any) -> Any:
-        inner = params.get("params") or {}
-        original = self._server_name(str(inner.get("name")))
-        if original is None:
-            text = f"Unknown tool: {inner.get('name')}"
-            if "requestId" in params:
-                return {"error": {"code": _INVALID_PARAMS, "message": text}}
-            raise RequestError(_INVALID_PARAMS, text)
-        if original == inner.get("name"):
-            return await forward()
-        params["params"] = {**inner, "name": original}
-        return await forward(params)
+    def _applies_to(self, server: str) -> bool:
+        return not self.servers or server in self.servers
 
     def _allows(self, name: str) -> bool:
         return not _matches(name, self.deny) and (not self.allow or _matches(name, self.allow))

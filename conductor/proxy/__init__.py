@@ -61,6 +61,7 @@ from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.content import text
 from conductor.proxy.events import (
     on_cancel,
+    on_mcp,
     on_permission,
     on_prompt,
     on_question,
@@ -107,6 +108,7 @@ __all__ = [
     "TurnEnd",
     "on",
     "on_cancel",
+    "on_mcp",
     "on_permission",
     "on_prompt",
     "on_question",

@@ -15,6 +15,7 @@ import trio
 from conductor.errors import RequestCancelled, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.events import EventMark
+from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
 from conductor.proxy.sessions import Session, session_of
@@ -48,6 +49,8 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
             kinds = [kind for role in mark.kinds for kind in _TEXT_KINDS[role]]
             handle = partial(_text, function, frozenset(kinds))
             yield "session/update", Layer(handle, location, frozenset(kinds))
+        case "on_mcp":
+            yield "mcp/message", mcp_layer(function, mark.kinds)
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

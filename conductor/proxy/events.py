@@ -20,6 +20,7 @@
     @on_question                   (self, session, question, forward)    an elicitation
     @on_cancel                     (self, session)             the user cancels the session's turn
     @on_turn_end                   (self, session, end)        once per turn
+    @on_mcp("tools/call", …)       (self, server, params, forward)       MCP requests over ACP
     @slash("name", "description")  (self, session, arguments)  a slash command; returns the answer
 
 Handlers with `forward` decide about the message: one that does not call it drops or answers it.
@@ -43,6 +44,7 @@ __all__ = [
     "EventMark",
     "event_marks",
     "on_cancel",
+    "on_mcp",
     "on_permission",
     "on_prompt",
     "on_question",
@@ -69,6 +71,7 @@ Event = Literal[
     "on_question",
     "on_cancel",
     "on_turn_end",
+    "on_mcp",
     "slash",
 ]
 TextRole = Literal["agent", "thought", "user"]
@@ -85,6 +88,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_question": ("session", "question", "forward"),
     "on_cancel": ("session",),
     "on_turn_end": ("session", "end"),
+    "on_mcp": ("server", "params", "forward"),
     "slash": ("session", "arguments"),
 }
 """Parameters of the handler of each event, after `self`."""
@@ -98,7 +102,7 @@ class EventMark:
 
     event: Event
     kinds: tuple[str, ...] = ()
-    """Of `on_update`: the kinds; of `on_text`: the roles."""
+    """Of `on_update`: the kinds; of `on_text`: the roles; of `on_mcp`: the MCP methods."""
     name: str | Callable[[Any], str] = ""
     """Of a slash command, or a function of the plugin that returns it."""
     description: str = ""
@@ -222,6 +226,25 @@ def on_turn_end(function: F, /) -> F:
     """Call the method once at the end of each turn, before the client learns of it; `end` is a
     `TurnEnd`."""
     return _mark(function, EventMark("on_turn_end"))
+
+
+def on_mcp(*methods: str) -> Callable[[F], F]:
+    """Call the method for requests of the agent to MCP servers over ACP, of these MCP methods.
+
+        @on_mcp("tools/call")
+        async def no_deletion(self, server, params, forward):
+            if params["name"].startswith("delete_"):
+                raise RequestError(-32602, f"Unknown tool: {params['name']}")
+            return await forward()
+
+    `server` is the name of the MCP server, empty if it is not known; `params` are those of the MCP
+    request. `await forward()` sends it on, changed or not, and returns the result of the server or
+    raises its error. MCP servers over ACP are those of proxies and of the client; messages of
+    servers that the agent starts or connects to by itself do not pass through the chain.
+    """
+    if not methods or not all(isinstance(method, str) for method in methods):
+        raise DeclarationError('write @on_mcp("<MCP method>"), for example @on_mcp("tools/call")')
+    return lambda function: _mark(function, EventMark("on_mcp", methods))
 
 
 def slash(name: str | Callable[[Any], str], description: str) -> Callable[[F], F]:

@@ -18,6 +18,7 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
 from conductor.proxy.events import EventMark
+from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd, chain_info, session_of, turn_end
@@ -56,10 +57,13 @@ class Observers:
 
 def layers_before(observers: Observers) -> Mapping[str, Sequence[Layer]]:
     """Return the layers that come before the author's, by method."""
-    return {
+    layers = {
         "session/prompt": [Layer(partial(_answer_command, observers.commands))],
         "session/update": [_tracking_layer(observers.by_event)],
     }
+    if observers.by_event["on_mcp"]:
+        layers |= {method: [layer] for method, layer in naming_layers()}
+    return layers
 
 
 def layers_after(observers: Observers) -> Mapping[str, Sequence[Layer]]:

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from conductor.errors import RequestError
+from conductor.proxy.mcp_server_names import McpServerNames
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommands, is_handled, say
@@ -336,6 +337,7 @@ class ChainInfo:
     client_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
     agent_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
     commands: SlashCommands = attrs.field(factory=SlashCommands)
+    mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
 
     def asked(self, params: Mapping[str, Any]) -> None:
         """Record the params of `initialize`, of version 1 or 2."""

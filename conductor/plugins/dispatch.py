@@ -33,7 +33,13 @@ from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Forward, Plugin
-from conductor.proxy.conversion import decode_answer, decode_params, encode, invalid_params
+from conductor.proxy.conversion import (
+    decode_answer,
+    decode_params,
+    encode,
+    encode_edited,
+    invalid_params,
+)
 from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
@@ -253,8 +259,11 @@ class Dispatcher:
                 raise
             return None, invalid_params(item.method, exc)
 
-        async def forward(message: Any = None) -> Any:
-            params = item.params if message is None else encode(message)
+        async def forward(changed: Any = None, /) -> Any:
+            if changed is None:
+                params = encode_edited(item.params, message, handler.read)
+            else:
+                params = encode(changed)
             handler_call.forwarded = True
             raw = await self.request(port.other, item.method, params, forwards=True)
             if item.method == "initialize":

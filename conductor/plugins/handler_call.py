@@ -18,7 +18,7 @@ from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.conversion import encode
+from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.handlers import Handler
 from conductor.proxy.middleware import DIRECTORY
 
@@ -49,6 +49,8 @@ class HandlerCall(msgspec.Struct, eq=False):
     port: PluginPort
     """The port through which the message came."""
     item: LaneItem
+    message: Any = None
+    """The decoded message, which the handler may change."""
     response_state: ResponseState | None = None
     coroutine: CoroutineType[Any, Any, Any] | None = None
     awaited: tuple[InFlightRequest, ...] = ()
@@ -74,12 +76,17 @@ class HandlerCall(msgspec.Struct, eq=False):
             coroutine = coroutine.cr_await if hasattr(coroutine.cr_await, "cr_frame") else None
         return self.handler.location
 
-    async def forward_notification(self, message: Any = None) -> None:
+    async def forward_notification(self, message: Any = None, /) -> None:
         """The `forward` of a notification's handler."""
         self.forwarded = True
-        item = self.item
-        params = item.params if message is None else encode(message)  # type: ignore[union-attr]
-        self.port.other.neighbour.notify(item.method, params)  # type: ignore[union-attr]
+        item: Any = self.item
+        if message is not None:
+            params = encode(message)
+        elif type(self.message) is bytes:
+            params = item.params
+        else:
+            params = encode_edited(item.params, self.message, self.handler.read)
+        self.port.other.neighbour.notify(item.method, params)
 
 
 class HandlerResponse(AwaitedResponse):

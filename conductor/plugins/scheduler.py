@@ -342,7 +342,7 @@ class LaneScheduler:
             if type(item) is LaneNotification:
                 # Inline: a call and a coroutine more would cost a tenth of the whole.
                 try:
-                    message = handler.read(item.params)
+                    message = handler_call.message = handler.read(item.params)
                     if handler.takes_forward:
                         handler_call.coroutine = handler.function(
                             self.plugin, message, handler_call.forward_notification

@@ -26,10 +26,10 @@ class Forward(Protocol[Message, Result]):
             self, request: PromptRequest, forward: Forward[PromptRequest, PromptResponse]
         ) -> PromptResponse: ...
 
-    `await forward(message)` sends `message`, `await forward()` the message as it arrived, byte for
-    byte. For a request it returns the result, or raises `RequestError`; for a notification
-    (`Forward[…, None]`) it returns once the notification is queued. `Forward` alone takes and
-    returns anything.
+    `await forward()` sends the message with the changes that the handler has made to it, byte for
+    byte as it arrived if there are none; `await forward(other)` sends another one. For a request it
+    returns the result, or raises `RequestError`; for a notification (`Forward[…, None]`) it returns
+    once the notification is queued. `Forward` alone takes and returns anything.
     """
 
     async def __call__(self, message: Message | None = None, /) -> Result: ...

@@ -18,7 +18,12 @@ import attrs
 from conductor.acp import session_id_of
 from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
-from conductor.proxy.conversion import decode_answer, decode_params, encode
+from conductor.proxy.conversion import (
+    decode_answer,
+    decode_params,
+    encode,
+    encode_edited,
+)
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
@@ -146,7 +151,11 @@ def handler_layer(handler: Any) -> Layer:
             return Body(encode(await function(plugin, message)))
 
         async def forward(changed: Any = None) -> Any:
-            answer = await call_next(body if changed is None else Body(encode(changed)))
+            if changed is None:
+                raw = encode_edited(body.raw, message, read)
+            else:
+                raw = encode(changed)
+            answer = await call_next(body if raw is body.raw else Body(raw))
             return decode_answer(answer.raw, handler.method, handler.result)
 
         return Body(encode(await function(plugin, message, forward)))

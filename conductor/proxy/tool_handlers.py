@@ -23,7 +23,7 @@ import attrs
 
 from conductor.acp import MCP_METHODS, SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.proxy.annotations import DeclarationError
-from conductor.proxy.conversion import decode_result, encode
+from conductor.proxy.conversion import decode_result, encode, encode_edited
 from conductor.proxy.handlers import Handler, Sender
 from conductor.proxy.tool_methods import ToolCall, ToolHost, tool, tool_names
 
@@ -69,11 +69,15 @@ def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..
             if author is None:
                 return await forward(raw)  # type: ignore[no-any-return]
 
-            async def author_forward(message: Any = None) -> Any:
-                result = await forward(raw if message is None else encode(message))
-                return decode_result(result, author.result)
-
             message = author.read(raw)
+
+            async def author_forward(changed: Any = None, /) -> Any:
+                if changed is None:
+                    params = encode_edited(raw, message, author.read)
+                else:
+                    params = encode(changed)
+                return decode_result(await forward(params), author.result)
+
             if author.takes_forward:
                 return encode(await author.function(self, message, author_forward))
             return encode(await author.function(self, message))

@@ -10,7 +10,7 @@ import trio
 
 from conductor.errors import LocalProtocolError
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text
+from conductor.proxy import Proxy, RawMessage, RequestError, on, per_session, text, tool
 from conductor.schema import v1, v2
 from conductor.testing import FakeAgent
 
@@ -40,6 +40,56 @@ async def test_the_ten_line_proxy(chain):
         {"type": "text", "text": "Be kind."},
         {"type": "text", "text": "hi"},
     ]
+
+
+class ChangesInPlace(Proxy):
+    @on("session/prompt")
+    async def prompt(self, request: v1.PromptRequest, forward):
+        request.prompt[0].text = "changed"
+        return await forward()
+
+    @on("session/update")
+    async def update(self, notification: v1.SessionNotification, forward):
+        if isinstance(notification.update, v1.AgentMessageChunk):
+            notification.update.content = text("shorter")
+        await forward()
+
+
+class WithAnotherHandler(ChangesInPlace):
+    @on("session/prompt")
+    async def look(self, params, forward):
+        return await forward()
+
+    @on("session/update")
+    async def look_at_update(self, params, forward):
+        await forward()
+
+
+class WithTools(ChangesInPlace):
+    @tool
+    async def count(self) -> int:
+        """Count."""
+        return 1
+
+    @on("session/new")
+    async def new(self, params, forward):
+        params["cwd"] = "/changed"
+        return await forward()
+
+
+@pytest.mark.parametrize("proxy", [ChangesInPlace, WithAnotherHandler, WithTools])
+async def test_forward_without_a_message_sends_what_was_changed_in_place(chain, proxy):
+    agent = FakeAgent(turns=[["hello"]])
+    async with chain(proxy(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/work")
+        await client.prompt(session, "hi")
+
+    (prompt,) = agent.transcript.of("session/prompt", "request")
+    assert prompt.params["prompt"] == [{"type": "text", "text": "changed"}]
+    assert client.transcript.text() == "shorter"
+    (opened,) = agent.transcript.of("session/new", "request")
+    assert opened.params["cwd"] == ("/changed" if proxy is WithTools else "/work")
 
 
 async def test_a_handler_with_types_of_version_1_meets_an_answer_of_version_2(chain):

@@ -8,7 +8,7 @@ import pytest
 from support.plugin_harness import End, hop
 
 from conductor.proxy import Proxy, on, text
-from conductor.proxy.conversion import decode_params, encode, message_reader
+from conductor.proxy.conversion import decode_params, encode, encode_edited, message_reader
 from conductor.schema import v1
 
 ODD = (
@@ -34,9 +34,15 @@ class Edits(Proxy):
     async def untouched(self, params, forward):
         await forward(params)
 
+    @on("_edited_in_place")
+    async def edited_in_place(self, params, forward):
+        params["new"] = {"text": text("x")}
+        await forward()
+
     @on("_original")
     async def original(self, params, forward):
-        params.clear()
+        params["more"] = 1
+        del params["more"]
         await forward()
 
 
@@ -44,6 +50,7 @@ class Edits(Proxy):
     ("method", "expected"),
     [
         ("_edited", ODD[:-1] + b',"new":{"text":{"type":"text","text":"x"}}}'),
+        ("_edited_in_place", ODD[:-1] + b',"new":{"text":{"type":"text","text":"x"}}}'),
         ("_untouched", ODD),
         ("_original", ODD),
         ("_unhandled", ODD),
@@ -74,6 +81,32 @@ async def test_the_original_is_forwarded_byte_for_byte():
         await on_hop.settle()
 
     assert on_hop.agent.heard == [(raw,)]
+
+
+@pytest.mark.parametrize("raw", [b'{"a":1}', b'{ "a": 1 }', b'{"a":0,"\\u0061":1}'])
+def test_a_change_in_place_is_noticed_by_its_json(raw):
+    params = decode_params(raw, dict)
+    assert encode_edited(raw, params, message_reader(dict)) is raw
+    params["a"] = True  # equal to 1 in Python
+    assert encode_edited(raw, params, message_reader(dict)) == b'{"a":true}'
+
+
+def test_absent_params_stay_absent_unless_a_member_is_added():
+    assert encode_edited(None, {}, message_reader(dict)) is None
+    assert encode_edited(None, {"a": 1}, message_reader(dict)) == b'{"a":1}'
+
+
+def test_a_change_in_place_of_a_schema_type_is_noticed():
+    raw = b'{ "sessionId": "s", "prompt": [{"type": "text", "text": "hi", "x": 1.50}] }'
+    read = message_reader(v1.PromptRequest)
+    request = read(raw)
+    assert request.prompt[0].text == "hi"
+    assert encode_edited(raw, request, read) is raw
+
+    request.prompt[0].text = "ho"
+    assert encode_edited(raw, request, read) == (
+        b'{"sessionId":"s","prompt":[{"type":"text","text":"ho","x":1.50}]}'
+    )
 
 
 @pytest.mark.parametrize("value", [None, b"raw", {"a": [1]}, [text("x"), (1, "y")], "s", 5])

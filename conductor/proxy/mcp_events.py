@@ -1,8 +1,8 @@
 """Requests of the agent to MCP servers over ACP, for `@on_mcp`.
 
-MCP messages travel in `mcp/message`, in three bindings: two with connections (`mcp/connect`), of
-which one calls the server id `acpId`; and one without, whose result contains the server's response
-as `result` or `error`. A handler sees none of that, only the MCP request and its result.
+`mcp/message` carries MCP messages in three bindings: two with connections (`mcp/connect`), of which
+one calls the server id `acpId`; and one without. In the last, the result contains the response of
+the server as `result` or `error`. A handler gets the MCP request and its result, the same in all.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
@@ -66,7 +67,12 @@ class Call:
     may_be_mcp: bool
     """Whether it may be a call of an MCP tool, if the tool is not identified for certain."""
     cwd: str
+    """The directory of the user's session, which rules are relative to."""
+    bases: tuple[str, ...]
+    """All directories that the words of a command may be relative to."""
     session: str
+    above: tuple[str, ...]
+    """The sessions that the session of a subagent belongs to."""
     agent: str
 
     @classmethod
@@ -80,24 +86,31 @@ class Call:
         table: ToolTable | None = None,
         evidence: Evidence | None = None,
         declared: Sequence[str] = (),
+        runs_in: Sequence[str] = (),
+        above: Sequence[str] = (),
     ) -> Call:
-        """Read a tool call; `declared` are the names of the session's MCP servers."""
+        """Read a tool call. `declared` are the names of the session's MCP servers, `runs_in` the
+        directories in which a subagent may work."""
         call = {**call, "rawInput": _parsed(call.get("rawInput"))}
         evidence = attrs.evolve(evidence, call=call) if evidence else Evidence(call, call, call)
         table = table or ToolTable()
         kind, title = str(call.get("kind") or "other"), str(call.get("title") or "")
         run = commands(call["rawInput"], kind)
+        run = attrs.evolve(run, directories=(*run.directories, *runs_in))
+        bases = [os.path.join(cwd, os.path.expanduser(each)) for each in (cwd, *run.directories)]
         return cls(
             kind=kind,
             kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
             about=table.about(evidence) if evidence.asked else ("question",),
             title=title,
             commands=run,
-            paths=named_paths(call, cwd, run.file_words()),
+            paths=named_paths(call, cwd, run.file_words(), runs_in),
             tool=identify(table, evidence, declared),
             may_be_mcp=_may_be_mcp(table, kind, run, call.get("content")),
             cwd=cwd,
+            bases=tuple(dict.fromkeys(bases)),
             session=session,
+            above=tuple(above),
             agent=agent,
         )
 
@@ -171,7 +184,7 @@ class Rule:
     def _verdicts(self, call: Call) -> Iterator[Verdict]:
         """Yield a verdict per condition. Those without a reason come first: a rule for another
         session is no near match."""
-        yield _verdict_of(not self.session or _any(self.session, [call.session]))
+        yield _verdict_of(not self.session or _any(self.session, [call.session, *call.above]))
         yield _verdict_of(not self.agent or _any(self.agent, [call.agent]))
         yield self._kind(call)
         if self.title is not None:
@@ -223,7 +236,7 @@ class Rule:
             if call.commands.words is None:
                 return Verdict("maybe", "the files of the command are not certain")
             _, operands = _options_and_operands(call.commands.words[self._prefix(call) or 1 :])
-            both = (call.paths, _as_paths(operands, call.cwd))
+            both = (call.paths, _as_paths(operands, call.cwd, call.bases))
             checked = [each for each in both if each] or checked
         reasons = (each.not_covered(self.path) for each in checked)
         return next((Verdict("no", reason) for reason in reasons if reason), _YES)
@@ -258,7 +271,8 @@ class Rule:
         for word in options:
             if not _any(self.options, [word]):
                 return Verdict("no", f"the rule does not name the option `{word}`")
-        outside = _as_paths([*options, *([] if self.path else operands)], call.cwd).outside()
+        checked = [*options, *([] if self.path else operands)]
+        outside = _as_paths(checked, call.cwd, call.bases).outside()
         if outside is not None:
             return Verdict("no", f"`{outside}` is outside of the session's directory")
         return self._surely_runs(call)
@@ -271,6 +285,8 @@ class Rule:
     def _surely_runs(self, call: Call) -> Verdict:
         if call.commands.unclear:
             return Verdict("no", call.commands.unclear)
+        if not call.cwd:
+            return Verdict("no", "the directory of the session is not known")
         outside = _as_paths(call.commands.directories, call.cwd).outside()
         if outside is not None:
             return Verdict("no", f"it runs outside of the session's directory, in `{outside}`")
@@ -419,7 +435,7 @@ def _options_and_operands(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, [word for word in words[:end] if word not in options] + [*words[end + 1 :]]
 
 
-def _as_paths(words: Iterable[str], cwd: str) -> NamedPaths:
+def _as_paths(words: Iterable[str], cwd: str, bases: Sequence[str] = ()) -> NamedPaths:
     """Return the words of a command as paths, plus parts of words that can be paths."""
     texts: list[str] = []
     for word in words:
@@ -427,4 +443,5 @@ def _as_paths(words: Iterable[str], cwd: str) -> NamedPaths:
         texts += [word, *parts]
         if word.startswith("-"):
             texts += [first[2:], first.lstrip("-")]
-    return named_paths({"rawInput": {"path": [each for each in texts if each]}}, cwd)
+    named = {"rawInput": {"path": [each for each in texts if each]}}
+    return named_paths(named, cwd, more_bases=bases)

@@ -127,9 +127,12 @@ class NamedPaths:
         return None if self.paths else "the call names no path"
 
     def touches(self, globs: Sequence[str]) -> bool:
-        """Whether these globs match any reading of a path; true if a path is unresolved."""
+        """Whether these globs match any reading of a path; true if a path is unresolved. Without
+        a known directory, relative globs match in all."""
         if self.unresolved or len(self.hints) > _MAX_WORDS:
             return True
+        if not self.cwd:
+            globs = [each if each[:1] in ("/", "~") else f"**/{each}" for each in globs]
         directories = {self.cwd or "/", _real(self.cwd) or "/"}
         anchored = [
             (_folded(glob), _folded(directory))
@@ -137,7 +140,11 @@ class NamedPaths:
             for glob in _with_real_base(globs, directory)
         ]
         readings = itertools.chain(*self.paths.values(), self._hinted())
-        paths = (_folded(path) for each in readings for path in {each.lexical, each.real})
+        paths = (
+            _folded(path if path.startswith("/") else f"/{path}")
+            for each in readings
+            for path in {each.lexical, each.real}
+        )
         return any(matches(path, glob, where) for path in paths for glob, where in anchored)
 
     def outside(self) -> str | None:
@@ -166,13 +173,19 @@ class NamedPaths:
             yield PathReading(path, path)
 
 
-def named_paths(call: Mapping[str, Any], cwd: str, more: Iterable[str] = ()) -> NamedPaths:
+def named_paths(
+    call: Mapping[str, Any],
+    cwd: str,
+    more: Iterable[str] = (),
+    more_bases: Sequence[str] = (),
+) -> NamedPaths:
     """Collect the paths in a tool call, of either protocol version.
 
-    `more` are further texts that may be paths.
+    `more` are further texts that may be paths; `more_bases` are further directories that they may
+    be relative to.
     """
     certain, possible, named = _collected(call)
-    bases = [cwd, *_bases(call.get("rawInput"))]
+    bases = list(dict.fromkeys([cwd, *_bases(call.get("rawInput")), *more_bases]))
     named = [text for text in named if _may_be_path(text)][: _MAX_WORDS + 1]
     possible += [text for text in named[:_MAX_RESOLVED] if _is_file(text, bases)]
     paths: dict[str, Sequence[PathReading]] = {}
@@ -226,7 +239,7 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
         for base in dict.fromkeys(bases):
             whole = os.path.join(base, each.partition("\0")[0])
             lexical, real = _normal(whole), _real(whole)
-            certain = certain and "\0" not in each and (real is not None or not base)
+            certain = certain and "\0" not in each and real is not None
             readings += [PathReading(lexical, one or lexical) for one in (real, _real(lexical))]
     return list(dict.fromkeys(readings)), certain
 

@@ -18,7 +18,7 @@ from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question
-from conductor.proxy.sessions import Session, session_of
+from conductor.proxy.sessions import AgentToolCall, Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
 
 __all__ = ["author_layers"]
@@ -112,9 +112,7 @@ async def _wait(plugin: Any, session: Session, function: _Function, *args: Any) 
 async def _permission(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
     params = body.decode()
     session = session_of(plugin, params["sessionId"])
-    told = params.get("toolCall")
-    if told is None and isinstance(subject := params.get("subject"), dict):
-        told = subject.get("toolCall")
+    told = _asked_about(params, session)
     call, announced = None, {}
     if isinstance(told, dict):
         known = session.tool_calls.get(str(told.get("toolCallId", "")))
@@ -129,6 +127,22 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
         return (await call_next(body.edited(params if changed is None else changed))).decode()
 
     return Body.of(await function(plugin, session, asked, forward))
+
+
+def _asked_about(params: Mapping[str, Any], session: Session) -> Any:
+    """The tool call in a permission request; of version 2 also that of a command, which may be
+    known by its id."""
+    told, subject = params.get("toolCall"), params.get("subject")
+    if told is not None or not isinstance(subject, dict):
+        return told
+    if subject.get("type") != "command":
+        return subject.get("toolCall")
+    id = str(subject.get("toolCallId") or "")
+    known = session.tool_calls.get(id) or AgentToolCall(id)
+    given = known.raw_input if isinstance(known.raw_input, dict) else {}
+    runs = {name: subject[name] for name in ("command", "cwd") if name in subject}
+    kind = known.members.get("kind") or "execute"
+    return {"toolCallId": id, "kind": kind, "rawInput": {**given, **runs}}
 
 
 async def _question(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

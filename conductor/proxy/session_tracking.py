@@ -301,7 +301,7 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
         elif kind == "subagent_update":
             child = update.get("sessionId")
             if isinstance(child, str):
-                session_of(plugin, child).parent = session.id
+                session_of(plugin, child).subagent_of(session, update)
         else:
             session.update(update)
         return await call_next(body)

@@ -216,6 +216,20 @@ class Session:
         servers = params.get("mcpServers") or ()
         self.mcp_servers = [each for each in servers if isinstance(each, dict)]
 
+    def subagent_of(self, parent: Session, update: Mapping[str, Any]) -> None:
+        """Record that a subagent of `parent` has this session. It has the directories and the MCP
+        servers of its parent, unless the agent tells others."""
+        self.parent = parent.id
+        if self.opened_by is not None:
+            return
+        self.mcp_servers = parent.mcp_servers
+        if "cwd" in update or not self.cwd:
+            self.cwd = _text(update.get("cwd"), None) or parent.cwd
+        if "additionalDirectories" in update or not self.additional_directories:
+            told = update.get("additionalDirectories")
+            directories = told if isinstance(told, list) else parent.additional_directories
+            self.additional_directories = [each for each in directories if isinstance(each, str)]
+
     def opened(self, result: Mapping[str, Any]) -> None:
         """Record the response to the set-up request."""
         modes = result.get("modes")

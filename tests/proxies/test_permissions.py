@@ -368,3 +368,98 @@ async def test_a_tool_call_that_is_announced_with_json_escapes_is_known(chain):
         await client.prompt(await client.new_session("/work"), "go")
 
     assert answers == [selected("no")]
+
+
+async def asked_in(chain, proxy, child, told, *, version=1, cwd=None):
+    """The answer to a request of a subagent; `cwd` is its directory, if the agent tells one."""
+    answers = []
+    agent = FakeAgent()
+
+    async def work(session):
+        if child is not None:
+            update = {"sessionUpdate": "subagent_update", "sessionId": child}
+            agent.update(session, update if cwd is None else {**update, "cwd": cwd})
+        params = {"sessionId": child or "unknown", "options": OPTIONS, **told}
+        answers.append(await agent.endpoint.request("session/request_permission", params))
+
+    agent.turns = [[work]]
+    async with chain(proxy, agent) as client:
+        await client.initialize(version=version)
+        await client.prompt(await client.new_session("/work"), "go")
+    return answers[0]
+
+
+def reads(path):
+    return {"toolCall": {"toolCallId": "1", "kind": "read", "rawInput": {"path": path}}}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("child", ["child", None])
+async def test_paths_of_the_session_count_for_its_subagents(chain, child, version):
+    """Also for a session that the agent has not announced."""
+    rules = [Rule("deny", path=["secrets/**"]), Rule("allow_once", kind=["read"], path=["/work"])]
+
+    async def answer(path, version=version, cwd=None):
+        return await asked_in(
+            chain, Permissions(rules), child, reads(path), version=version, cwd=cwd
+        )
+
+    assert await answer("/work/secrets/key") == selected("no")
+    assert await answer("secrets/key") == selected("no")
+    assert await answer("/work/notes") == selected("once")
+
+
+async def test_a_subagent_may_work_in_another_directory(chain):
+    rules = [Rule("deny", path=["secrets/**"]), Rule("allow_once", kind=["read"], path=["**"])]
+
+    async def answer(path, cwd):
+        return await asked_in(chain, Permissions(rules), "child", reads(path), cwd=cwd)
+
+    assert await answer("key", "/work/secrets") == selected("no")
+    assert await answer("secrets/key", "/elsewhere") == selected("no")
+    assert await answer("key", "/elsewhere") == selected("always")  # of the user
+    assert await answer("key", "/work/part") == selected("once")
+
+
+async def test_a_rule_for_a_session_is_for_its_subagents(chain):
+    rules = [Rule("deny", session=["session-*"])]
+    assert await asked_in(chain, Permissions(rules), "child", reads("a")) == selected("no")
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "answer"),
+    [
+        ("rm -r x", "/work", "no"),
+        ("git status", "/work", "once"),
+        ("git status", "/", "always"),
+        ("git status; ls", "/work", "always"),
+    ],
+)
+async def test_version_2_asks_about_a_command_by_itself(chain, command, cwd, answer):
+    rules = [Rule("deny", command="^rm "), Rule("allow_once", argv=["git status"])]
+    subject = {"type": "command", "command": command, "cwd": cwd}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+
+    told, _, shown = await decide(chain, Permissions(rules), version=2, members=members)
+
+    assert told == selected(answer)
+    assert "- May I?" in shown
+
+
+async def test_a_command_is_merged_with_the_tool_call_that_it_belongs_to(chain):
+    given = {"command": "git status", "env": {"GIT_PAGER": "sh"}}
+    call = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "rawInput": given}
+    subject = {"type": "command", "command": "git status", "cwd": "/work", "toolCallId": "c1"}
+    members = {"title": "May I?", "subject": subject, "toolCall": None}
+    rules = [Rule("allow_once", argv=["git status"])]
+
+    told, _, _ = await decide(chain, Permissions(rules), call, version=2, members=members)
+
+    assert told == selected("always")
+
+
+async def test_no_command_is_allowed_where_the_directory_is_not_known(chain):
+    told = {"toolCall": {"toolCallId": "1", "kind": "execute", "rawInput": {"command": "ls"}}}
+    proxy = Permissions([Rule("allow_once", argv=["ls"])])
+    assert await asked_in(chain, proxy, None, told) == selected("always")
+    assert await asked_in(chain, proxy, "child", told) == selected("once")

@@ -141,7 +141,8 @@ def event_marks(function: Any) -> tuple[EventMark, ...]:
 def on_session(function: F, /) -> F:
     """Call the method after `session/new`, `load`, `resume` or `fork` was answered.
 
-    The client has the response; messages of the session that follow wait until the method returns.
+    The client has the response. Messages of the agent that follow wait until the method returns;
+    those of the client do not: what its prompts need is set before the first `await`.
     """
     return _mark(function, EventMark("on_session"))
 

@@ -156,7 +156,7 @@ class FakeAgent(FakeComponent):
                     self.say(session, step)
                 case RequestError():
                     raise step
-                case Mapping() if "stopReason" in step:
+                case Mapping() if "stopReason" in step and "sessionUpdate" not in step:
                     return step
                 case Mapping():
                     self.update(session, step)

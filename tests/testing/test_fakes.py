@@ -283,3 +283,13 @@ async def test_the_text_of_a_transcript_has_whole_messages_of_version_2(acp_chai
         await client.prompt(await client.new_session(), "count")
 
     assert client.transcript.text() == "One, two."
+
+
+async def test_an_update_with_a_stop_reason_is_an_update(acp_chain):
+    idle = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    agent = FakeAgent(turns=[[idle, {"stopReason": "refusal"}]])
+    async with acp_chain(agent) as client:
+        await client.initialize(version=2)
+        assert await client.prompt(await client.new_session(), "hi") == {"stopReason": "refusal"}
+
+    assert client.transcript.updates() == [idle]

@@ -1,0 +1,76 @@
+"""`tools`: the agent may run the commands of a list; the user is asked before each is run first.
+
+`/commands` shows what was run.
+
+- use: ./tools.py:Tools
+  with:
+    commands:
+      test: [make, test]
+      lint: [make, lint]
+"""
+
+import shlex
+import subprocess
+from datetime import timedelta
+
+import attrs
+import trio
+
+from conductor.proxy import Proxy, RequestError, ToolCall, per_session, slash, tool
+
+
+@attrs.define
+class Tools(Proxy):
+    """Let the agent run the commands of a list."""
+
+    commands: dict[str, list[str]]
+    timeout: timedelta = timedelta(minutes=5)
+
+    approved = per_session(set)
+    runs = per_session(list)
+
+    @tool
+    async def list_commands(self) -> dict[str, str]:
+        """List the commands of this project by name."""
+        return {name: shlex.join(command) for name, command in self.commands.items()}
+
+    @tool
+    async def run_command(self, name: str, call: ToolCall) -> str:
+        """Run a command of this project, in its directory.
+
+        Args:
+            name: The name that `list_commands` shows.
+        """
+        session = self.session_by_id(call.session_id)
+        if name not in self.commands:
+            raise RequestError(-32602, f"There is no command {name}: call list_commands")
+        if name not in self.approved[session.id] and not await self.ask(session, name):
+            return "The user refused."
+        self.approved[session.id].add(name)
+        with trio.move_on_after(self.timeout.total_seconds()):
+            done = await trio.run_process(
+                self.commands[name],
+                cwd=session.cwd,
+                capture_stdout=True,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            self.runs[session.id].append(f"{name}: exit status {done.returncode}")
+            return done.stdout.decode(errors="replace")[-20_000:]
+        self.runs[session.id].append(f"{name}: took too long")
+        raise RequestError(-32603, f"{name} took longer than {self.timeout}")
+
+    async def ask(self, session, name):
+        answer = await self.client.request_permission(
+            session_id=session.id,
+            tool_call={"toolCallId": f"run-{name}", "title": shlex.join(self.commands[name])},
+            options=[
+                {"optionId": "yes", "name": "Run it in this session", "kind": "allow_always"},
+                {"optionId": "no", "name": "Do not", "kind": "reject_once"},
+            ],
+        )
+        return getattr(answer.outcome, "option_id", None) == "yes"
+
+    @slash("commands", "Show the commands that the agent has run")
+    async def show(self, session, arguments):
+        return "\n".join(self.runs[session.id]) or "None was run."

@@ -1,10 +1,10 @@
-"""Watchdog thread: exits the process when a plugin blocks the event loop during shutdown.
+"""Watchdog thread: logs what blocks the event loop, and exits the process if it does not stop.
 
 A plugin in this process can block the loop (`time.sleep`, an endless computation), so that neither
-a signal nor EOF on stdin is handled. Once a shutdown is requested, by a signal or because the
-client has closed its end, a thread pings the loop repeatedly until the process ends. If the loop
-does not reply within the timeout, all child processes are killed and the process exits. A second
-request reduces the timeout to one second.
+a signal nor EOF on stdin is handled. Until a shutdown is requested, by a signal or because the
+client has closed its end, this is logged (`blocking_log`). From then on the thread pings the loop
+repeatedly until the process ends. If the loop does not reply within the timeout, all child
+processes are killed and the process exits. A second request reduces the timeout to one second.
 
 Not covered: C code that never releases the interpreter lock, since the thread cannot run then.
 """
@@ -19,23 +19,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Final, NoReturn
 
 import trio
 
+from conductor.chain.blocking_log import INTERVAL, BlockingLog, blocked_by
 from conductor.log import get_logger
+from conductor.plugins.plugin_code import plugin_code
 from conductor.transport.process_tree import kill_descendants
 
 __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 
-_MIN_TIMEOUT: Final = 5.0
-"""Seconds that the loop has at least: it may import modules on a busy machine."""
+_MIN_TIMEOUT: Final = 1.0
+_MIN_TIMEOUT_OF_OTHERS: Final = 5.0
+"""Seconds that the loop has at least while no code of a plugin runs: the conductor may import
+modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
-_LOGGED_FRAMES: Final = 4
-"""Number of innermost frames of the blocked thread that are logged."""
 
 log = get_logger(component="conductor")
 
@@ -46,13 +49,14 @@ def max_stop_seconds(stop_timeout: float) -> float:
 
 
 class Watchdog:
-    """Pings the event loop of the thread that creates it, once a shutdown is requested.
+    """Watches the event loop of the thread that creates it.
 
-    `stop_timeout` is the time for a reply in seconds, at least 5.
+    `stop_timeout` is the time for a reply in seconds once a shutdown is requested, at least 1.
     """
 
     def __init__(self, stop_timeout: float, before_exit: Callable[[], None]):
-        self._timeout = max(stop_timeout, _MIN_TIMEOUT)
+        self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
+        self._end_requests = 0
         self._signal = 0
         self._before_exit = before_exit
         self._token = trio.lowlevel.current_trio_token()
@@ -88,12 +92,36 @@ class Watchdog:
         poll.register(self._read, select.POLLIN)
         if client_fd is not None:
             poll.register(client_fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP is always included
-        end_requests = 0
-        ready = [fd for fd, _ in poll.poll()]
+        if not self._log_blockings(poll):
+            return
         if client_fd is not None:
             poll.unregister(client_fd)
-        if self._read in ready:
-            end_requests += os.read(self._read, 64).count(b"e")
+        self._wait_for_end(poll)
+
+    def _log_blockings(self, poll: select.poll) -> bool:
+        """Log what blocks the loop until a shutdown is requested; false if the loop has ended."""
+        ping = partial(self._token.run_sync_soon, self._notify, b"p")
+        blocking_log = BlockingLog(self._frame, ping, log)
+        while True:
+            begin, cpu = time.monotonic(), time.process_time()
+            ready = poll.poll(INTERVAL * 1000)
+            read = os.read(self._read, 64) if (self._read, select.POLLIN) in ready else b""
+            self._end_requests += read.count(b"e")
+            if len(ready) > bool(read) or read.strip(b"p"):
+                return True
+            # A stopped process (SIGSTOP, suspend) blocks nothing: what counts beyond the interval
+            # is CPU time.
+            spent = min(time.monotonic() - begin, INTERVAL + time.process_time() - cpu)
+            try:
+                blocking_log.look(spent, replied=bool(read))
+            except trio.RunFinishedError:
+                return False
+
+    def _frame(self) -> FrameType | None:
+        return sys._current_frames().get(self._loop_thread)
+
+    def _wait_for_end(self, poll: select.poll) -> None:
+        """Ping the loop until it ends; exit the process if it does not reply in time."""
         while True:
             ping_time = time.monotonic()
             try:
@@ -102,25 +130,27 @@ class Watchdog:
                 return
             replied = False
             while not replied:
-                timeout = _SECOND_REQUEST_TIMEOUT if end_requests > 1 else self._timeout
-                left = min(ping_time + timeout, self._deadline) - time.monotonic()
+                now = time.monotonic()
+                left = min(ping_time + self._timeout(), self._deadline) - now
                 if left <= 0:
-                    self._exit()
+                    others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
+                    if now >= others_end or self._end_requests > 1 or plugin_code(self._frame()):
+                        self._exit()
+                    left = min(_POLL_INTERVAL, others_end - now)
                 if poll.poll(left * 1000):
                     read = os.read(self._read, 64)
-                    end_requests += read.count(b"e")
+                    self._end_requests += read.count(b"e")
                     replied = b"p" in read
             if poll.poll(_POLL_INTERVAL * 1000):
-                end_requests += os.read(self._read, 64).count(b"e")
+                self._end_requests += os.read(self._read, 64).count(b"e")
+
+    def _timeout(self) -> float:
+        return _SECOND_REQUEST_TIMEOUT if self._end_requests > 1 else self._stop_timeout
 
     def _exit(self) -> NoReturn:
-        import traceback
-
         try:
-            frame = sys._current_frames().get(self._loop_thread)
-            stack = traceback.extract_stack(frame)[-_LOGGED_FRAMES:]
-            where = " > ".join(f"{each.filename}:{each.lineno}" for each in stack)
-            log.error("event loop blocked by a plugin: process killed", busy_at=where)
+            where = blocked_by(self._frame())
+            log.error("event loop blocked: process killed", **where)
             self._before_exit()
         finally:
             kill_descendants()

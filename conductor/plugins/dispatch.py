@@ -28,8 +28,14 @@ from conductor.errors import (
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import HandlerCall, ResponseState, current_handler_call
+from conductor.plugins.handler_call import (
+    HandlerCall,
+    ResponseState,
+    current_handler_call,
+    running_handler,
+)
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Forward, Plugin
@@ -97,6 +103,7 @@ class Dispatcher:
 
         contain_failure(exc, failed)
 
+    @calls_plugin(running_handler)
     async def run_request(self, handler_call: HandlerCall, item: LaneRequest) -> None:
         """Run the handler of a request, and answer it."""
         call, port = item.call, handler_call.port
@@ -159,6 +166,7 @@ class Dispatcher:
         if handler_call.response_state is not None:
             handler_call.response_state.scope.deadline = float("inf")
 
+    @calls_plugin(running_handler)
     async def observe(self, handler_call: HandlerCall, message: RawMessage) -> None:
         """Show a message to the observer; the message is forwarded even if the observer fails."""
         try:

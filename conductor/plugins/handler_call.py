@@ -6,7 +6,7 @@ ended, the call is `done` and the task holds no lane.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any
@@ -17,12 +17,19 @@ import trio
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
+from conductor.plugins.plugin_code import PluginCall
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.handlers import Handler
 from conductor.proxy.middleware import DIRECTORY
 
-__all__ = ["HandlerCall", "HandlerResponse", "ResponseState", "current_handler_call"]
+__all__ = [
+    "HandlerCall",
+    "HandlerResponse",
+    "ResponseState",
+    "current_handler_call",
+    "running_handler",
+]
 
 
 class ResponseState(msgspec.Struct, eq=False):
@@ -87,6 +94,17 @@ class HandlerCall(msgspec.Struct, eq=False):
         else:
             params = encode_edited(item.params, self.message, self.handler.read)
         self.port.other.neighbour.notify(item.method, params)
+
+
+def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:
+    """Describe the handler that a function runs as `handler_call`, for `calls_plugin`."""
+    handler_call: HandlerCall | None = variables.get("handler_call")
+    if handler_call is None or handler_call.done:
+        return None
+    item = handler_call.item
+    method = item.call.method if isinstance(item, LaneResponse) else item.method
+    fields = {"handler": handler_call.handler.location, "method": method}
+    return PluginCall(handler_call, {"plugin": variables["self"].name, **fields})
 
 
 class HandlerResponse(AwaitedResponse):

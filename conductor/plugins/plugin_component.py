@@ -22,6 +22,7 @@ from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_t
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_handler_call
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
+from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
@@ -46,6 +47,23 @@ class AgentChainOpener(Protocol):
     def __call__(
         self, source: AgentSource, *, name: str | None, env: Mapping[str, str]
     ) -> AbstractAsyncContextManager[tuple[str, AgentConnection]]: ...
+
+
+def _running_lifespan(variables: Mapping[str, Any]) -> PluginCall:
+    component = variables["self"]
+    return PluginCall(component, {"plugin": component.name, "task": "lifespan()"})
+
+
+def _running_task(variables: Mapping[str, Any]) -> PluginCall:
+    component, function = variables["self"], variables["function"]
+    return PluginCall(function, {"plugin": component.name, "task": _task_name(function)})
+
+
+def _task_name(function: Callable[..., object]) -> str:
+    try:
+        return str(function.__qualname__)
+    except Exception:  # a callable object of the plugin
+        return type(function).__name__
 
 
 @attrs.define(eq=False, repr=False)
@@ -143,6 +161,7 @@ class PluginComponent(Component):
             self._ended.set()
             self._scheduler.became_idle.set()  # ends `wait_drained`
 
+    @calls_plugin(_running_lifespan)
     async def _run_lifespan(self) -> None:
         """Run the handlers inside `lifespan()`; its exit is not cancelled by a normal stop."""
         try:
@@ -302,6 +321,7 @@ class PluginComponent(Component):
                 await read_gate.wait()
             await trio.lowlevel.checkpoint()
 
+    @calls_plugin(_running_task)
     async def _run_beside(
         self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> None:
@@ -312,11 +332,7 @@ class PluginComponent(Component):
             contain_failure(exc, partial(self._task_failed, function))
 
     def _task_failed(self, function: Callable[..., Awaitable[Any]], exc: BaseException) -> None:
-        try:
-            task = str(function.__qualname__)
-        except Exception:  # a callable object of the plugin
-            task = type(function).__name__
-        self.failures.report("task failed", exc, task=task)
+        self.failures.report("task failed", exc, task=_task_name(function))
 
     def _peer_functions(self, port: PluginPort) -> tuple[Any, ...]:
         """The functions that `ClientPeer` and `AgentPeer` call."""

@@ -27,9 +27,11 @@ from conductor.plugins.handler_call import (
     HandlerResponse,
     ResponseState,
     current_handler_call,
+    running_handler,
 )
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observer_ids import ObserverIds
+from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin
 from conductor.plugins.plugin_port import AgentTerminus, PluginPort, port_pair
 from conductor.plugins.slow_handler_warning import SlowHandlerWarning
@@ -310,6 +312,7 @@ class LaneScheduler:
 
     # -- workers -----------------------------------------------------------------------------------
 
+    @calls_plugin(running_handler)
     async def _worker(self, lane: Lane | None) -> None:
         dispatcher = self.dispatcher
         while True:

@@ -108,13 +108,17 @@ def test_a_signal_ends_the_process_while_a_plugin_is_busy(busy, how):
 def test_a_blocked_event_loop_does_not_keep_the_process_alive(busy, how, end):
     editor, _ = busy(how)
 
+    begin = time.monotonic()
     if end == "client":
         editor.close_stdin()
     else:
         editor.signal(signal.SIGTERM)
 
     assert editor.wait() == (1 if end == "client" else 128 + signal.SIGTERM)
-    assert "busy.py:" in editor.wait_log("event loop blocked by a plugin")
+    assert time.monotonic() - begin < 4  # `stop_timeout`, at least 1 s
+    line = editor.wait_log("event loop blocked: process killed")
+    assert "busy.py:" in line
+    assert "method=session/prompt plugin=Busy" in line
 
 
 @pytest.mark.parametrize("how", [*LOOP_IS_BLOCKED, "shielded"])

@@ -1,0 +1,108 @@
+"""Log of the times for which the event loop is blocked, kept by the watchdog's thread.
+
+Every half second the thread looks at the stack of the loop's thread. A loop that waits for events
+is fine, and is not woken. Otherwise it is pinged; a loop that has not replied half a second later
+is blocked, and the stack tells by what. So a blocking of a second or longer is always noticed, a
+shorter one from half a second on by chance, and the loop does nothing for it but reply to a ping
+twice a second while it is busy.
+
+One line is logged per blocking: when it ends, or after five seconds if it goes on. Importing a
+module and blockings by other code than a plugin's (a garbage collection, a machine without free
+processors) are logged only if they last for five seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+import attrs
+
+from conductor.log import Logger
+from conductor.plugins.plugin_code import PluginCode, location, plugin_code
+from conductor.transport.epoll_loop import EpollFastPath
+
+__all__ = ["INTERVAL", "BlockingLog", "blocked_by", "is_waiting"]
+
+INTERVAL: Final = 0.5
+"""Seconds between two looks at the loop."""
+_LONG: Final = 5.0
+"""Seconds after which any blocking is logged, also one that goes on."""
+_EPSILON: Final = 0.01
+
+
+@attrs.define(eq=False)
+class _UnansweredPing:
+    code: PluginCode | None
+    """Plugin code that ran when the ping was sent, and still does."""
+    seconds: float = 0.0
+    logged: bool = False
+
+
+@attrs.define(eq=False)
+class BlockingLog:
+    """Decides when to ping the loop, and what to log. `look` is called about every `INTERVAL`."""
+
+    _frame: Callable[[], FrameType | None]
+    """The innermost frame of the loop's thread."""
+    _ping: Callable[[], None]
+    _log: Logger
+    _unanswered: _UnansweredPing | None = attrs.field(default=None, init=False)
+
+    def look(self, seconds: float, *, replied: bool) -> None:
+        """Look at the loop, `seconds` after the last time. `replied`: it has replied to a ping."""
+        ping = self._unanswered
+        if replied:
+            self._unanswered = None
+            if ping is not None:
+                ping.seconds += seconds
+                self._log_ended(ping)
+            return
+        frame = self._frame()
+        if ping is None:
+            if frame is not None and not is_waiting(frame):
+                # Code that holds the interpreter lock (a regular expression) keeps this thread
+                # from looking, too.
+                late = max(0.0, seconds - INTERVAL)
+                self._unanswered = _UnansweredPing(plugin_code(frame), late)
+                self._ping()
+            return
+        ping.seconds += seconds
+        if ping.code is not None:
+            code = plugin_code(frame)
+            same = code is not None and code.call.of is ping.code.call.of
+            ping.code = code if same else None
+        if ping.seconds >= _LONG and not ping.logged:
+            ping.logged = True
+            seconds = round(ping.seconds, 1)
+            self._log.warning("event loop is blocked", **blocked_by(frame), seconds=seconds)
+
+    def _log_ended(self, ping: _UnansweredPing) -> None:
+        if ping.logged or ping.seconds < INTERVAL - _EPSILON:
+            return
+        if ping.code is None or ping.code.is_import:
+            return
+        seconds = round(ping.seconds, 1)
+        self._log.warning("event loop was blocked", **_fields(ping.code), seconds=seconds)
+
+
+def is_waiting(frame: FrameType) -> bool:
+    """Whether an event loop with this innermost frame waits for events."""
+    if frame.f_code is EpollFastPath._serve_for.__code__:
+        return True
+    module = str(frame.f_globals.get("__name__"))
+    return frame.f_code.co_name == "get_events" and module.startswith("trio._core._io_")
+
+
+def blocked_by(frame: FrameType | None) -> dict[str, str]:
+    """Log fields for what runs in a stack: `plugin`, `handler`, `method`, `at`, `inside`."""
+    code = plugin_code(frame)
+    if code is not None:
+        return _fields(code)
+    return {} if frame is None else {"at": location(frame)}
+
+
+def _fields(code: PluginCode) -> dict[str, str]:
+    inside = {} if code.inside is None else {"inside": code.inside}
+    return {**code.call.fields, "at": code.at, **inside}

@@ -1,0 +1,186 @@
+"""The plugin, function and line that a stack is in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio.lowlevel
+from support.plugin_harness import hop
+
+from conductor.chainfile.model import ComponentSpec
+from conductor.plugins.handler_call import current_handler_call, running_handler
+from conductor.plugins.loading import load_class, load_plugin
+from conductor.plugins.plugin_code import plugin_code
+from conductor.proxy import Prompt, Proxy, Session, on, on_prompt
+
+HERE = __file__
+
+
+def call_library(found):
+    """Look at the stack, as a watchdog does, while the first line of os.py runs."""
+    code = compile("found.append(plugin_code(sys._getframe()))", os.__file__, "exec")
+    exec(code, globals(), {"found": found})
+
+
+def line_of(text):
+    """Where a text is written in this file, as file:line."""
+    with open(HERE) as file:
+        (number,) = [n for n, line in enumerate(file, 1) if text in line and "line_of" not in line]
+    return f"{HERE}:{number}"
+
+
+@attrs.define(eq=False)
+class Looks(Proxy):
+    found: list = attrs.Factory(list)
+
+    @on("_x/request", source="client")
+    async def request(self, params: dict, forward):
+        await trio.lowlevel.checkpoint()
+        call_library(self.found)
+        return {}
+
+    @on("_x/note", source="client")
+    async def note(self, params: dict, forward):
+        self.found.append(plugin_code(sys._getframe()))  # in a notification
+        self.start_soon(self.beside)
+
+    async def beside(self):
+        self.found.append(plugin_code(sys._getframe()))  # in a task
+
+    @asynccontextmanager
+    async def lifespan(self):
+        self.found.append(plugin_code(sys._getframe()))  # in the lifespan
+        yield
+
+
+async def test_the_handler_of_a_request_with_its_method():
+    async with hop(plugin := Looks()) as on_hop:
+        on_hop.client.ask("_x/request", {})
+        await on_hop.settle()
+
+    found = plugin.found[-1]
+    assert found.call.fields["plugin"] == "hop"
+    assert found.call.fields["method"] == "_x/request"
+    assert found.call.fields["handler"].startswith(f"{HERE}:")
+    assert found.at == line_of("exec(code")
+    assert found.inside == f"{os.__file__}:1"
+    assert found.is_import is False
+
+
+async def test_the_handler_of_a_notification_and_a_task():
+    async with hop(plugin := Looks()) as on_hop:
+        on_hop.client.send("_x/note", {})
+        await on_hop.settle()
+
+    _, note, task = plugin.found
+    assert (note.call.fields["method"], note.at) == ("_x/note", line_of("# in a notification"))
+    assert task.call.fields == {"plugin": "hop", "task": "Looks.beside"}
+    assert task.at == line_of("# in a task")
+
+
+async def test_the_lifespan():
+    async with hop(plugin := Looks()):
+        pass
+
+    (found,) = plugin.found
+    assert found.call.fields == {"plugin": "hop", "task": "lifespan()"}
+    assert (found.at, found.inside) == (line_of("# in the lifespan"), None)
+
+
+@attrs.define(eq=False)
+class LooksAtPrompts(Proxy):
+    found: list = attrs.Factory(list)
+
+    @on_prompt
+    async def prompt(self, session: Session, prompt: Prompt, forward):
+        self.found.append(plugin_code(sys._getframe()))  # in an event
+        return await forward()
+
+
+async def test_the_handler_of_an_event_not_the_layer_that_calls_it():
+    async with hop(plugin := LooksAtPrompts()) as on_hop:
+        prompt = [{"type": "text", "text": "x"}]
+        on_hop.client.ask("session/prompt", {"sessionId": "s", "prompt": prompt})
+        await on_hop.settle()
+
+    (found,) = plugin.found
+    assert found.call.fields["method"] == "session/prompt"
+    assert found.call.fields["handler"].startswith(f"{HERE}:")
+    assert found.at == line_of("# in an event")
+
+
+async def test_two_messages_are_two_calls():
+    async with hop(plugin := Looks()) as on_hop:
+        on_hop.client.ask("_x/request", {}, name="first")
+        on_hop.client.ask("_x/request", {}, name="second")
+        await on_hop.settle()
+
+    _, first, second = plugin.found
+    assert first.call.of is not second.call.of
+    assert (first.at, first.inside) == (second.at, second.inside)
+
+
+MODULE = """
+import sys
+
+import attrs
+
+from conductor.plugins.plugin_code import plugin_code
+from conductor.proxy import Proxy
+
+imported = plugin_code(sys._getframe())
+
+
+@attrs.define
+class Made(Proxy):
+    made = None
+
+    def __attrs_post_init__(self):
+        Made.made = plugin_code(sys._getframe())
+"""
+
+
+def test_the_import_and_the_constructor(tmp_path):
+    path = tmp_path / "made.py"
+    path.write_text(MODULE)
+    spec = ComponentSpec("notes", use=f"{path}:Made")
+
+    load_plugin(spec)
+
+    cls = load_class(spec)
+    imported, made = sys.modules[cls.__module__].imported, cls.made
+    for each in (imported, made):
+        assert each.call.fields == {"plugin": "notes", "task": f"start of {path}:Made"}
+    assert (imported.at, imported.is_import) == (f"{path}:9", True)
+    assert (made.at, made.is_import) == (f"{path}:17", False)
+
+
+def test_no_plugin_runs():
+    assert plugin_code(sys._getframe()) is None
+    assert plugin_code(None) is None
+
+
+@pytest.mark.parametrize("names", [{}, {"handler_call": None}])
+def test_a_function_that_returns_meanwhile_has_no_call(names):
+    assert running_handler(names) is None
+
+
+async def test_a_handler_that_has_ended_runs_no_more():
+    calls = []
+
+    class Ends(Proxy):
+        @on("_x", source="client")
+        async def x(self, params: dict, forward):
+            calls.append(current_handler_call.get())
+
+    async with hop(Ends()) as on_hop:
+        on_hop.client.send("_x", {})
+        await on_hop.settle()
+
+    (call,) = calls
+    assert call.done
+    assert running_handler({"handler_call": call, "self": on_hop.component}) is None

@@ -1,0 +1,118 @@
+"""A handler that blocks the event loop is logged, once, with its place."""
+
+import re
+import signal
+import time
+
+import pytest
+from support.editor import agent
+
+PLUGIN = """
+import re
+import subprocess
+import time
+
+import trio
+
+from conductor.proxy import Proxy, on
+
+
+class Notes(Proxy):
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        how = params["prompt"][0]["text"]
+        await getattr(self, how)()
+        return await forward()
+
+    async def sleep(self):
+        time.sleep(1.5)  # here
+
+    async def run(self):
+        subprocess.run(["sleep", "1.5"])  # here
+
+    async def match(self):
+        begin, length = time.monotonic(), 18
+        while time.monotonic() < begin + 1.5:
+            length += 1
+            re.match("(a+)+$", "a" * length + "b")  # here
+
+    async def pause(self):
+        await trio.sleep(1.5)
+
+    async def compute(self):
+        for _ in range(15):
+            end = time.monotonic() + 0.1
+            while time.monotonic() < end:
+                pass
+            await trio.sleep(0)
+
+    async def hello(self):
+        pass
+"""
+BLOCKED = "event loop was blocked"
+
+
+@pytest.fixture
+def notes(start_file, tmp_path):
+    """A conductor with the plugin, and an open session."""
+    path = tmp_path / "notes.py"
+    path.write_text(PLUGIN)
+
+    def notes(**keys):
+        editor = start_file(agent(), {"use": f"{path}:Notes", "name": "notes", **keys})
+        editor.open()
+        return editor
+
+    return notes
+
+
+def lines(editor):
+    return [line for line in editor.log if "event loop" in line]
+
+
+@pytest.mark.parametrize("keys", [{}, {"isolate": True}], ids=["inside", "isolated"])
+@pytest.mark.parametrize("epoll", ["", "off"])
+@pytest.mark.parametrize("how", ["sleep", "run", "match"])
+def test_a_handler_that_blocks_is_logged_once_with_its_place(
+    notes, tmp_path, monkeypatch, how, epoll, keys
+):
+    monkeypatch.setenv("ACP_CONDUCTOR_EPOLL", epoll)
+    editor = notes(**keys)
+
+    editor.ask(how)
+    line = editor.wait_log(BLOCKED)
+    editor.ask("hello")
+    assert editor.leave() == 0
+
+    assert lines(editor) == [line]
+    assert "plugin=notes" in line
+    assert "method=session/prompt" in line
+    source = PLUGIN.splitlines()
+    here = [f"at={tmp_path}/notes.py:{n}" for n, text in enumerate(source, 1) if "# here" in text]
+    assert any(f"{place} " in line + " " for place in here)
+    assert f"handler={tmp_path}/notes.py:" in line
+    assert ("subprocess.py" in line) is (how == "run")
+    (seconds,) = re.findall(r"seconds=([0-9.]+)", line)
+    assert float(seconds) >= 0.5
+
+
+@pytest.mark.parametrize("how", ["pause", "compute"])
+def test_a_handler_that_waits_or_yields_is_not_logged(notes, how):
+    editor = notes()
+
+    editor.ask(how)
+    assert editor.leave() == 0
+
+    assert lines(editor) == []
+
+
+def test_a_stopped_conductor_blocks_nothing(notes):
+    editor = notes()
+    editor.signal(signal.SIGSTOP)
+    time.sleep(2)
+    editor.signal(signal.SIGCONT)
+
+    editor.ask("hello")
+    assert editor.leave() == 0
+
+    assert lines(editor) == []

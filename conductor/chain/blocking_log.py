@@ -30,6 +30,8 @@ INTERVAL: Final = 0.5
 _LONG: Final = 5.0
 """Seconds after which any blocking is logged, also one that goes on."""
 _EPSILON: Final = 0.01
+_LATE: Final = 0.1
+"""Seconds by which a look is late, if other code holds the interpreter lock."""
 
 
 @attrs.define(eq=False)
@@ -69,7 +71,8 @@ class BlockingLog:
                 self._ping()
             return
         ping.seconds += seconds
-        if ping.code is not None:
+        # After a late look, the code that kept this thread from looking may just have returned.
+        if ping.code is not None and seconds < INTERVAL + _LATE:
             code = plugin_code(frame)
             same = code is not None and code.call.of is ping.code.call.of
             ping.code = code if same else None

@@ -128,6 +128,14 @@ def test_code_that_kept_the_watchdog_from_looking_has_blocked_for_that_time(loop
     assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 3.0})]
 
 
+def test_code_that_returns_before_the_watchdog_can_look_again_has_blocked(loop):
+    loop.look(handler())
+    loop.look(RUNNING, seconds=0.9)
+    loop.reply()
+
+    assert loop.logged == [("event loop was blocked", {**FIELDS, "seconds": 0.9})]
+
+
 def test_a_loop_waits_in_trio_or_in_the_epoll_fast_path():
     class Frame:
         f_globals: dict = {"__name__": "trio._core._io_kqueue"}  # noqa: RUF012

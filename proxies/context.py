@@ -38,10 +38,12 @@ from conductor.proxy import (
     Prompt,
     Proxy,
     Session,
+    SessionSetup,
     on,
     on_prompt,
     on_session,
     on_session_end,
+    on_session_setup,
     on_update,
     per_session,
     slash,
@@ -119,16 +121,13 @@ class Context(Proxy):
         for id in sessions:
             self.states[id].prompts = 1
 
-    @on("session/load")
-    async def load(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._reopen(params, forward, replays=True)
-
-    @on("session/resume")
-    async def resume(self, params: dict[str, Any], forward: Forward) -> Any:
-        return await self._reopen(params, forward, replays=params.get("replayFrom") is not None)
-
-    async def _reopen(self, params: dict[str, Any], forward: Forward, *, replays: bool) -> Any:
-        id = params["sessionId"]
+    @on_session_setup
+    async def reopen(self, setup: SessionSetup, forward: Forward) -> Any:
+        """Count the prompts of a session that is loaded or resumed."""
+        id = setup.session_id
+        if id is None or setup.opened_by == "fork":
+            return await forward()
+        replays = setup.opened_by == "load" or setup.params.get("replayFrom") is not None
         known, state = id in self.states, self.states[id]
         state.replay = replay = _Replay()
         self._watched.add(id)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import attrs
 
 from conductor.log import get_logger
-from conductor.proxy import Forward, Proxy, on
+from conductor.proxy import Forward, Proxy, SessionSetup, on_session_setup
 from proxies._path_globs import matches
 
 __all__ = ["McpServers", "Server"]
@@ -78,48 +78,37 @@ class McpServers(Proxy):
     """Add, replace and remove MCP servers."""
 
     servers: list[Server]
-    _version: int = attrs.field(default=1, init=False)
-    _agent: str = attrs.field(default="", init=False)
-    _capabilities: dict[str, Any] = attrs.field(factory=dict, init=False)
 
-    @on("initialize")
-    async def initialize(self, params: dict[str, Any], forward: Forward) -> Any:
-        result = await forward()
-        self._version = result.get("protocolVersion", 1)
-        self._agent = (result.get("agentInfo") or result.get("info") or {}).get("name", "")
-        if self._version == 1:
-            can = (result.get("agentCapabilities") or {}).get("mcpCapabilities")
-        else:
-            can = ((result.get("capabilities") or {}).get("session") or {}).get("mcp")
-        self._capabilities = can or {}
-        return result
-
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def amend(self, params: dict[str, Any], forward: Forward) -> Any:
-        servers = list(params.get("mcpServers") or ())
+    @on_session_setup
+    async def amend(self, setup: SessionSetup, forward: Forward) -> Any:
         for entry in self.servers:
-            if entry.applies_to(params.get("cwd", ""), self._agent):
-                servers = self._apply(servers, entry)
-        return await forward({**params, "mcpServers": servers})
+            if entry.applies_to(setup.cwd, str(self.agent_info.get("name", ""))):
+                setup.mcp_servers = self._apply(setup.mcp_servers, entry)
+        return await forward()
 
     def _apply(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
         if entry.remove:
             return [each for each in servers if not fnmatch.fnmatchcase(each["name"], entry.name)]
-        # A capability is `{}` in version 2, true in version 1.
-        if entry.url is not None and self._capabilities.get(entry.type) in (None, False):
+        if entry.url is not None and not self._agent_connects_to(entry.type):
             log.warning(
                 "MCP server left out: agent lacks the type",
                 name=entry.name,
                 type=entry.type,
             )
             return servers
-        made = entry.declaration(self._version)
+        made = entry.declaration(self.protocol_version)
         if any(each["name"] == entry.name for each in servers):
             return [made if each["name"] == entry.name else each for each in servers]
         return [*servers, made]
+
+    def _agent_connects_to(self, type: str) -> bool:
+        """Whether the agent has the capability: true in version 1, `{}` in version 2."""
+        capabilities = self.agent_capabilities
+        if self.protocol_version == 1:
+            offered = capabilities.get("mcpCapabilities")
+        else:
+            offered = (capabilities.get("session") or {}).get("mcp")
+        return (offered or {}).get(type) not in (None, False)
 
 
 def _pairs(values: dict[str, str]) -> list[dict[str, str]]:

@@ -25,9 +25,10 @@ from conductor.proxy import (
     Prompt,
     Proxy,
     Session,
-    on,
+    SessionSetup,
     on_prompt,
     on_session,
+    on_session_setup,
     on_update,
     per_session,
     text,
@@ -56,14 +57,12 @@ class SystemPrompt(Proxy):
         if not self.text and self.file is None:
             raise ValueError("there are no instructions: give `text` or `file`")
 
-    @on("session/new")
-    @on("session/load")
-    @on("session/resume")
-    @on("session/fork")
-    async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
+    @on_session_setup
+    async def set_up(self, setup: SessionSetup, forward: Forward) -> Any:
         if self._capability is not None:
-            return await forward(await self._with_instructions(params))
-        if self.otherwise == "prompt":
+            given = setup.params.get("systemPrompt") or {}
+            setup.params["systemPrompt"] = await self._with_instructions(given)
+        elif self.otherwise == "prompt":
             self._prepended = await self._read()
         return await forward()
 
@@ -106,20 +105,17 @@ class SystemPrompt(Proxy):
         rest = shown[len(self._prepended) :].lstrip("\n")
         return {**block, "text": rest} if rest else None
 
-    async def _with_instructions(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the request with the instructions, after the client's unless in mode override."""
-        existing = params.get("systemPrompt") or {}
+    async def _with_instructions(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the instructions after those of the client, or alone in mode override."""
         mode = self.mode
-        if (
-            mode == "override"
-            and ((self._capability or {}).get("mode") or {}).get("override") is None
-        ):
+        can_override = ((self._capability or {}).get("mode") or {}).get("override") is not None
+        if mode == "override" and not can_override:
             log.warning("system prompt appended: the agent does not support override")
             mode = "append"
-        block = {"type": "text", "text": await self._read()}
-        if mode == "override" or not existing:
-            return {**params, "systemPrompt": {"mode": mode, "content": [block]}}
-        return {**params, "systemPrompt": {**existing, "content": [*existing["content"], block]}}
+        instructions = text(await self._read())
+        if mode == "override" or not given:
+            return {"mode": mode, "content": [instructions]}
+        return {**given, "content": [*given["content"], instructions]}
 
     async def _read(self) -> str:
         """Return the current instructions: the file may have been edited since the start."""

@@ -67,6 +67,7 @@ from conductor.proxy.events import (
     on_question,
     on_session,
     on_session_end,
+    on_session_setup,
     on_text,
     on_tool_end,
     on_tool_start,
@@ -77,7 +78,7 @@ from conductor.proxy.events import (
 from conductor.proxy.handlers import on
 from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
-from conductor.proxy.questions import PermissionQuestion, Prompt, Question
+from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
@@ -104,6 +105,7 @@ __all__ = [
     "RequestError",
     "SecondAgent",
     "Session",
+    "SessionSetup",
     "ToolCall",
     "TurnEnd",
     "on",
@@ -114,6 +116,7 @@ __all__ = [
     "on_question",
     "on_session",
     "on_session_end",
+    "on_session_setup",
     "on_text",
     "on_tool_end",
     "on_tool_start",

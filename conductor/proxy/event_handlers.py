@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import trio
 
+from conductor.acp import SESSION_SETUP_METHODS
 from conductor.errors import RequestCancelled, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.questions import PermissionQuestion, Prompt, Question
+from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.sessions import AgentToolCall, Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
 
@@ -36,6 +37,9 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
     """Yield the methods that carry an event, each with the layer that calls its handler."""
     location = location_of(function)
     match mark.event:
+        case "on_session_setup":
+            for method in SESSION_SETUP_METHODS:
+                yield method, Layer(partial(_setup, function, method), location)
         case "on_prompt":
             yield "session/prompt", Layer(partial(_prompt, function), location)
         case "on_permission":
@@ -51,6 +55,18 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
             yield "session/update", Layer(handle, location, frozenset(kinds))
         case "on_mcp":
             yield "mcp/message", mcp_layer(function, mark.kinds)
+
+
+async def _setup(
+    function: _Function, method: str, plugin: Any, body: Body, call_next: Next
+) -> Body:
+    opened_by: Any = method.removeprefix("session/")
+    setup = SessionSetup(opened_by, body.decode())
+
+    async def forward(changed: SessionSetup | None = None) -> Any:
+        return (await call_next(body.edited((changed or setup).params))).decode()
+
+    return Body.of(await function(plugin, setup, forward))
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:

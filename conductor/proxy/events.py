@@ -10,6 +10,7 @@
         async def show(self, session, arguments):
             return "\\n".join(self.notes[session.id])
 
+    @on_session_setup              (self, setup, forward)      a request that sets up a session
     @on_session                    (self, session)             its set-up was answered
     @on_session_end                (self, session)             closed, deleted, end of the chain
     @on_prompt                     (self, session, prompt, forward)      no slash command
@@ -50,6 +51,7 @@ __all__ = [
     "on_question",
     "on_session",
     "on_session_end",
+    "on_session_setup",
     "on_text",
     "on_tool_end",
     "on_tool_start",
@@ -60,6 +62,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 Event = Literal[
+    "on_session_setup",
     "on_session",
     "on_session_end",
     "on_prompt",
@@ -77,6 +80,7 @@ Event = Literal[
 TextRole = Literal["agent", "thought", "user"]
 
 EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "on_session_setup": ("setup", "forward"),
     "on_session": ("session",),
     "on_session_end": ("session",),
     "on_prompt": ("session", "prompt", "forward"),
@@ -136,6 +140,15 @@ def event_marks(function: Any) -> tuple[EventMark, ...]:
     """The events that a method handles."""
     marks: tuple[EventMark, ...] = getattr(function, _MARK, ())
     return marks
+
+
+def on_session_setup(function: F, /) -> F:
+    """Call the method for `session/new`, `load`, `resume` and `fork`, before the agent gets it.
+
+    `setup` is a `SessionSetup`. `await forward()` sends the request on, changed or not, and returns
+    its result, which the method returns.
+    """
+    return _mark(function, EventMark("on_session_setup"))
 
 
 def on_session(function: F, /) -> F:

@@ -1,4 +1,5 @@
-"""What handlers of events get besides the session: a prompt, a permission request, a question."""
+"""What handlers of events get besides the session: a set-up request, a prompt, a permission
+request, a question."""
 
 from __future__ import annotations
 
@@ -8,19 +9,47 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from conductor.errors import RequestCancelled
-from conductor.proxy.sessions import AgentToolCall, Session
+from conductor.proxy.sessions import AgentToolCall, OpenedBy, Session
 from conductor.proxy.slash_commands import HANDLED_KEY
 
 if TYPE_CHECKING:
     from conductor.proxy.tool_names import Evidence
 
-__all__ = ["PermissionQuestion", "Prompt", "Question"]
+__all__ = ["PermissionQuestion", "Prompt", "Question", "SessionSetup"]
 
 T = TypeVar("T")
 
 _ALLOW: Final = ("allow_once",)
 _ALLOW_ALWAYS: Final = ("allow_always", "allow_once")
 _DENY: Final = ("reject_once", "reject_always")
+
+
+@attrs.define
+class SessionSetup:
+    """A request that sets up a session, before the agent gets it."""
+
+    opened_by: OpenedBy
+    params: dict[str, Any] = attrs.field(repr=False)
+    """The params of the request. A handler may change them."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session to load, to resume or to fork; `None` for a new one."""
+        id = self.params.get("sessionId")
+        return id if isinstance(id, str) else None
+
+    @property
+    def cwd(self) -> str:
+        return str(self.params.get("cwd") or "")
+
+    @property
+    def mcp_servers(self) -> list[dict[str, Any]]:
+        """The declarations of MCP servers. Set it to change them."""
+        return list(self.params.get("mcpServers") or ())
+
+    @mcp_servers.setter
+    def mcp_servers(self, servers: Sequence[dict[str, Any]]) -> None:
+        self.params["mcpServers"] = list(servers)
 
 
 @attrs.define

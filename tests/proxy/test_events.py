@@ -17,6 +17,7 @@ from conductor.proxy import (
     on_prompt,
     on_session,
     on_session_end,
+    on_session_setup,
     on_text,
     on_tool_end,
     on_tool_start,
@@ -275,6 +276,51 @@ async def test_a_prompt_without_a_session_is_refused(chain):
             await client.request("session/prompt", {"prompt": []})
 
     assert agent.transcript.of("session/prompt", "request") == []
+
+
+@pytest.mark.parametrize("opened_by", ["new", "load", "resume", "fork"])
+async def test_on_session_setup_changes_the_request_that_opens_a_session(acp_chain, opened_by):
+    class P(Proxy):
+        @on_session_setup
+        async def add(self, setup, forward):
+            seen.append((setup.opened_by, setup.session_id, setup.cwd, setup.mcp_servers))
+            setup.mcp_servers = [*setup.mcp_servers, others]
+            return {**await forward(), "seen": True}
+
+        @on_session
+        async def opened(self, session):
+            names.append(session.mcp_server_names)
+
+    seen, names, method = [], [], f"session/{opened_by}"
+    notes = {"name": "notes", "command": "/bin/notes", "args": [], "env": []}
+    others = {**notes, "name": "others"}
+    agent = FakeAgent(handlers={method: lambda params: {"sessionId": "s1"}})
+    params = {"cwd": "/work", "mcpServers": [notes]}
+    params |= {} if opened_by == "new" else {"sessionId": "s0"}
+    async with acp_chain(P(), agent) as client:
+        await client.initialize()
+        assert await client.request(method, params) == {"sessionId": "s1", "seen": True}
+
+    assert seen == [(opened_by, params.get("sessionId"), "/work", [notes])]
+    (sent,) = agent.transcript.of(method, "request")
+    assert sent.params == {**params, "mcpServers": [notes, others]}
+    assert names == [["notes", "others"]]
+
+
+async def test_a_set_up_that_is_not_changed_keeps_its_bytes(acp_chain):
+    class P(Proxy):
+        @on_session_setup
+        async def look(self, setup, forward):
+            setup.mcp_servers.append({"name": "not set"})
+            return await forward()
+
+    agent = FakeAgent()
+    async with acp_chain(P(), agent) as client:
+        await client.initialize()
+        await client.request("session/new", {"cwd": "/work"})
+
+    (sent,) = agent.transcript.of("session/new", "request")
+    assert sent.params == {"cwd": "/work"}
 
 
 async def test_an_exception_in_an_observing_handler_lets_the_message_pass(chain, caplog):

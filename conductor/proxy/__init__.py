@@ -15,7 +15,8 @@ A class like this runs in the conductor's process (`use:`), in a process of its 
 fields. The annotation of a handler's message parameter selects how the message is given: a schema
 type, `dict` (also without an annotation), or `bytes`, which is the raw JSON of `params`.
 
-Main types: `Proxy` and `Agent` (base classes), `on` and `tool` (mark handlers and MCP tools),
+Main types: `Proxy` and `Agent` (base classes), `on` and `tool` (mark handlers and MCP tools,
+as `resource` and `prompt` do),
 `AgentPeer` and `ClientPeer` (send messages), `per_session` (state per session), `RawMessage` (what
 an observer of all messages gets). This package may import `schema`, `jsonrpc` and `routing`, and
 neither `plugins` nor `chain`; `standalone.py`, a program, is the exception.
@@ -76,6 +77,8 @@ from conductor.proxy.events import (
     slash,
 )
 from conductor.proxy.handlers import on
+from conductor.proxy.mcp_context import Context
+from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
 from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
@@ -83,7 +86,6 @@ from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
-from conductor.proxy.tool_handlers import ToolCall, tool
 
 __all__ = [
     "SESSION_STATE_UPDATES",
@@ -91,6 +93,7 @@ __all__ = [
     "AgentPeer",
     "AgentToolCall",
     "ClientPeer",
+    "Context",
     "DeclarationError",
     "Forward",
     "Peer",
@@ -123,6 +126,8 @@ __all__ = [
     "on_turn_end",
     "on_update",
     "per_session",
+    "prompt",
+    "resource",
     "run",
     "slash",
     "text",

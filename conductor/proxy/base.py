@@ -297,10 +297,19 @@ class Proxy(Plugin):
         """Sends messages toward the agent."""
         return self._runtime("agent").agent
 
-    def mcp_servers(self) -> Sequence[Any]:
-        """Return MCP servers to offer to the agent: `Server` or `MCPServer` objects of the MCP SDK.
+    def mcp_servers(self, *session: Any) -> Sequence[Any] | Awaitable[Sequence[Any]]:
+        """Return further MCP servers for a session that is set up. Override it as
+        `mcp_servers(self, session)`, with or without `async`.
 
-        Override it. It is called for every MCP connection, so that each can get new objects.
+        A server is its declaration, a dict with `name` and `command` or `url` or a schema type, or
+        a `Server` or `MCPServer` object of the MCP SDK, which runs in this process. They are added
+        to those that the client declares in `session/new`, `load`, `resume` and `fork`; one with a
+        name that is taken is left out with a warning. `session` is a `Session` with `cwd`,
+        `opened_by` and the client's `mcp_servers`; its `id` is empty in `session/new` and
+        `session/fork`. An exception is the answer to the request.
+
+        Overridden as `mcp_servers(self)` it returns objects of the SDK only, and is called for
+        every MCP connection, so that each can get new objects.
         """
         return ()
 
@@ -314,7 +323,7 @@ class Proxy(Plugin):
         return ()
 
     def has_tools_for(self, session: dict[str, Any]) -> bool:
-        """Return whether a session gets this proxy's tools. Override it.
+        """Return whether a session gets this proxy's tools, resources and prompts. Override it.
 
         `session` holds the params of the session set-up request.
         """

@@ -50,6 +50,8 @@ class HostedMcpServer:
     make: Callable[[], Server[Any] | MCPServer]
     client: HostedServerClient
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _reason: str = attrs.field(default="", init=False)
+    """Why it has ended."""
     _incoming: MemoryObjectSendStream[SessionMessage | Exception] | None = attrs.field(
         default=None, init=False
     )
@@ -66,11 +68,15 @@ class HostedMcpServer:
         from mcp.server.mcpserver import MCPServer
         from mcp.shared.message import SessionMessage
 
-        server: Any = self.make()
-        if isinstance(server, MCPServer):
-            # The only public way to the low-level server that runs on given streams; 0.3 ms.
-            server.streamable_http_app()
-            server = server.session_manager.app
+        try:
+            server: Any = self.make()
+            if isinstance(server, MCPServer):
+                # The only public way to the low-level server that runs on given streams; 0.3 ms.
+                server.streamable_http_app()
+                server = server.session_manager.app
+        except Exception as exc:
+            self.close(f"The MCP server cannot run: {exc}")
+            raise
         sending, receiving = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
         self._incoming = sending
         for message in self._queued:
@@ -85,13 +91,14 @@ class HostedMcpServer:
         finally:
             self.close()
 
-    def close(self) -> None:
+    def close(self, reason: str = "The MCP server ended") -> None:
         """Close the connection: answer open requests with an error, cancel those of the server."""
         self.ended.set()
+        self._reason = self._reason or reason
         if self._incoming is not None:
             self._incoming.close()
         for answered in list(self._requests.values()):
-            answered(None, encode_error(INTERNAL_ERROR, "The MCP server ended"))
+            answered(None, encode_error(INTERNAL_ERROR, self._reason))
         self._requests.clear()
         for withdraw in list(self._server_requests.values()):
             withdraw()
@@ -109,7 +116,8 @@ class HostedMcpServer:
         """Send a request to the server; returns a function that cancels it."""
         key: int | str = next(self._ids) if id is None else id
         if self.ended.is_set() or key in self._requests:
-            answered(None, encode_error(INTERNAL_ERROR, "The MCP server cannot take this request"))
+            reason = self._reason or "The MCP server cannot take this request"
+            answered(None, encode_error(INTERNAL_ERROR, reason))
             return lambda: None
         self._requests[key] = answered
         self._put("request", id=key, method=method, params=params)

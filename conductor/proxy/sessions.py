@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import trio
 
-from conductor.errors import RequestError
+from conductor.errors import LocalProtocolError, RequestError
 from conductor.proxy.mcp_server_names import McpServerNames
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
@@ -173,8 +173,7 @@ class Session:
 
     async def say(self, text: str) -> None:
         """Show a text to the user, as a message of the agent."""
-        assert self._client is not None
-        await say(self._client, self.id, text, version=self.protocol_version)
+        await say(self._peer("say()"), self.id, text, version=self.protocol_version)
 
     async def notice(
         self,
@@ -188,7 +187,7 @@ class Session:
         A client of version 1 that does not announce `session.notices` gets a message of the agent
         with the same words (RFD session notices).
         """
-        assert self._client is not None
+        client = self._peer("notice()")
         if not self._shows_notices():
             words = title if description is None else f"{title}: {description}"
             await self.say(f"\n[{words}]\n")
@@ -196,7 +195,14 @@ class Session:
         update: dict[str, Any] = {"sessionUpdate": "notice", "severity": severity, "title": title}
         if description is not None:
             update["description"] = description
-        await self._client.update(self.id, update)
+        await client.update(self.id, update)
+
+    def _peer(self, what: str) -> ClientPeer:
+        if self._client is None or not self.id:
+            raise LocalProtocolError(
+                f"Session.{what} works once the session has an id: call it in @on_session, or later"
+            )
+        return self._client
 
     def _shows_notices(self) -> bool:
         offered = self.chain.client_capabilities.get("session")

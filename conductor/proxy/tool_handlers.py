@@ -1,21 +1,15 @@
-"""Handlers of a proxy with tools: `@tool` methods that the agent's model can call, or MCP servers.
+"""Handlers of a proxy with MCP servers: its methods that the agent reaches over MCP, or servers.
 
-    @tool
-    async def search(self, query: str, call: ToolCall) -> str:
-        '''Search the notes.
-
-        Args:
-            query: Words to look for.
-        '''
-
-A proxy with tools declares an MCP server over ACP in every session that `has_tools_for` selects,
-and answers the MCP messages that the agent, or the MCP bridge before it, sends to that server, in
-any of the three bindings and with one server object per connection (RFD mcp-over-acp). Tool calls
-run outside the lanes, so a tool may send requests to the client and the agent while it runs.
+A proxy with methods (`mcp_methods`) declares an MCP server over ACP in every session that
+`has_tools_for` selects, and answers the MCP messages that the agent, or the MCP bridge before it,
+sends to that server, in any of the three bindings and with one server object per connection (RFD
+mcp-over-acp). Calls run outside the lanes, so a method may send requests to the client and the
+agent while it runs.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +19,7 @@ from conductor.acp import MCP_METHODS, SESSION_END_METHODS, SESSION_SETUP_METHOD
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.conversion import decode_result, encode, encode_edited
 from conductor.proxy.handlers import Handler, Sender
-from conductor.proxy.tool_methods import ToolCall, ToolHost, tool, tool_names
+from conductor.proxy.mcp_methods import ToolCall, ToolHost, mcp_methods, tool
 
 __all__ = ["ToolCall", "tool", "with_tools"]
 
@@ -34,11 +28,15 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
     """Return the handlers of a plugin class, wrapped in those that its tools need for the same
     messages: session set-up and end, and `mcp/*` from the agent."""
     own_servers = getattr(cls, "mcp_servers", None)
-    offers = own_servers is not None and own_servers.__qualname__ != "Proxy.mcp_servers"
-    if not offers and not tool_names(cls):
+    offers = getattr(own_servers, "__qualname__", "") != "Proxy.mcp_servers"
+    methods = mcp_methods(cls)
+    if not methods and (own_servers is None or not offers):
         return handlers
     if own_servers is None:
-        raise DeclarationError(f"{cls.__name__} has tools, which only a Proxy can offer")
+        where = f"{cls.__name__}.{methods[0].attribute}"
+        raise DeclarationError(f"{where}: only a Proxy can offer tools, resources and prompts")
+    if offers:
+        _check_mcp_servers(cls, own_servers)
     from conductor.proxy.tool_servers import on_mcp_message, on_session_end, on_session_setup
 
     by_key = {(h.method, sender): h for h in handlers for sender in h.senders}
@@ -47,6 +45,8 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
         **{("client", method): on_session_end for method in sorted(SESSION_END_METHODS)},
         **{("agent", method): on_mcp_message for method in sorted(MCP_METHODS)},
     }
+    if ("initialize", "client") not in by_key:  # for `Plugin.protocol_version` and others
+        steps["client", "initialize"] = _pass_on
     added: list[Handler] = []
     for (sender, method), step in steps.items():
         author = by_key.pop((method, sender), None)
@@ -58,6 +58,32 @@ def with_tools(cls: type, handlers: tuple[Handler, ...]) -> tuple[Handler, ...]:
         if senders:
             kept.append(handler if senders == handler.senders else _with_senders(handler, senders))
     return (*kept, *added)
+
+
+async def _pass_on(_: Any, method: str, raw: bytes, call_next: Any) -> bytes | None:
+    result: bytes | None = await call_next(raw)
+    return result
+
+
+def _check_mcp_servers(cls: type, function: Any) -> None:
+    """Raise `DeclarationError` if `mcp_servers` takes something else than the session."""
+    if not inspect.isfunction(function):
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers is no option: write `def mcp_servers(self, session)`"
+        )
+    taken = [*inspect.signature(function).parameters.values()][1:]
+    needed = [each.name for each in taken if each.default is each.empty]
+    if len(needed) > 1 or len(taken) > len(needed):
+        shown = ", ".join(each.name for each in taken)
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers takes ({shown}); write `def mcp_servers(self, session)`, "
+            "with or without `async`"
+        )
+    if not needed and inspect.iscoroutinefunction(function):
+        raise DeclarationError(
+            f"{cls.__name__}.mcp_servers without a session cannot be `async`; write "
+            "`async def mcp_servers(self, session)`"
+        )
 
 
 def _tool_handler(step: Any, method: str, author: Handler | None) -> Callable[..., Any]:

@@ -1,29 +1,35 @@
-"""MCP servers of a proxy's tools at run time: declared per session, with their connections.
+"""MCP servers of a proxy at run time: declared per session, with their connections.
 
-Imported only for a proxy with tools: the import takes 3 ms, and `tool_handlers` is imported by
-every plugin.
+Imported only for a proxy with MCP servers: the import takes 3 ms, and `tool_handlers` is imported
+by every plugin.
 """
 
 from __future__ import annotations
 
-import functools
+import inspect
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import attrs
 import msgspec
 
-from conductor.errors import RequestError
+from conductor.errors import LocalProtocolError, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
+from conductor.log import get_logger
 from conductor.proxy.conversion import decode_params, decode_result
+from conductor.proxy.mcp_declarations import declaration, is_declaration
+from conductor.proxy.mcp_methods import ToolHost, mcp_methods
 from conductor.proxy.mcp_server_host import HostedMcpServer
 from conductor.proxy.peers import ResponseCallback
-from conductor.proxy.tool_methods import ToolCall, ToolHost, server_of_tools, tool_names
+from conductor.proxy.sessions import Session, chain_info, session_of
 
 __all__ = ["ToolServers", "on_mcp_message", "on_session_end", "on_session_setup", "tool_servers_of"]
 
 Next: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
+_REOPENING: Final = ("session/load", "session/resume")
+log = get_logger()
 
 
 @attrs.define(eq=False, repr=False)
@@ -33,7 +39,8 @@ class _DeclaredServer:
     id: str
     name: str
     make: Callable[[_ServerConnection], Any]
-    session: str | None = None
+    """Makes the server for a connection."""
+    session: Session
     connections: list[_ServerConnection] = attrs.field(factory=list)
 
 
@@ -45,14 +52,20 @@ class _ServerConnection:
     plugin: ToolHost
     declared: _DeclaredServer
     id: str | None
-    session: str | None = None
+    session_id: str | None = None
+    """As the messages of the agent name it, for the time before the session is set up."""
     hosted: HostedMcpServer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.hosted = HostedMcpServer(lambda: self.declared.make(self), self)
 
-    def call(self) -> ToolCall:
-        return ToolCall(self.declared.session or self.session, self.declared.id, self.id)
+    def find_session(self) -> Session:
+        session = self.declared.session
+        if not session.id:
+            session.id = self.session_id or ""
+        if session.id and hasattr(type(self.plugin), "_acp_session_objects"):
+            return session_of(self.plugin, session.id)
+        return session
 
     # HostedServerClient: messages of the server
 
@@ -88,18 +101,38 @@ class ToolServers:
     servers: dict[str, _DeclaredServer] = attrs.field(factory=dict)
     connections: dict[str, _ServerConnection] = attrs.field(factory=dict)
 
-    def declare(self) -> list[_DeclaredServer]:
-        """Return new servers, with new ids, for one session."""
+    async def declare(
+        self, session: Session, params: dict[str, Any]
+    ) -> tuple[list[_DeclaredServer], list[dict[str, Any]]]:
+        """Return new servers with new ids for one session, and declarations of other servers."""
         plugin, cls = self.plugin, type(self.plugin)
         made: list[_DeclaredServer] = []
-        if tool_names(cls):
-            build = functools.partial(_tools, plugin)
-            made.append(_DeclaredServer(_new_id("mcp-server"), cls.__name__, build))
-        for index, server in enumerate(plugin.mcp_servers()):
-            make = functools.partial(_own_server, plugin, index)
-            made.append(_DeclaredServer(_new_id("mcp-server"), server.name, make))
+        others: list[dict[str, Any]] = []
+        has_tools = plugin.has_tools_for(params)
+        if has_tools and mcp_methods(cls):
+            made.append(self._declared(cls.__name__, partial(_method_server, plugin), session))
+        if has_session_parameter(cls):
+            where = f"{cls.__name__}.mcp_servers()"
+            servers = plugin.mcp_servers(session)
+            servers = await servers if inspect.isawaitable(servers) else servers
+            for server in servers or ():
+                if is_declaration(server):
+                    others.append(declaration(where, server, session.protocol_version))
+                else:
+                    make = partial(_same_server, server)
+                    made.append(self._declared(_sdk_name(where, server), make, session))
+        elif has_tools:
+            where = f"{cls.__name__}.mcp_servers()"
+            for index, server in enumerate(plugin.mcp_servers()):
+                make = partial(_own_server, plugin, index)
+                made.append(self._declared(_sdk_name(where, server), make, session))
         self.servers |= {declared.id: declared for declared in made}
-        return made
+        return made, others
+
+    def _declared(
+        self, name: str, make: Callable[[_ServerConnection], Any], session: Session
+    ) -> _DeclaredServer:
+        return _DeclaredServer(_new_id("mcp-server"), name, make, session)
 
     def release(self, declared: Sequence[_DeclaredServer]) -> None:
         for one in declared:
@@ -134,23 +167,27 @@ def tool_servers_of(plugin: ToolHost) -> ToolServers:
 async def on_session_setup(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
+    """Add the servers of the proxy to a session set-up request."""
     params = decode_params(raw, dict)
-    if not tool_servers.plugin.has_tools_for(params):
-        return await call_next(raw)
-    declared = tool_servers.declare()
+    plugin = tool_servers.plugin
+    id = params.get("sessionId") if method in _REOPENING else None
+    session = Session(
+        id if isinstance(id, str) else "", chain=chain_info(plugin), client=plugin.client
+    )
+    session.set_up(method, params)
+    declared, others = await tool_servers.declare(session, params)
     entries = [{"type": "acp", "name": one.name, "serverId": one.id} for one in declared]
-    loaded = params.get("sessionId") if method != "session/fork" else None
-    for one in declared:
-        one.session = loaded
+    entries += _without_taken_names(others, session, type(plugin).__name__)
     try:
-        result = await call_next(_with_servers(raw, entries))
+        result = await call_next(_with_servers(raw, entries) if entries else raw)
     except BaseException:
         tool_servers.release(declared)
         raise
     answer = decode_result(result, dict)
-    session = answer.get("sessionId") if isinstance(answer, dict) else None
-    for one in declared:
-        one.session = session or loaded
+    if isinstance(answer, dict):
+        opened = answer.get("sessionId")
+        session.id = opened if isinstance(opened, str) else session.id
+        session.opened(answer)
     return result
 
 
@@ -158,8 +195,8 @@ async def on_session_end(
     tool_servers: ToolServers, method: str, raw: bytes, call_next: Next
 ) -> bytes | None:
     result = await call_next(raw)
-    session = decode_params(raw, dict).get("sessionId")
-    tool_servers.release([one for one in tool_servers.servers.values() if one.session == session])
+    id = decode_params(raw, dict).get("sessionId")
+    tool_servers.release([one for one in tool_servers.servers.values() if one.session.id == id])
     return result
 
 
@@ -184,7 +221,7 @@ async def on_mcp_message(
             connection = tool_servers.connections.get(declared.id) or tool_servers.connect(
                 declared, None, session
             )
-        connection.session = connection.session or session
+        connection.session_id = connection.session_id or session
         _deliver(connection, params)
         return None
     return await call_next(raw)
@@ -217,12 +254,54 @@ def _deliver(connection: _ServerConnection, params: dict[str, Any]) -> None:
     cancel = connection.hosted.request(method, inner, answered, id if stateless else None)
 
 
-def _tools(plugin: ToolHost, connection: _ServerConnection) -> Any:
-    return server_of_tools(plugin, connection.call)
+def has_session_parameter(cls: type) -> bool:
+    """Whether `mcp_servers` of a class takes the session, and so may return declarations."""
+    return len(inspect.signature(cls.mcp_servers).parameters) > 1  # type: ignore[attr-defined]
+
+
+def _method_server(plugin: ToolHost, connection: _ServerConnection) -> Any:
+    from conductor.proxy.mcp_method_server import Caller, server_of_methods
+
+    caller = Caller(connection.declared.id, connection.id, connection.find_session)
+    return server_of_methods(plugin, mcp_methods(type(plugin)), caller)
 
 
 def _own_server(plugin: ToolHost, index: int, connection: _ServerConnection) -> Any:
     return plugin.mcp_servers()[index]
+
+
+def _same_server(server: Any, connection: _ServerConnection) -> Any:
+    return server
+
+
+def _sdk_name(where: str, server: Any) -> str:
+    """The name of a server object of the MCP SDK."""
+    name = getattr(server, "name", None)
+    if isinstance(name, str) and not is_declaration(server):
+        return name
+    raise LocalProtocolError(
+        f"{where} returned a {type(server).__name__}: return `Server` or `MCPServer` objects of "
+        "the MCP SDK; write `def mcp_servers(self, session)` to return declarations"
+    )
+
+
+def _without_taken_names(
+    servers: Sequence[dict[str, Any]], session: Session, plugin: str
+) -> list[dict[str, Any]]:
+    """Leave out servers with a name that the session has already: an agent might use either."""
+    taken = {each.get("name") for each in session.mcp_servers}
+    kept: list[dict[str, Any]] = []
+    for server in servers:
+        if server["name"] in taken:
+            log.warning(
+                "MCP server left out: the session has one of this name",
+                plugin=plugin,
+                name=server["name"],
+            )
+        else:
+            taken.add(server["name"])
+            kept.append(server)
+    return kept
 
 
 def _with_servers(raw: bytes, entries: list[dict[str, Any]]) -> bytes:

@@ -6,24 +6,27 @@ import re
 from pathlib import Path
 
 import pytest
+from support.bridge_harness import mcp_client
 
-from conductor.chainfile import load
+from bridges.bridge import McpBridge
+from conductor.chainfile import ComponentSpec, load
 from conductor.client.embedding import attach_file
-from conductor.testing import FakeClient
+from conductor.plugins.loading import load_plugin
+from conductor.testing import FakeAgent, FakeClient, open_chain
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "mcp.md").read_text()
 MODES = TEXT.partition("| value |")[2].partition("## ")[0]
 
 
-def block(language):
-    [found] = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+def block(language, first_line=""):
+    [found] = re.findall(rf"```{language}\n({first_line}.*?)```", TEXT, re.DOTALL)
     return found
 
 
 @pytest.fixture
 def chain(tmp_path):
     """The example in a chain, and its notes."""
-    (tmp_path / "notes.py").write_text(block("python"))
+    (tmp_path / "notes.py").write_text(block("python", "# notes.py"))
     notes = tmp_path / "notes.md"
     notes.write_text("milk\nmore milk\nbread\n")
     file = tmp_path / "chain.yaml"
@@ -61,3 +64,38 @@ def test_every_mode_of_the_page_is_one(tmp_path, mode):
     file = tmp_path / "chain.yaml"
     file.write_text(block("yaml").replace("auto", mode))
     assert load(str(file)).mcp_bridge == mode
+
+
+async def test_the_wiki_has_a_page_a_prompt_and_a_tool_that_asks_the_user(tmp_path):
+    (tmp_path / "wiki.py").write_text(block("python", "# wiki.py"))
+    page = tmp_path / "start.md"
+    page.write_text("# Start")
+    (tmp_path / ".git").mkdir()
+    plugin = load_plugin(
+        ComponentSpec(name="wiki", use=f"{tmp_path}/wiki.py:Wiki", options={"pages": str(tmp_path)})
+    )
+    agent = FakeAgent()
+    asked = []
+
+    def elicit(params):
+        asked.append(params["message"])
+        return {"action": "accept", "content": {}}
+
+    async with open_chain(plugin, McpBridge(), agent, bridged=False) as client:
+        client.handlers["elicitation/create"] = elicit
+        await client.initialize(capabilities={"elicitation": {"form": {}}})
+        await client.new_session(str(tmp_path))
+        [opened] = agent.transcript.of("session/new", "request")
+        wiki, git = sorted(opened.params["mcpServers"], key=lambda each: each["name"] != "Wiki")
+        async with mcp_client(wiki, mode="auto") as mcp:
+            [read] = (await mcp.read_resource("wiki://start")).contents
+            [message] = (await mcp.get_prompt("explain", {"page": "start"})).messages
+            said = await mcp.call_tool("delete", {"page": "start"})
+
+    assert (read.text, read.mime_type) == ("# Start", "text/markdown")
+    assert message.content.text == "Explain this page to a newcomer:\n\n# Start"
+    assert said.content[0].text == "deleted"
+    assert asked == ["Delete start?"]
+    assert not page.exists()
+    assert "Deleted start" in client.transcript.text()
+    assert (git["name"], git["args"]) == ("git", ["mcp-server-git"])

@@ -14,6 +14,7 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.log import get_logger
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
+from conductor.transport.local_command import local_command
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
@@ -43,14 +44,14 @@ def launcher_for(spec: ComponentSpec, agent_chain_opener: AgentChainOpener) -> L
 def _launch_process(spec: ComponentSpec) -> Endpoint:
     assert spec.run is not None
     if spec.ssh is None:
-        env = spec.environment(os.environ)
-        child = start_child(spec.run, env=env, cwd=spec.cwd)
+        argv, env, cwd = local_command(spec, os.environ)
+        child = start_child(argv, env=env, cwd=cwd, sandboxed=spec.sandbox is not None)
     else:
         from conductor.remote.ssh import ssh_argv
 
         seconds = spec.ping_timeout
-        argv = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
-        child = start_child(argv, env={**os.environ, **spec.env}, cwd=None)
+        words = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
+        child = start_child(words, env={**os.environ, **spec.env}, cwd=None)
     log = get_logger(component=spec.name)
     log.debug("component started", pid=child.pid, command=spec.run[0])
     return child

@@ -15,8 +15,14 @@ import attrs
 
 from conductor.chainfile import paths
 from conductor.chainfile.document import Document
-from conductor.chainfile.grammar import AgentItem, ComponentItem, FileItem, TlsItem
-from conductor.chainfile.model import ChainFile, ComponentSpec, Limits, Tls, ValuePath
+from conductor.chainfile.grammar import (
+    AgentItem,
+    ComponentItem,
+    FileItem,
+    SandboxItem,
+    TlsItem,
+)
+from conductor.chainfile.model import ChainFile, ComponentSpec, Limits, Sandbox, Tls, ValuePath
 from conductor.chainfile.naming import command_name
 
 __all__ = ["build_chain"]
@@ -97,6 +103,7 @@ def _component(
         secrets=item.secrets,
         inherit_env=item.inherit_env,
         cwd=absolute(item.cwd) if item.cwd and not is_remote else item.cwd,
+        sandbox=_sandbox(item.sandbox, absolute),
         isolate=item.isolate,
         ssh=item.ssh,
         headers=item.headers,
@@ -118,6 +125,24 @@ def _component(
         key_locations=_relative_paths(where, document.keys),
         written=_relative_paths(where, document.written),
         directory=directory,
+    )
+
+
+def _sandbox(item: SandboxItem | bool, absolute: Callable[[str], str]) -> Sandbox | None:
+    if isinstance(item, bool):
+        return Sandbox() if item else None
+    written = item.workspaces
+    if isinstance(written, dict):
+        workspaces = {absolute(path): os.path.normpath(to) for path, to in written.items()}
+    else:
+        workspaces = {absolute(path): absolute(path) for path in written}
+    return Sandbox(
+        workspaces=workspaces,
+        read=tuple(map(absolute, item.read)),
+        write=tuple(map(absolute, item.write)),
+        hide=tuple(map(os.path.expanduser, item.hide)),
+        network=item.network,
+        pass_env=tuple(item.pass_env),
     )
 
 

@@ -7,8 +7,9 @@ here, in `model.ComponentSpec`, in `build` and in `conductor.cli.show`.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -42,19 +43,20 @@ _HINTS = {
     **dict.fromkeys(("plugin", "class", "proxy"), "did you mean `use`?"),
     **dict.fromkeys(("options", "config", "settings"), "did you mean `with`?"),
     "environment": "did you mean `env`?",
+    **dict.fromkeys(("bwrap", "bubblewrap", "container"), "did you mean `sandbox`?"),
     **dict.fromkeys(("socket", "uds"), "did you mean `unix`?"),
     **dict.fromkeys(("host", "remote"), "did you mean `ssh`, or `connect`?"),
 }
 # Keys that do not apply to a kind of component.
-_PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh"}
+_PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh", "sandbox"}
 _CONNECTION_KEYS = {"headers", "tls", "ping_timeout"}
 _INAPPLICABLE_KEYS = {
     "run": {"with", "isolate"} | _CONNECTION_KEYS,
-    "use": {"ssh"} | _CONNECTION_KEYS,
+    "use": {"ssh", "sandbox"} | _CONNECTION_KEYS,
     "connect": _PROGRAM_KEYS,
     "unix": _PROGRAM_KEYS | _CONNECTION_KEYS,
 }
-_INAPPLICABLE_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls"}
+_INAPPLICABLE_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls", "sandbox"}
 _SSH_ENVIRONMENT_HELP = (
     "the program gets the environment of the other machine, and of `env` what its sshd accepts"
 )
@@ -174,6 +176,51 @@ class TlsItem:
     verify: bool = True
 
 
+def _paths(_: Any, __: Any, value: Sequence[str]) -> None:
+    found = [
+        ValueIssue("the path is empty", path=(index,))
+        for index, path in enumerate(value)
+        if not path
+    ]
+    if found:
+        raise InvalidValue(found)
+
+
+def _workspaces(_: Any, __: Any, value: list[str] | dict[str, str]) -> None:
+    if not isinstance(value, dict):
+        _paths(_, __, value)
+        return
+    found = []
+    for outside, inside in value.items():
+        if not outside:
+            found.append(ValueIssue("the path is empty", path=(outside,), at_key=True))
+        if not inside.startswith("/") or os.path.normpath(inside) == "/":
+            message = "expected an absolute path such as `/workspace`"
+            found.append(ValueIssue(message, path=(outside,), quote=True))
+    if found:
+        raise InvalidValue(found)
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class SandboxItem:
+    """The `sandbox:` mapping of a component."""
+
+    workspaces: list[str] | dict[str, str] = attrs.field(factory=list, validator=_workspaces)
+    read: list[str] = attrs.field(factory=list, validator=_paths)
+    write: list[str] = attrs.field(factory=list, validator=_paths)
+    hide: list[str] = attrs.field(factory=list, validator=_paths)
+    network: bool = True
+    pass_env: list[str] = attrs.field(factory=list)
+
+
+def _agents_sandbox(item: ComponentItem, _: Any, value: SandboxItem | bool) -> None:
+    mapped = isinstance(value, SandboxItem) and isinstance(value.workspaces, dict)
+    if mapped and not isinstance(item, AgentItem):
+        message = "only an agent can see a workspace at another path"
+        path = ("workspaces",)
+        raise InvalidValue([ValueIssue(message, "write a list of paths", path=path)])
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComponentItem:
     """A component: an item of `proxies:`."""
@@ -189,6 +236,7 @@ class ComponentItem:
     secrets: tuple[str, ...] = ()
     inherit_env: bool = True
     cwd: str | None = attrs.field(default=None, validator=_nonempty_path)
+    sandbox: SandboxItem | bool = attrs.field(default=False, validator=_agents_sandbox)
     isolate: bool = False
     ssh: str | None = attrs.field(default=None, validator=_host)
     headers: dict[str, str] = attrs.field(factory=dict, validator=_headers)

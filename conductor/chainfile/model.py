@@ -29,6 +29,7 @@ __all__ = [
     "OnStall",
     "OnStartFailure",
     "RestartBudget",
+    "Sandbox",
     "Tls",
     "ValuePath",
 ]
@@ -85,6 +86,24 @@ class Tls(msgspec.Struct, frozen=True):
     """Whether the server's certificate is verified."""
 
 
+class Sandbox(msgspec.Struct, frozen=True):
+    """The sandbox of a program; paths are absolute, but for those of `hide`."""
+
+    workspaces: Mapping[str, str] = {}
+    """Directories that the program may write to, with their paths inside the sandbox; empty: the
+    working directory."""
+    read: tuple[str, ...] = ()
+    """More files and directories, read-only; those that do not exist are skipped."""
+    write: tuple[str, ...] = ()
+    """More files and directories that the program may write to."""
+    hide: tuple[str, ...] = ()
+    """Shell patterns of files and directories that look empty; relative ones: in each workspace."""
+    network: bool = True
+    """Whether the program shares the network of the machine, or has only a loopback of its own."""
+    pass_env: tuple[str, ...] = ()
+    """Names, or shell patterns, of more variables that it inherits."""
+
+
 class ComponentSpec(msgspec.Struct, frozen=True):
     """One component of a chain. Exactly one of `run`, `use`, `connect`, `unix` and `chain` is not
     None."""
@@ -111,6 +130,8 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     """Whether the process inherits the conductor's environment, or gets `env` alone."""
     cwd: str | None = None
     """Working directory, absolute; None: the conductor's."""
+    sandbox: Sandbox | None = None
+    """The sandbox that `run` starts in; None: no sandbox."""
     isolate: bool = False
     """Whether a proxy named by `use` runs in a process of its own."""
     stdin_head: bytes = b""

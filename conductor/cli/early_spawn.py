@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,9 @@ from conductor.transport.inherited_stdio import open_missing_stdio, prefetched_s
 
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
+    from conductor.transport.local_command import LocalCommand
 
 __all__ = ["serve_early"]
-
-_Program = tuple[tuple[str, ...], dict[str, str], str | None]
-"""The argv, the complete environment and the working directory."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -63,10 +62,14 @@ def _serve_file(path: str) -> None:
     serve_file(chain)
 
 
-def _programs(chain: ChainFile) -> Iterator[_Program]:
+def _programs(chain: ChainFile) -> Iterator[LocalCommand]:
+    from conductor.transport.local_command import local_command
+    from conductor.transport.spawn import SpawnError
+
     for spec in chain.flat():
         if spec.run is not None and spec.ssh is None:
-            yield spec.run, spec.environment(os.environ), spec.cwd
+            with suppress(SpawnError):  # the launcher reports it
+                yield local_command(spec, os.environ)
 
 
 def _serve_commands(words: list[str]) -> None:
@@ -95,7 +98,7 @@ def _wait_for_initialize() -> bool:
     return b'"initialize"' in prefetched_stdin[0]
 
 
-def _start(programs: Iterable[_Program]) -> None:
+def _start(programs: Iterable[LocalCommand]) -> None:
     from conductor.transport.orphan_guard import start_orphan_guard
     from conductor.transport.process_tree import become_subreaper
     from conductor.transport.spawn import prestart

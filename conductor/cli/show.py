@@ -12,7 +12,7 @@ import click
 from conductor.secret_detection import names_a_secret
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, ComponentSpec, Tls, ValuePath
+    from conductor.chainfile.model import ChainFile, ComponentSpec, Sandbox, Tls, ValuePath
 
 __all__ = ["command"]
 
@@ -79,6 +79,8 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         yield "inherit_env", "no"
     if component.cwd is not None:
         yield "cwd", component.cwd
+    if component.sandbox is not None:
+        yield "sandbox", _sandbox(component.sandbox)
     if component.dialect is not None:
         yield "dialect", component.dialect
     yield "start_timeout", f"{component.start_timeout:g}s"
@@ -99,6 +101,23 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         yield "required", "yes"
     if component.location is not None:
         yield "at", str(component.location)
+
+
+def _sandbox(sandbox: Sandbox) -> str:
+    """What the sandbox shows of the machine."""
+    workspaces = [
+        outside if inside == outside else f"{outside} as {inside}"
+        for outside, inside in sandbox.workspaces.items()
+    ]
+    lists = {
+        "workspaces": workspaces or ["the working directory"],
+        "read": sandbox.read,
+        "write": sandbox.write,
+        "hide": sandbox.hide,
+        "pass_env": sandbox.pass_env,
+    }
+    shown = [f"{name}: {', '.join(values)}" for name, values in lists.items() if values]
+    return "; ".join([*shown, f"network: {'yes' if sandbox.network else 'no'}"])
 
 
 def _tls(tls: Tls) -> str:

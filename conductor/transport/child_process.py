@@ -23,7 +23,12 @@ import trio
 
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.fd_transport import FdTransport
-from conductor.transport.process_tree import child_reaped, kill_marked, reap_adopted
+from conductor.transport.process_tree import (
+    child_reaped,
+    kill_marked,
+    reap_adopted,
+    sandboxed_group,
+)
 from conductor.transport.spawn import spawn_process
 
 __all__ = ["ChildProcess", "describe_status", "start_child"]
@@ -32,6 +37,7 @@ _LEFTOVER_CHECKS: Final = 20
 _PATIENT_CHECKS: Final = 2
 _LEFTOVER_INTERVAL: Final = 0.005
 _MAX_POLL_INTERVAL: Final = 0.05
+_SHELL_SIGNALS: Final = 128
 _WAIT_LIMITER: Final = trio.CapacityLimiter(math.inf)
 """Without `pidfd`, each running child takes one thread."""
 
@@ -44,6 +50,7 @@ class ChildProcess:
     transport: FdTransport
     _stderr_fd: int
     _mark: str
+    _sandboxed: bool = False
     _returncode: int | None = None
 
     async def read_stderr(self) -> bytes:
@@ -71,7 +78,10 @@ class ChildProcess:
         # While the group leader is not reaped, its process id cannot be reused.
         self.signal(signal.SIGKILL)
         child_reaped(self.pid)
-        self._returncode = _reap(self.pid) if code is None else code
+        code = _reap(self.pid) if code is None else code
+        # `bwrap` reports a program that a signal has ended as a shell does.
+        is_signal = self._sandboxed and _SHELL_SIGNALS < code <= _SHELL_SIGNALS + signal.NSIG
+        self._returncode = _SHELL_SIGNALS - code if is_signal else code
         await self._end_leftovers()
         return describe_status(self._returncode)
 
@@ -86,10 +96,15 @@ class ChildProcess:
                 reap_adopted(trio.current_time())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child's whole process group."""
+        """Send a signal to the child's whole process group; of a sandbox, to the program in it.
+
+        `bwrap` itself would end at once by SIGTERM, and the kernel would kill the program then.
+        After SIGKILL to the group inside, it ends and reports that.
+        """
         if self._returncode is None:
+            group = sandboxed_group(self.pid) if self._sandboxed else None
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+                os.killpg(self.pid if group is None else group, number)
 
     @property
     def location(self) -> str:
@@ -116,11 +131,16 @@ class ChildProcess:
             self._stderr_fd = -1
 
 
-def start_child(argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> ChildProcess:
-    """Start a program, without a shell. Raises `SpawnError`."""
+def start_child(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None, sandboxed: bool = False
+) -> ChildProcess:
+    """Start a program, without a shell. Raises `SpawnError`.
+
+    `sandboxed`: it is `bwrap`, which starts the actual program in a session of its own.
+    """
     spawned = spawn_process(argv, env=env, cwd=cwd)
     transport = FdTransport(spawned.stdout, spawned.stdin)
-    return ChildProcess(spawned.pid, transport, spawned.stderr, spawned.mark)
+    return ChildProcess(spawned.pid, transport, spawned.stderr, spawned.mark, sandboxed)
 
 
 def describe_status(returncode: int) -> str:

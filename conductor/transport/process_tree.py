@@ -32,6 +32,7 @@ __all__ = [
     "own_mark",
     "reap_adopted",
     "report_to",
+    "sandboxed_group",
 ]
 
 MARK = "ACP_CONDUCTOR_TREE"
@@ -145,6 +146,19 @@ def _is_running_child(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
         return False
+
+
+def sandboxed_group(pid: int) -> int | None:
+    """The process group of the program that this `bwrap` process has started; `None` if it has not
+    started it yet, or has ended.
+
+    Its only child is the first process of the sandbox, and leads the group (`--new-session`).
+    """
+    for child in _children(pid):
+        with suppress(ProcessLookupError):
+            if os.getpgid(child) == child:
+                return child
+    return None
 
 
 def kill_marked(mark: str, *, patient: bool = False) -> bool:

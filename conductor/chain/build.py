@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from conductor.routing.capabilities import with_bridgeable_mcp_over_acp
 from conductor.routing.component import Component
 from conductor.supervision.endpoint import is_remote
 from conductor.supervision.supervisor import SupervisedComponent
+from conductor.transport.spawn import SpawnError
 
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
@@ -54,6 +55,8 @@ def build_components(
     for index, spec in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
         try:
+            if is_agent and spec.sandbox is not None:
+                components += _before_sandbox(spec)
             if is_agent and mcp_bridge is not None and not _agent_is_remote(spec, mcp_bridge):
                 components += _bridged_agent(spec, mcp_bridge, limits or Limits())
             else:
@@ -110,6 +113,29 @@ def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list
     insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits))
     agent.link.interceptor = insertion.intercept
     return [agent]
+
+
+def _before_sandbox(agent: ComponentSpec) -> list[Component]:
+    """The plugins before an agent in a sandbox: they refuse sessions in directories that it does
+    not show, and map paths if it shows them elsewhere."""
+    from conductor.transport.sandbox import workspaces
+
+    assert agent.sandbox is not None
+    try:
+        shared = workspaces(agent, os.environ)
+    except SpawnError as exc:
+        raise StartError(agent.name, str(exc), location=str(agent.location or "")) from exc
+    directories = [*shared, *agent.sandbox.read, *agent.sandbox.write]
+    place = f" ({agent.location})" if agent.location is not None else ""
+    help = f"Add it to `workspaces` of the agent's `sandbox`{place}."
+    options: dict[str, Any] = {"directories": directories, "help": help}
+    guard = ComponentSpec(name="sandbox", use="sandbox-guard", options=options)
+    found = [*_plugin_components(guard, "proxy")]
+    if any(outside != inside for outside, inside in shared.items()):
+        paths = shared | {path: path for path in directories if path not in shared}
+        mapping = ComponentSpec(name="path_map", use="path_map", options={"paths": paths})
+        found += _plugin_components(mapping, "proxy")
+    return found
 
 
 def _agent_is_remote(agent: ComponentSpec, mode: McpBridge) -> bool:

@@ -5,6 +5,9 @@
     blocking     whether 0, 1, 2 block        descriptors  those that are open
     errors TEXT  TEXT to stderr, escapes decoded (`\\n`), then "ok"
     last TEXT    the same, then exit with status 3
+    eval CODE    the value of a Python expression, or its exception
+
+`--on-term FILE` writes "terminated" to a file at SIGTERM, and exits.
 
 `--stubborn` goes on after the end of its input, which it tells on stderr, until it is killed;
 `--tell-cancel` tells there of each `$/cancel_request`.
@@ -14,7 +17,10 @@ import argparse
 import os
 import re
 import signal
+import socket
+import subprocess
 import threading
+from pathlib import Path
 
 from echo_agent import EchoAgent
 from rpc import Message
@@ -44,6 +50,8 @@ class ProbeAgent(EchoAgent):
             case "descriptors":
                 numbers = sorted(map(int, os.listdir("/proc/self/fd")))
                 block["text"] = f"{tags}echo {' '.join(map(str, numbers[:-1]))}"
+            case "eval":
+                block["text"] = f"{tags}echo {evaluated(argument)}"
             case "cwd":
                 block["text"] = f"{tags}echo {os.getcwd()}"
             case "errors":
@@ -58,6 +66,18 @@ class ProbeAgent(EchoAgent):
         super().prompt(turn)
 
 
+def evaluated(code: str) -> object:
+    try:
+        return eval(code, {"os": os, "socket": socket, "Path": Path, "subprocess": subprocess})
+    except Exception as error:
+        return type(error).__name__
+
+
+def write_and_exit(path: Path) -> None:
+    path.write_text("terminated")
+    os._exit(0)
+
+
 def shout(size: int) -> None:
     while size > 0:
         size -= os.write(2, SHOUT[:size])
@@ -68,12 +88,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stubborn", action="store_true")
     parser.add_argument("--tell-cancel", action="store_true")
+    parser.add_argument("--on-term", type=Path)
     options = parser.parse_args()
+    if options.on_term:
+        signal.signal(signal.SIGTERM, lambda *_: write_and_exit(options.on_term))
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     agent = ProbeAgent()
     agent.tells_cancel = options.tell_cancel
     agent.run()
-    while options.stubborn:
+    while options.stubborn or options.on_term:
         os.write(2, b"end of input\n")
         signal.pause()

@@ -1,0 +1,116 @@
+"""`path_map`: shows directories to the agent at other paths, for an agent in a container.
+
+Paths and `file:` URIs in messages are mapped in both directions: `cwd` and additional directories,
+commands of MCP servers, resources in prompts and answers, locations and diffs of tool calls, files
+and terminals of the client, open documents, `session/list`. Only members that the protocol defines
+as paths or URIs are changed, never texts, the raw input of tools, or arguments.
+
+Options:
+    paths  the directories, and the paths at which the agent sees them; the innermost one counts.
+           Of several with one path, the first is the one that the client is told
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import attrs
+
+from conductor.proxy import Forward, Proxy, on
+from proxies._path_members import PARAMS, RESULTS, UPDATES, PathMapping
+
+__all__ = ["PathMap"]
+
+
+def _absolute(_: Any, field: Any, paths: dict[str, str]) -> None:
+    for path in (*paths, *paths.values()):
+        if not os.path.isabs(os.path.expanduser(path)):
+            raise ValueError(f"`{path}` is not an absolute path")
+
+
+@attrs.define
+class PathMap(Proxy):
+    """Show directories to the agent at other paths."""
+
+    required = True
+
+    paths: dict[str, str] = attrs.field(validator=_absolute)
+    _to_agent: PathMapping = attrs.field(init=False)
+    _to_client: PathMapping = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        pairs = [
+            (os.path.normpath(os.path.expanduser(outside)), os.path.normpath(inside))
+            for outside, inside in self.paths.items()
+        ]
+        self._to_agent = PathMapping(dict(pairs))
+        self._to_client = PathMapping({inside: outside for outside, inside in reversed(pairs)})
+
+    @on("session/new")
+    @on("session/load")
+    @on("session/resume")
+    @on("session/fork")
+    async def set_up(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_agent.apply(PARAMS["session/new"], params)
+        return await forward(params)
+
+    @on("session/prompt")
+    async def prompt(self, params: dict[str, Any], forward: Forward) -> Any:
+        if self._to_agent.apply(PARAMS["session/prompt"], params):
+            return await forward(params)
+        return await forward()
+
+    @on("session/list")
+    async def sessions(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_agent.apply(PARAMS["session/list"], params)
+        result = await forward(params)
+        self._to_client.apply(RESULTS["session/list"], result)
+        return result
+
+    @on("document/didOpen")
+    @on("document/didChange")
+    @on("document/didClose")
+    @on("document/didSave")
+    @on("document/didFocus")
+    async def document(self, params: dict[str, Any], forward: Forward) -> None:
+        self._to_agent.apply(PARAMS["document/didOpen"], params)
+        await forward(params)
+
+    @on("nes/start")
+    async def start_suggestions(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_agent.apply(PARAMS["nes/start"], params)
+        return await forward(params)
+
+    @on("nes/suggest")
+    async def suggest(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_agent.apply(PARAMS["nes/suggest"], params)
+        result = await forward(params)
+        self._to_client.apply(RESULTS["nes/suggest"], result)
+        return result
+
+    @on("session/update")
+    async def update(self, params: dict[str, Any], forward: Forward) -> None:
+        update = params.get("update")
+        kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+        members = UPDATES.get(kind) if isinstance(kind, str) else None
+        if members is not None and self._to_client.apply(members, update):
+            await forward(params)
+        else:
+            await forward()
+
+    @on("session/request_permission")
+    async def permission(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_client.apply(PARAMS["session/request_permission"], params)
+        return await forward(params)
+
+    @on("fs/read_text_file")
+    @on("fs/write_text_file")
+    async def file(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_client.apply(PARAMS["fs/read_text_file"], params)
+        return await forward(params)
+
+    @on("terminal/create")
+    async def terminal(self, params: dict[str, Any], forward: Forward) -> Any:
+        self._to_client.apply(PARAMS["terminal/create"], params)
+        return await forward(params)

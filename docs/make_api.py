@@ -47,7 +47,8 @@ def make_page() -> str:
     for package in ("conductor.proxy", "conductor.testing"):
         parts.append(f"## {package}\n")
         names = _public(_parse(package))
-        parts.append(", ".join(f"[`{name}`](#{name.lower()})" for name in names) + "\n")
+        links = zip(names, _anchors(names), strict=True)
+        parts.append(", ".join(f"[`{name}`](#{anchor})" for name, anchor in links) + "\n")
         for name in names:
             parts += _describe(name, *_home(name, package))
     plugin = "conductor.testing.plugin"
@@ -55,6 +56,15 @@ def make_page() -> str:
     for name in _public(_parse(plugin)):
         parts += _describe(name, *_home(name, plugin))
     return "\n".join(parts)
+
+
+def _anchors(names: list[str]) -> Iterator[str]:
+    """Yield the anchors of headings; names that differ only in case are numbered."""
+    seen: list[str] = []
+    for name in names:
+        count = seen.count(name.lower())
+        seen.append(name.lower())
+        yield f"{name.lower()}-{count}" if count else name.lower()
 
 
 def _parse(module: str) -> ast.Module:

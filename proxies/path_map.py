@@ -7,7 +7,7 @@ as paths or URIs are changed, never texts, the raw input of tools, or arguments.
 
 Options:
     paths  the directories, and the paths at which the agent sees them; the innermost one counts.
-           Of several with one path, the first is the one that the client is told
+           If several have the same path, the client sees the first
 """
 
 from __future__ import annotations

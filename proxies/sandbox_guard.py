@@ -1,4 +1,4 @@
-"""`sandbox-guard`: part of an agent's `sandbox`, placed before it by the conductor.
+"""`sandbox_guard`: part of an agent's `sandbox`, placed before it by the conductor.
 
 A sandbox holds a process, not what its messages ask others to do. So the agent gets no access to
 the files and terminals of the client, which are outside. And a session that the agent could not

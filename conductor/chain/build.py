@@ -129,8 +129,8 @@ def _before_sandbox(agent: ComponentSpec) -> list[Component]:
     place = f" ({agent.location})" if agent.location is not None else ""
     help = f"Add it to `workspaces` of the agent's `sandbox`{place}."
     options: dict[str, Any] = {"directories": directories, "help": help}
-    guard = ComponentSpec(name="sandbox", use="sandbox-guard", options=options)
-    found = [*_plugin_components(guard, "proxy")]
+    guard = ComponentSpec(name="sandbox", use="sandbox_guard", options=options)
+    found: list[Component] = [*_plugin_components(guard, "proxy")]
     if any(outside != inside for outside, inside in shared.items()):
         paths = shared | {path: path for path in directories if path not in shared}
         mapping = ComponentSpec(name="path_map", use="path_map", options={"paths": paths})

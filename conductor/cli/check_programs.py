@@ -1,6 +1,7 @@
 """Check that the programs of a chain exist, without running them (`check`).
 
-A missing program is a warning: the chain file may be for another machine.
+A missing program, or a sandbox that cannot be made, is a warning: the chain file may be for another
+machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 
 from conductor.chainfile import Diagnostic, SourceLocation
 from conductor.chainfile.model import ComponentSpec
+from conductor.transport.local_command import local_command
+from conductor.transport.spawn import SpawnError
 
 __all__ = ["check_commands"]
 
@@ -26,6 +29,13 @@ def _problem(spec: ComponentSpec) -> Diagnostic | None:
     if spec.cwd is not None and not os.path.isdir(spec.cwd):
         location = spec.locations.get(("cwd",)) or spec.location
         return _warning(spec, location, "its working directory does not exist")
+    if spec.sandbox is not None:
+        try:
+            local_command(spec, os.environ)
+        except SpawnError as exc:
+            location = spec.key_locations.get(("sandbox",)) or spec.location
+            return _warning(spec, location, str(exc))
+        return None
     program = spec.run[0]
     path = spec.environment(os.environ).get("PATH", os.defpath)
     if shutil.which(program, path=path) is not None:

@@ -24,4 +24,5 @@ def local_command(spec: ComponentSpec, environ: Mapping[str, str]) -> LocalComma
         return spec.run, spec.environment(environ), spec.cwd
     from conductor.transport.sandbox import sandboxed_command
 
-    return sandboxed_command(spec, spec.sandbox, environ)
+    argv, env = sandboxed_command(spec, spec.sandbox, environ)
+    return argv, env, None

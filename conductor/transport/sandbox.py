@@ -22,7 +22,6 @@ import msgspec
 
 from conductor.chainfile.model import ComponentSpec, Sandbox
 from conductor.chainfile.paths import working_directory
-from conductor.transport.local_command import LocalCommand
 from conductor.transport.spawn import SpawnError
 
 __all__ = ["HIDDEN_IN_HOME", "PASSED_VARIABLES", "is_below", "sandboxed_command", "workspaces"]
@@ -86,8 +85,8 @@ class _Mount(msgspec.Struct, frozen=True):
 
 def sandboxed_command(
     spec: ComponentSpec, sandbox: Sandbox, environ: Mapping[str, str]
-) -> LocalCommand:
-    """The command that starts a component's program in its sandbox.
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The argv that starts a component's program in its sandbox, and its environment.
 
     `environ` is the environment of the conductor. Raises `SpawnError` if bubblewrap is missing, a
     path does not exist, or the sandbox would not show the program.
@@ -105,7 +104,7 @@ def sandboxed_command(
     arguments = [bwrap, *_NAMESPACES, *([] if sandbox.network else ["--unshare-net"])]
     arguments += _file_system(mounts, home, network=sandbox.network)
     arguments += ["--chdir", directory, "--", program, *spec.run[1:]]
-    return tuple(arguments), env, None
+    return tuple(arguments), env
 
 
 def workspaces(spec: ComponentSpec, environ: Mapping[str, str]) -> dict[str, str]:
@@ -196,7 +195,7 @@ def _matching(patterns: Sequence[str], shared: Mapping[str, str]) -> Iterator[st
 
 
 def _hidden(paths: Iterable[str], visible: Sequence[_Mount]) -> Iterator[_Mount]:
-    """Mounts that hide these paths wherever they are visible; links are followed."""
+    """Mounts that hide these paths at all places where they are visible; links are followed."""
     for path in paths:
         if not os.path.exists(path):
             continue

@@ -323,3 +323,68 @@ chain.yaml:7:3: note: this connection is not encrypted
 help: write `wss://…`
 """
     )
+
+
+def test_a_sandbox_belongs_to_a_program_on_this_machine(diagnostics: Problems) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        proxies:
+        - use: context
+          sandbox: true
+        agent: {ssh: host, run: [agent], sandbox: true}
+        """)
+        == """
+chain.yaml:4:3: error: `sandbox` has no meaning beside `use`
+   |   sandbox: true
+   |   ^^^^^^^
+chain.yaml:3:3: note: the component is given here
+   | - use: context
+   |   ^^^
+chain.yaml:5:34: error: `sandbox` has no meaning beside `ssh`
+   | agent: {ssh: host, run: [agent], sandbox: true}
+   |                                  ^^^^^^^
+chain.yaml:5:9: note: the component is given here
+   | agent: {ssh: host, run: [agent], sandbox: true}
+   |         ^^^
+help: the program gets the environment of the other machine, and of `env` what its sshd accepts
+"""
+    )
+
+
+def test_the_mistakes_of_a_sandbox_have_their_places(diagnostics: Problems) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        proxies:
+        - run: [notes]
+          sandbox: {workspaces: {src: /src}}
+        - run: [other]
+          sandbox: {workspaces: [""], writes: [x], network: off-line}
+        agent:
+          run: [agent]
+          sandbox: {workspaces: {src: src, lib: /}}
+        """)
+        == """
+chain.yaml:4:25: error: sandbox.workspaces: only an agent can see a workspace at another path
+   |   sandbox: {workspaces: {src: /src}}
+   |                         ^^^^^^^^^^^
+help: write a list of paths
+chain.yaml:6:26: error: sandbox.workspaces[0]: the path is empty
+   |   sandbox: {workspaces: [""], writes: [x], network: off-line}
+   |                          ^^
+chain.yaml:6:31: error: unknown key `writes`
+   |   sandbox: {workspaces: [""], writes: [x], network: off-line}
+   |                               ^^^^^^
+help: did you mean `write`?
+chain.yaml:6:53: error: sandbox.network: expected `true` or `false`, found `off-line`
+   |   sandbox: {workspaces: [""], writes: [x], network: off-line}
+   |                                                     ^^^^^^^^
+chain.yaml:9:31: error: sandbox.workspaces.src: expected an absolute path such as `/workspace`, found `src`
+   |   sandbox: {workspaces: {src: src, lib: /}}
+   |                               ^^^
+chain.yaml:9:41: error: sandbox.workspaces.lib: expected an absolute path such as `/workspace`, found `/`
+   |   sandbox: {workspaces: {src: src, lib: /}}
+   |                                         ^
+"""
+    )

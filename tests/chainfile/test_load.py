@@ -22,6 +22,7 @@ from conductor.chainfile import (
     Tls,
     load,
 )
+from conductor.chainfile.model import Sandbox
 from conductor.errors import ChainFileError
 
 EVERYTHING = """\
@@ -96,6 +97,45 @@ def test_every_path_may_begin_in_the_home_directory(
     assert read.proxies[0].use == f"{home}/plugin.py:Mine"
     assert read.proxies[2].unix == f"{home}/socket"
     assert (read.agent.run, read.agent.cwd) == ((f"{home}/bin/agent", "~/argument"), f"{home}/work")
+
+
+def test_the_paths_of_a_sandbox_are_absolute(
+    chain: Callable[..., ChainFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    read = chain("""
+        version: 1
+        proxies:
+          - {run: [a], sandbox: yes}
+          - {run: [b], sandbox: no}
+          - run: [c]
+            sandbox: {workspaces: [src, ~/x], network: no}
+        agent:
+          run: [agent]
+          sandbox:
+            workspaces: {src: /workspace/}
+            read: [~/.nvm]
+            write: [cache]
+            hide: [.env, ~/x/keys]
+            pass_env: [KEY]
+        """)
+
+    assert read.agent is not None
+    assert [component.sandbox for component in (*read.proxies, read.agent)] == [
+        Sandbox(),
+        None,
+        Sandbox(
+            workspaces={f"{tmp_path}/src": f"{tmp_path}/src", "/home/me/x": "/home/me/x"},
+            network=False,
+        ),
+        Sandbox(
+            workspaces={f"{tmp_path}/src": "/workspace"},
+            read=("/home/me/.nvm",),
+            write=(f"{tmp_path}/cache",),
+            hide=(".env", "/home/me/x/keys"),
+            pass_env=("KEY",),
+        ),
+    ]
 
 
 def test_everything_that_a_file_can_say_is_read(

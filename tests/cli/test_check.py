@@ -285,3 +285,16 @@ def test_a_missing_program_is_a_warning(run, chain_file, tmp_path):
     assert "no such file: " in result.stderr
     assert "not executable: " in result.stderr
     assert "its working directory does not exist" in result.stderr
+
+
+def test_a_sandbox_that_cannot_be_made_is_a_warning(run, chain_file, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    path = chain_file("agent:\n  run: /bin/sh\n  sandbox: {workspaces: [./nowhere]}\n")
+
+    found = run("check", path, env={"PATH": str(tmp_path)})
+    missing = run("check", path, env={"PATH": "/nowhere"})
+
+    assert (found.returncode, missing.returncode) == (0, 0)
+    assert f"{path}:4:3: warning: sh: the workspace of its sandbox does not exist" in found.stderr
+    assert "install the package `bubblewrap`" in missing.stderr

@@ -104,6 +104,21 @@ def test_timeouts_and_failures(run, chain_file):
     assert lines[-2] == "mcp_bridge: off"
 
 
+def test_what_a_sandbox_shows(run, chain_file):
+    path = chain_file(
+        "agent:\n"
+        "  run: x\n"
+        "  sandbox: {workspaces: {/src: /workspace}, read: [/data], network: no}\n"
+        "proxies:\n"
+        "  - {run: y, sandbox: true}\n"
+    )
+
+    lines = [line.strip() for line in run("show", path).stdout.splitlines()]
+
+    assert "sandbox: workspaces: /src as /workspace; read: /data; network: no" in lines
+    assert "sandbox: workspaces: the working directory; network: yes" in lines
+
+
 def test_mistakes_are_reported(run, chain_file):
     result = run("show", chain_file("agent: {}\n"))
 

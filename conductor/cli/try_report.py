@@ -1,0 +1,363 @@
+"""Report of `try`: what the proxy did with each message, as lines for people.
+
+    → session/prompt #3  "say hello"
+        add_date (notes.py:12)
+        changed on its way to the agent:
+          + prompt[0]: {"type": "text", "text": "Today is Monday."}
+    ← session/update agent_message_chunk  "hello"
+
+An arrow to the right is a message toward the agent, one to the left toward the client. Indented
+below are the functions of the proxy that ran for it, and what they did. Without such lines the
+message was passed on as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import attrs
+import trio
+
+from conductor.cli.json_diff import json_diff, short_json
+from conductor.errors import describe
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.plugins.handler_call import HandlerCall, current_handler_call
+from conductor.plugins.lane import LaneNotification, LaneRequest
+from conductor.plugins.observed_plugin import PassedMessage
+
+__all__ = ["Report", "failure_lines"]
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
+_LIBRARIES: Final = (os.path.dirname(os.__file__), os.path.dirname(trio.__file__))
+_MAX_DIFF: Final = 20
+_ARROWS: Final = {"agent": "→", "client": "←"}
+_WITHOUT_DETAILS: Final = frozenset({"initialize"})
+_COLOURS: Final = {
+    "message": "1",
+    "function": "36",
+    "note": "2",
+    "-": "31",
+    "+": "32",
+    "error": "31",
+}
+
+Style = Literal["message", "function", "note", "-", "+", "error", "text"]
+
+
+@attrs.define(eq=False)
+class Report:
+    """Writes the report of one proxy. `write` takes a line without its end."""
+
+    write: Callable[[str], None]
+    coloured: bool = False
+    failures: int = 0
+    """Number of exceptions of the proxy."""
+    _numbers: dict[InFlightRequest, int] = attrs.field(factory=dict, init=False)
+    _unhandled: deque[tuple[str, bytes | None]] = attrs.field(factory=deque, init=False)
+    """Notifications without a handler that the proxy has not passed on yet."""
+    _senders: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
+    """The handlers that have sent requests, until these are answered."""
+    _forwarded: set[InFlightRequest] = attrs.field(factory=set, init=False)
+    """Requests that are the handled one, forwarded."""
+    _responses: dict[HandlerCall, list[PassedMessage]] = attrs.field(
+        factory=lambda: defaultdict(list), init=False
+    )
+    """Responses that handlers have not gone on with yet."""
+    _answers: dict[HandlerCall, bytes | None] = attrs.field(factory=dict, init=False)
+    """The last response to a forwarded request."""
+    _told: set[HandlerCall] = attrs.field(factory=set, init=False)
+    """Handlers of notifications that have forwarded theirs."""
+    _received: set[InFlightRequest] = attrs.field(factory=set, init=False)
+    """Requests to the proxy."""
+    _answered: set[InFlightRequest] = attrs.field(factory=set, init=False)
+    """Requests with a response from behind the proxy."""
+    _tasks: set[InFlightRequest] = attrs.field(factory=set, init=False)
+    """Requests of tasks."""
+    _tool_calls: set[InFlightRequest] = attrs.field(factory=set, init=False)
+    """Requests that call a tool."""
+
+    # -- PluginObserver ----------------------------------------------------------------------------
+
+    def received(self, message: PassedMessage) -> None:
+        if message.kind == "notification" and not message.is_handled:
+            self._unhandled.append((message.method, message.payload))
+        if message.call is None:
+            return
+        if message.kind == "request":
+            self._received.add(message.call)
+            return
+        self._answered.add(message.call)
+        sender = self._senders.pop(message.call, None)
+        if sender is not None:
+            self._responses[sender].append(message)
+            if message.call in self._forwarded:
+                self._answers[sender] = message.payload
+        elif message.call in self._tasks:
+            self._tasks.remove(message.call)
+            self._show(message)
+
+    def handler_started(self, handler_call: HandlerCall) -> None:
+        item = handler_call.item
+        toward: Literal["agent", "client"] = _receiver(handler_call)
+        match item:
+            case LaneRequest():
+                self._show(PassedMessage("request", toward, item.method, item.params, item.call))
+            case LaneNotification():
+                self._show(PassedMessage("notification", toward, item.method, item.params))
+
+    def sent(self, message: PassedMessage, handler_call: HandlerCall | None) -> None:
+        if handler_call is None:
+            if self._is_passed_on(message):
+                self._show(message, "text")
+            elif message.kind == "response" and not self._hides(message):
+                self._answers_itself(message)
+            elif not self._hides(message):
+                if message.kind == "request" and message.call is not None:
+                    self._tasks.add(message.call)
+                self._note(f"sent to the {message.toward}: {self._title(message)}")
+            return
+        self._goes_on(handler_call)
+        if self._hides(message):
+            return
+        item = handler_call.item
+        forwards = (
+            handler_call.forwarded
+            and item is not None
+            and message.toward == _receiver(handler_call)
+        )
+        match message.kind:
+            case "request":
+                assert message.call is not None
+                self._senders[message.call] = handler_call
+                if forwards and type(item) is LaneRequest and item.method == message.method:
+                    self._numbers[message.call] = self._number(item.call)
+                    self._forwarded.add(message.call)
+                    self._show_change(item.params, message)
+                    return
+            case "notification":
+                if (
+                    forwards
+                    and type(item) is LaneNotification
+                    and item.method == message.method
+                    and handler_call not in self._told
+                ):
+                    self._told.add(handler_call)
+                    self._show_change(item.params, message)
+                    return
+            case "response":
+                if handler_call in self._answers:
+                    self._show_change(self._answers.pop(handler_call), message)
+                else:
+                    self._answers_itself(message)
+                return
+        self._note(f"sent to the {message.toward}: {self._title(message)}")
+
+    def handler_returned(self, handler_call: HandlerCall) -> None:
+        self._goes_on(handler_call)
+        item = handler_call.item
+        if (
+            type(item) is LaneNotification
+            and not handler_call.forwarded
+            and not item.method.startswith("mcp/")
+        ):
+            self._note(f"dropped, the {_receiver(handler_call)} does not get it")
+        self._told.discard(handler_call)
+
+    # -- functions and failures --------------------------------------------------------------------
+
+    def function_started(self, name: str, place: str) -> None:
+        self._goes_on(current_handler_call.get())
+        self.line(f"    {name} ({place})", "function")
+
+    def failed(self, exc: BaseException, _handler: str | None = None) -> None:
+        """Show an exception of the proxy, with the lines of its own files that raised it."""
+        self.failures += 1
+        self._goes_on(current_handler_call.get())
+        for line in failure_lines(exc):
+            self.line(f"    {line}", "error")
+
+    def line(self, text: str, style: Style = "text") -> None:
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        colour = _COLOURS.get(style) if self.coloured else None
+        self.write(f"\x1b[{colour}m{printable}\x1b[0m" if colour else printable)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _show(self, message: PassedMessage, style: Style = "message") -> None:
+        """Show a message that the proxy has taken from its lane."""
+        if self._hides(message):
+            return
+        if message.kind == "request" and message.method == "session/prompt":
+            self.write("")
+        self.line(f"{_ARROWS[message.toward]} {self._title(message)}", style)
+
+    def _goes_on(self, handler_call: HandlerCall | None) -> None:
+        """Show the responses that a handler has waited for."""
+        if handler_call is not None:
+            for message in self._responses.pop(handler_call, ()):
+                self._show(message)
+
+    def _note(self, text: str) -> None:
+        self.line(f"    {text}", "note")
+
+    def _answers_itself(self, message: PassedMessage) -> None:
+        what = "error" if message.is_error else "answer"
+        shown = short_json(_without_marks(_decoded(message.payload)))
+        self._note(f"{what} of the proxy to {message.method}{self._suffix(message.call)}: {shown}")
+
+    def _show_change(self, before: bytes | None, message: PassedMessage) -> None:
+        if before == message.payload:
+            return
+        lines = json_diff(
+            _without_marks(_decoded(before)), _without_marks(_decoded(message.payload))
+        )
+        if not lines:
+            return
+        self._note(f"changed on its way to the {message.toward}:")
+        for line in lines[:_MAX_DIFF]:
+            self.line(f"      {line}", "-" if line.startswith("-") else "+")
+        if len(lines) > _MAX_DIFF:
+            self._note(f"  and {len(lines) - _MAX_DIFF} more differences")
+
+    def _is_passed_on(self, message: PassedMessage) -> bool:
+        """Whether this is a message without a handler; records that it was passed on."""
+        if message.kind == "request":
+            return message.call in self._received
+        if message.kind == "response":
+            return message.call in self._answered
+        key = (message.method, message.payload)
+        if key not in self._unhandled:
+            return False
+        self._unhandled.remove(key)
+        return True
+
+    def _hides(self, message: PassedMessage) -> bool:
+        """Whether a message is of the connection of a tool server, and no call of a tool."""
+        if not message.method.startswith("mcp/"):
+            return False
+        if message.kind == "response":
+            return message.call not in self._tool_calls
+        calls = message.method == "mcp/message" and _inner_method(message.payload) == "tools/call"
+        if calls and message.call is not None:
+            self._tool_calls.add(message.call)
+        return not calls
+
+    def _number(self, call: InFlightRequest | None) -> int:
+        assert call is not None
+        return self._numbers.setdefault(call, len(set(self._numbers.values())) + 1)
+
+    def _suffix(self, call: InFlightRequest | None) -> str:
+        return "" if call is None else f" #{self._number(call)}"
+
+    def _title(self, message: PassedMessage) -> str:
+        """A message in one line: method, number, and the essence of its payload."""
+        number = self._suffix(message.call)
+        match message.kind:
+            case "response":
+                what = "error of" if message.is_error else "answer to"
+                title = f"{what} {message.method}{number}"
+            case _:
+                title = message.method + number
+        details = _details(message)
+        return f"{title} {details}" if details else title
+
+
+def failure_lines(exc: BaseException) -> list[str]:
+    """An exception for people: its text, and the lines of code outside of the conductor."""
+    if isinstance(exc, SyntaxError) and exc.filename is not None:
+        _, *lines = "".join(traceback.format_exception_only(exc)).splitlines()
+        return [f"{_shown(exc.filename)}:{exc.lineno}", *lines]
+    lines = [describe(exc)]
+    for frame in traceback.extract_tb(exc.__traceback__):
+        file = frame.filename
+        if file.startswith((_PACKAGE, "<", *_LIBRARIES)):
+            continue
+        code = (frame.line or linecache.getline(file, frame.lineno or 0)).strip()
+        lines.append(f"  {_shown(file)}:{frame.lineno} in {frame.name}: {code}")
+    for note in getattr(exc, "__notes__", ()):
+        lines.append(f"  {note}")
+    return lines
+
+
+def _shown(file: str) -> str:
+    """The path of a file, relative to the current directory if that is shorter."""
+    relative = os.path.relpath(file)
+    return relative if len(relative) < len(file) else file
+
+
+def _receiver(handler_call: HandlerCall) -> Literal["agent", "client"]:
+    """The direction of the message that a handler handles."""
+    return "agent" if handler_call.port.source == "client" else "client"
+
+
+def _details(message: PassedMessage) -> str:
+    value = _decoded(message.payload)
+    if value is None or (message.method in _WITHOUT_DETAILS and not message.is_error):
+        return ""
+    if not isinstance(value, Mapping):
+        return short_json(value)
+    if message.kind == "response":
+        return short_json(value)
+    match message.method, value:
+        case "session/prompt", {"prompt": list(blocks)}:
+            return " ".join(map(_block, blocks))
+        case "session/update", {"update": {"sessionUpdate": str(kind)} as update}:
+            others = {name: each for name, each in update.items() if name != "sessionUpdate"}
+            return f"{kind} {_update(others)}".rstrip()
+        case "session/request_permission", {"options": list(options)}:
+            call = value.get("toolCall") or (value.get("subject") or {}).get("toolCall") or {}
+            names = ", ".join(str(each.get("optionId")) for each in options)
+            return f"{short_json(call.get('title'))} ({names})"
+        case "mcp/message", {"params": {"name": name, **rest}}:
+            return f"tool {name} {short_json(rest.get('arguments', {}))}"
+    return short_json({name: each for name, each in value.items() if name != "sessionId"})
+
+
+def _update(update: Mapping[str, Any]) -> str:
+    match update:
+        case {"content": {"type": str()} as content}:
+            return _block(content)
+        case {"toolCallId": id}:
+            told = [update.get(name) for name in ("title", "kind", "status")]
+            return " ".join([str(id), *(str(each) for each in told if each is not None)])
+        case {"availableCommands": list(commands)}:
+            names = [f"/{each.get('name')}" for each in commands]
+            return " ".join(names[:8]) + (" …" if len(names) > 8 else "")
+    return short_json(update)
+
+
+def _block(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return short_json(text)
+        case {"type": str(type), "uri": str(uri)}:
+            return f"[{type} {uri}]"
+        case {"type": str(type)}:
+            return f"[{type}]"
+    return short_json(block)
+
+
+def _inner_method(payload: bytes | None) -> str | None:
+    value = _decoded(payload)
+    method = value.get("method") if isinstance(value, Mapping) else None
+    return method if isinstance(method, str) else None
+
+
+def _without_marks(value: Any) -> Any:
+    """A value without the members of `_meta` that are between proxies of the conductor."""
+    meta = value.get("_meta") if isinstance(value, dict) else None
+    if not isinstance(meta, dict):
+        return value
+    kept = {name: each for name, each in meta.items() if not name.startswith("acp-conductor/")}
+    rest = {name: each for name, each in value.items() if name != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest
+
+
+def _decoded(payload: bytes | None) -> Any:
+    return None if payload is None else json.loads(payload)

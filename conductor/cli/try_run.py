@@ -1,0 +1,161 @@
+"""One run of `try`: the proxy between a client and the test agent, in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NoReturn
+
+import attrs
+import trio
+
+from conductor.chain.build import bridge_component, open_agent_chain
+from conductor.chain.stdio_server import exit_now
+from conductor.cli.prompt_files import ClientFiles
+from conductor.cli.try_functions import tell_started_functions
+from conductor.cli.try_report import Report
+from conductor.cli.try_target import TargetError, load_target
+from conductor.client.embedding import attach
+from conductor.errors import ConnectionClosed, RequestError
+from conductor.limits import Limits
+from conductor.plugins.observed_plugin import ObservedPlugin
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import Proxy
+from conductor.routing.component import Component
+from conductor.testing.agent import TestAgent
+from conductor.testing.fakes import FakeClient
+from conductor.transport.process_tree import become_subreaper, kill_descendants
+
+__all__ = ["DEFAULT_PROMPT", "TrySettings", "run_once"]
+
+DEFAULT_PROMPT: Final = "say hello\ntool Search\nask Edit a file"
+"""Commands of the test agent: a text, a tool call, a permission request."""
+
+
+@attrs.frozen
+class TrySettings:
+    """The options of `try`."""
+
+    prompts: Sequence[str] = (DEFAULT_PROMPT,)
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    permissions: Literal["allow", "deny"] = "allow"
+    version: int = 1
+    cwd: str = attrs.field(factory=os.getcwd)
+
+
+def run_once(target: str, settings: TrySettings) -> NoReturn:
+    """Run the prompts, print the report, and exit the process.
+
+    Exit codes: 0 the turns ended, 1 the proxy raised an exception or a request failed, 3 the proxy
+    could not be loaded or did not start, 130 interrupted.
+    """
+    become_subreaper()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_now)  # also while a handler blocks the event loop
+    try:
+        code = _run(target, settings, Report(_print, coloured=_is_coloured()))
+    finally:
+        kill_descendants()
+    exit_now(code)
+
+
+def _end_now(number: int, _: object) -> None:
+    kill_descendants()
+    os._exit(128 + number)
+
+
+def _run(target: str, settings: TrySettings, report: Report) -> int:
+    try:
+        tried = load_target(target, dict(settings.options))
+    except TargetError as exc:
+        for line in exc.lines:
+            report.line(line, "error")
+        return 3
+    proxies = tried.proxies
+    report.line(f"{target}: {tried.name}, with the test agent")
+    classes = [type(each) for _, each in proxies]
+    with tell_started_functions(classes, report.function_started):
+        return trio.run(_Conversation(proxies, settings, report).run)
+
+
+@attrs.define(eq=False)
+class _Conversation:
+    proxies: Sequence[tuple[str, Proxy]]
+    settings: TrySettings
+    report: Report
+
+    async def run(self) -> int:
+        code = 3
+        async with attach(FakeClient, self._components, bridged=False) as attached:
+            client = attached.client
+            client.handlers |= self._handlers()
+            try:
+                await client.initialize(version=self.settings.version)
+                code = 1
+                session = await client.new_session(self.settings.cwd)
+                for prompt in self.settings.prompts:
+                    await self._take_turn(client, session, prompt)
+                code = 0
+            except RequestError as exc:
+                self._say_failed(exc)
+            except ConnectionClosed as exc:
+                self.report.line(str(exc), "error")
+        return code or bool(self.report.failures)
+
+    async def _take_turn(self, client: FakeClient, session: str, prompt: str) -> None:
+        ended = len(_idle_states(client))
+        await client.prompt(session, prompt)
+        if client.protocol_version > 1:
+            await client.transcript.wait(lambda _: len(_idle_states(client)) > ended)
+
+    def _components(self) -> list[Component]:
+        components: list[Component] = []
+        for name, proxy in self.proxies:
+            observed = ObservedPlugin(
+                name, proxy, "proxy", agent_chain_opener=open_agent_chain, observer=self.report
+            )
+            observed.failures.listener = self.report.failed
+            components.append(observed)
+        agent = PluginComponent("test-agent", TestAgent(), "agent")
+        return [*components, bridge_component("auto", Limits())[0], agent]
+
+    def _handlers(self) -> dict[str, Callable[[Any], Any]]:
+        """The client reads files, but writes none."""
+        wanted = "allow" if self.settings.permissions == "allow" else "reject"
+
+        def decide(params: Any) -> dict[str, Any]:
+            for option in params.get("options", ()):
+                if str(option.get("kind")).startswith(wanted):
+                    return {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}
+            return {"outcome": {"outcome": "cancelled"}}
+
+        return {
+            "session/request_permission": decide,
+            "fs/read_text_file": ClientFiles(self.settings.cwd).read,
+            "fs/write_text_file": lambda params: {},
+        }
+
+    def _say_failed(self, exc: RequestError) -> None:
+        data = exc.data if isinstance(exc.data, Mapping) else {}
+        if self.report.failures == 0 or "reason" not in data:  # else it has been shown
+            details = f": {data['reason']}" if "reason" in data else ""
+            self.report.line(f"failed: {exc}{details}", "error")
+
+
+def _idle_states(client: FakeClient) -> list[Any]:
+    return [
+        update
+        for update in client.transcript.updates()
+        if update.get("sessionUpdate") == "state_update" and update.get("state") == "idle"
+    ]
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _is_coloured() -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain

@@ -46,7 +46,7 @@ async def run_agent_chain(
         theirs,
         lambda: build(file),
         limits=file.limits,
-        stop_timeout=max(spec.stop_timeout for spec in specs),
+        stop_timeout=file.stop_timeout,
         bridged=False,  # the bridge declares the MCP capabilities itself
     )
     ended = trio.Event()

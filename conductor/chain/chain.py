@@ -22,6 +22,7 @@ from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.shutdown import end_components, wait_ended
 from conductor.chain.startup_gate import StartupGate
+from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.errors import ComponentError, ConductorError, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
@@ -87,7 +88,7 @@ class Chain(ComponentHost):
     make: Callable[[], Sequence[Component]]
     mode: Literal["agent", "proxy"] = "agent"
     limits: Limits = attrs.field(factory=Limits)
-    stop_timeout: float = 5.0
+    stop_timeout: float = STOP_TIMEOUT
     bridged: bool = True
     """Whether the `initialize` result announces MCP servers over ACP even if the agent does not."""
     answers_loss: bool = True

@@ -18,6 +18,7 @@ import trio
 
 from conductor.chain.chain import Chain, Ending, FailureContext
 from conductor.chain.watchdog import watchdog
+from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.transport.epoll_loop import EpollFastPath
@@ -37,7 +38,7 @@ def serve_stdio(
     *,
     mode: Literal["agent", "proxy"],
     limits: Limits | None = None,
-    stop_timeout: float = 5.0,
+    stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
     answers_loss: bool = True,
     failure_context: FailureContext | None = None,

@@ -20,6 +20,8 @@ from conductor.chainfile.converter import make_converter
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.model import (
     CANCEL_TIMEOUT,
+    START_TIMEOUT,
+    STOP_TIMEOUT,
     Dialect,
     Limits,
     McpBridge,
@@ -243,8 +245,8 @@ class ComponentItem:
     tls: TlsItem | None = None
     ping_timeout: Seconds = attrs.field(default=30.0, validator=_positive)
     dialect: Dialect | None = None
-    start_timeout: Seconds = attrs.field(default=30.0, validator=_positive)
-    stop_timeout: Seconds = 5.0
+    start_timeout: Seconds = attrs.field(default=START_TIMEOUT, validator=_positive)
+    stop_timeout: Seconds = STOP_TIMEOUT
     request_timeout: dict[str, Seconds] = attrs.field(factory=dict, validator=_positive)
     stall_timeout: Seconds | None = attrs.field(default=None, validator=_positive)
     on_stall: OnStall = "report"

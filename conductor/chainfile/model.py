@@ -18,6 +18,8 @@ from conductor.limits import Limits
 __all__ = [
     "CANCEL_TIMEOUT",
     "MAX_PROXIES",
+    "START_TIMEOUT",
+    "STOP_TIMEOUT",
     "ChainFile",
     "ComponentSpec",
     "Dialect",
@@ -36,6 +38,10 @@ __all__ = [
 
 CANCEL_TIMEOUT = 10.0
 """Default time in seconds for an agent to end a cancelled turn or request."""
+START_TIMEOUT = 30.0
+"""Default `start_timeout` of a component, in seconds."""
+STOP_TIMEOUT = 5.0
+"""Default `stop_timeout` of a component, in seconds."""
 MAX_PROXIES = 64
 """Maximum number of proxies in a chain, those of nested chains included."""
 
@@ -146,9 +152,9 @@ class ComponentSpec(msgspec.Struct, frozen=True):
     """Seconds without an answer to a ping until a remote component counts as lost."""
     dialect: Dialect | None = None
     """Prefix of the proxy methods that the component uses; None: detected."""
-    start_timeout: float = 30.0
+    start_timeout: float = START_TIMEOUT
     """Seconds until `initialize` must be answered."""
-    stop_timeout: float = 5.0
+    stop_timeout: float = STOP_TIMEOUT
     """Seconds between closing the component's stdin and SIGTERM, and between that and SIGKILL."""
     request_timeout: Mapping[str, float] = {}
     """Seconds by method; methods without an entry have no limit."""
@@ -204,6 +210,11 @@ class ChainFile(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
     """How `run` reports a chain that does not start; None: the default of the command."""
+
+    @property
+    def stop_timeout(self) -> float:
+        """The longest `stop_timeout` of its components, in seconds."""
+        return max((spec.stop_timeout for spec in self.flat()), default=STOP_TIMEOUT)
 
     def flat(self) -> tuple[ComponentSpec, ...]:
         """The components in the order from the client to the agent, nested chains expanded.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final, Literal, get_args, get_origin
+from typing import Final, Literal, TypeAlias, get_args, get_origin
 
 import click
+import msgspec
 
 __all__ = ["command"]
 
@@ -21,15 +21,16 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 def command(names: tuple[str, ...]) -> None:
     """List the names for `use:`: components of installed packages, with their options.
 
-    An option with `=` has a default. The components' modules are imported. A class in a local file
-    needs no installation: `use: ./file.py:Class`.
+    An option with `=` has a default. The components' modules are imported, in another process. A
+    class in a local file needs no installation: `use: ./file.py:Class`.
 
     \b
     Examples:
       acp-conductor components
       acp-conductor components redact usage
     """
-    from conductor.errors import StartError
+    from conductor.chainfile.model import START_TIMEOUT
+    from conductor.cli.plugin_process import PluginProcessError, plugin_process
     from conductor.plugins.loading import entry_points
 
     known = entry_points()
@@ -39,20 +40,35 @@ def command(names: tuple[str, ...]) -> None:
         near = closest_match(unknown[0], known)
         hint = f" Did you mean {near!r}?" if near else ""
         raise click.UsageError(f"no installed package has a component called {unknown[0]!r}.{hint}")
-    # Output of modules during their import goes to stderr, not into the list.
-    stdout = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     failed = False
-    for name in names or sorted(known):
-        try:
-            lines = list(_lines(name))
-        except StartError as exc:  # list the components of other packages nevertheless
-            failed = True
-            print(f"{name}: {exc}", file=sys.stderr)
-            continue
-        print("\n".join(lines), file=stdout)
-    stdout.close()
+    with plugin_process("conductor.cli.components") as process:
+        for name in names or sorted(known):
+            try:
+                listed = process.ask(msgspec.json.encode(name) + b"\n", START_TIMEOUT)
+                text, error = msgspec.json.decode(listed, type=_Listed)
+            except PluginProcessError as exc:
+                text, error = "", f"{name}: {exc}"
+            if error:  # list the components of other packages nevertheless
+                failed = True
+                print(error, file=sys.stderr)
+            else:
+                print(text)
     sys.exit(1 if failed else 0)
+
+
+_Listed: TypeAlias = tuple[str, str]
+"""The description of a component, and the error if its module cannot be imported."""
+
+
+def _describe(question: bytes) -> bytes:
+    from conductor.errors import StartError
+
+    name = msgspec.json.decode(question, type=str)
+    try:
+        listed: _Listed = "\n".join(_lines(name)), ""
+    except StartError as exc:
+        listed = "", f"{name}: {exc}"
+    return msgspec.json.encode(listed)
 
 
 def _lines(name: str) -> Iterator[str]:
@@ -118,3 +134,9 @@ def _fields(cls: type, nested: dict[str, type]) -> Iterator[str]:
 
 def _default_text(default: object) -> str:
     return f"{default.total_seconds():g}s" if isinstance(default, timedelta) else repr(default)
+
+
+if __name__ == "__main__":
+    from conductor.cli.plugin_process import answer_questions
+
+    answer_questions(_describe)

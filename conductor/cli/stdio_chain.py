@@ -141,7 +141,7 @@ def _serve(
         make,
         mode="proxy" if chain.agent is None else "agent",
         limits=chain.limits,
-        stop_timeout=max((spec.stop_timeout for spec in chain.flat()), default=5.0),
+        stop_timeout=chain.stop_timeout,
         bridged=False,  # the bridge declares the MCP capabilities itself
         failure_context=failure_context,
     )

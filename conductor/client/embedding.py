@@ -21,7 +21,7 @@ import trio
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
 from conductor.chain.chain import Chain, Ending
-from conductor.chainfile.model import ChainFile
+from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.client.acp_client import Client
 from conductor.limits import Limits
 from conductor.routing.component import Component
@@ -50,7 +50,7 @@ async def attach(
     *,
     mode: Literal["agent", "proxy"] = "agent",
     limits: Limits | None = None,
-    stop_timeout: float = 5.0,
+    stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
 ) -> AsyncIterator[Attached[ClientT]]:
     """Run a chain of the components returned by `make`, with `client(transport)` as its client.
@@ -100,7 +100,7 @@ async def attach_file(
         client,
         make,
         limits=file.limits,
-        stop_timeout=max((spec.stop_timeout for spec in specs), default=5.0),
+        stop_timeout=file.stop_timeout,
         bridged=False,  # the bridge declares the MCP capabilities itself
     ) as attached:
         yield attached

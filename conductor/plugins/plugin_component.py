@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import attrs
 import trio
 
-from conductor.chainfile.model import CANCEL_TIMEOUT
+from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
 from conductor.log import get_logger
 from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
@@ -74,8 +74,8 @@ class PluginComponent(Component):
     plugin: Plugin
     role: Literal["proxy", "agent"]
     location: str | None = None
-    start_timeout: float = 30.0
-    stop_timeout: float = 5.0
+    start_timeout: float = START_TIMEOUT
+    stop_timeout: float = STOP_TIMEOUT
     bypassed_on_failure: bool = False
     """Whether the chain goes on without this proxy when it fails."""
     lost: Callable[[ComponentExited], None] | None = None

@@ -68,7 +68,7 @@ def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
     """A function that builds the chain of the file for one client's transport."""
     specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
-    stop_timeout = max((spec.stop_timeout for spec in specs), default=5.0)
+    stop_timeout = file.stop_timeout
 
     imported = False
 
@@ -118,7 +118,7 @@ def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
 
 
 async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) -> None:
-    stop_timeout = max((spec.stop_timeout for spec in file.flat()), default=5.0)
+    stop_timeout = file.stop_timeout
     with (
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,

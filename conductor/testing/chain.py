@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from conductor.chain.build import bridge_component, build_components, open_agent_chain
-from conductor.chainfile.model import ComponentSpec
+from conductor.chainfile.model import STOP_TIMEOUT, ComponentSpec
 from conductor.client.embedding import attach
 from conductor.errors import describe
 from conductor.limits import Limits
@@ -33,7 +33,7 @@ async def open_chain(
     *parts: ChainPart | str | os.PathLike[str],
     mode: Literal["agent", "proxy"] = "agent",
     limits: Limits | None = None,
-    stop_timeout: float = 5.0,
+    stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
     bridge: bool = False,
     strict: bool = False,

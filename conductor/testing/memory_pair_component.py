@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chainfile.model import START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.routing.component import ComponentHost
@@ -38,8 +39,8 @@ class MemoryPairComponent(LinkComponent):
     role: Literal["proxy", "agent"]
     dialect: Dialect | None = attrs.field(default=None, kw_only=True)
     """The dialect, as a chain file may set it; `None` to detect it."""
-    start_timeout: float = attrs.field(default=30.0, kw_only=True)
-    stop_timeout: float = attrs.field(default=5.0, kw_only=True)
+    start_timeout: float = attrs.field(default=START_TIMEOUT, kw_only=True)
+    stop_timeout: float = attrs.field(default=STOP_TIMEOUT, kw_only=True)
     capacity: int = attrs.field(default=CHUNK_SIZE, kw_only=True)
     """Unread bytes that each direction of the transport can hold."""
     starts: int = attrs.field(default=0, init=False)

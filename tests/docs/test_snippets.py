@@ -26,7 +26,7 @@ from conductor.cli.command_group import acp_conductor
 from conductor.plugins.loading import ENTRY_POINT_GROUP
 
 SNIPPETS = {str(page.relative_to(ROOT)): snippets(page) for page in PAGES}
-FOREIGN = ("claude-agent-acp", "uvx", "ssh", "notify-send")
+FOREIGN = ("claude-agent-acp", "uvx", "ssh", "notify-send", "node")
 """Programs that chain files of the docs name; `check` looks for them on PATH."""
 STARTS = re.compile(r"^(python -m pytest|acp-conductor serve review.yaml$)", re.MULTILINE).search
 """Commands that are run; others are only parsed."""

@@ -91,9 +91,11 @@ def test_a_page_names_files_that_exist(page: str) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of the headings of a page, as GitHub makes them."""
+    """Anchors of the headings of a page, as GitHub makes them: repeated ones are numbered."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings}
+    made = [re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in headings]
+    repeated = {f"{each}-{made[:place].count(each)}" for place, each in enumerate(made)}
+    return {*made, *repeated}
 
 
 @pytest.mark.parametrize("page", pages())

@@ -138,8 +138,9 @@ __all__ = [
 def run(plugin: type[Plugin], /) -> None:
     """Run `plugin` as a stand-alone program on stdin and stdout, under any conductor.
 
-    Options come from the environment variable `ACP_PROXY_OPTIONS` (a JSON object) and from
-    arguments `--option value`, which take precedence. Does not return, except in a module that is
+    Options come from the environment variable `ACP_PROXY_OPTIONS` (a JSON object), which is erased
+    for this process and those that it starts, and from arguments `--option value`, which take
+    precedence. Does not return, except in a module that is
     imported as a plugin (`use: ./file.py:Class`): there it does nothing.
     """
     from conductor.proxy.import_guard import is_importing_plugin

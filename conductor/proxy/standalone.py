@@ -2,8 +2,8 @@
 
 As a module (`python -m`) it is the process of an isolated plugin (`isolate: true`). As a
 stand-alone program (`run(MyProxy)`) any conductor can start it; options come as a JSON object in
-the environment variable ACP_PROXY_OPTIONS, which no process list shows, and as `--name value`
-arguments, which take precedence.
+the environment variable ACP_PROXY_OPTIONS, which is erased before any process is started, and as
+`--name value` arguments, which take precedence and are visible to other users.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from conductor.log import configure
 from conductor.plugins.loading import instantiate
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
+from conductor.secret_env import take_secret
 from conductor.transport.inherited_stdio import prefetched_stdin
 
 __all__ = ["run_isolated", "run_plugin"]
@@ -71,8 +72,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
 
 def _options(arguments: list[str]) -> dict[str, Any]:
     try:
-        # Removed from the environment, so that child processes do not inherit it.
-        options: Any = json.loads(os.environ.pop(_VARIABLE, "{}"))
+        options: Any = json.loads(take_secret(_VARIABLE) or "{}")
     except ValueError as exc:
         raise ValueError(f"{_VARIABLE} is not a JSON object: {exc}") from exc
     if not isinstance(options, dict):

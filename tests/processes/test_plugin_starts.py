@@ -217,4 +217,5 @@ def test_the_options_of_an_isolated_plugin_are_removed_from_its_environment(star
 
     assert psutil.Process(where).ppid() == editor.pid
     assert seen_by_children is False
+    assert "the-secret-option" not in Path(f"/proc/{where}/environ").read_text()
     assert editor.leave() == 0

@@ -25,6 +25,12 @@ __all__ = ["command"]
     help="Option of the proxy; may be repeated. Lists and mappings are written in JSON.",
 )
 @click.option(
+    "--agent",
+    metavar="RECORDING",
+    help="Play a recorded agent in place of the test agent: the name of a recording of the "
+    "package, or a .jsonl file. The prompts are then those of the recording.",
+)
+@click.option(
     "--permissions",
     type=click.Choice(["allow", "deny"]),
     default="allow",
@@ -46,6 +52,7 @@ def command(
     proxy: str,
     prompts: tuple[str, ...],
     settings: tuple[str, ...],
+    agent: str | None,
     permissions: str,
     protocol: str,
     watch: bool,
@@ -64,17 +71,20 @@ def command(
       acp-conductor try notes.py --watch --prompt "/notes" --prompt "say hello"
       acp-conductor try context --with 'files=["AGENTS.md"]' --prompt echo
     """
+    from conductor.cli.try_recording import recorded
     from conductor.cli.try_target import parse_options
 
     try:
         options = parse_options(settings)
-    except ValueError as exc:
+        recording = None if agent is None else recorded(agent)
+    except (ValueError, OSError) as exc:
         raise click.UsageError(str(exc)) from exc
     if watch:
         from conductor.cli.try_watch import watch_and_run
 
         options_given = [f"--prompt={text}" for text in prompts]
         options_given += [f"--with={setting}" for setting in settings]
+        options_given += [] if agent is None else [f"--agent={agent}"]
         options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
         watch_and_run(proxy, ["try", *options_given, "--", proxy])
     from conductor.cli.log_defaults import omit_component_stderr
@@ -84,7 +94,8 @@ def command(
     run_once(
         proxy,
         TrySettings(
-            prompts=prompts or (DEFAULT_PROMPT,),
+            prompts=prompts or (recording.prompts if recording else (DEFAULT_PROMPT,)),
+            recording=recording,
             options=options,
             permissions="allow" if permissions == "allow" else "deny",
             version=int(protocol),

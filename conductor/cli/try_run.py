@@ -15,6 +15,7 @@ from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.stdio_server import exit_now
 from conductor.cli.prompt_files import ClientFiles
 from conductor.cli.try_functions import tell_started_functions
+from conductor.cli.try_recording import PlayedRecording
 from conductor.cli.try_report import Report
 from conductor.cli.try_target import TargetError, load_target
 from conductor.client.embedding import attach
@@ -26,6 +27,7 @@ from conductor.proxy import Proxy
 from conductor.routing.component import Component
 from conductor.testing.agent import TestAgent
 from conductor.testing.fakes import FakeClient
+from conductor.testing.recorded_agent import RecordedAgent
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 __all__ = ["DEFAULT_PROMPT", "TrySettings", "run_once"]
@@ -40,6 +42,8 @@ class TrySettings:
 
     prompts: Sequence[str] = (DEFAULT_PROMPT,)
     options: Mapping[str, Any] = attrs.field(factory=dict)
+    recording: PlayedRecording | None = None
+    """The agent; `None`: the test agent."""
     permissions: Literal["allow", "deny"] = "allow"
     version: int = 1
     cwd: str = attrs.field(factory=os.getcwd)
@@ -74,7 +78,9 @@ def _run(target: str, settings: TrySettings, report: Report) -> int:
             report.line(line, "error")
         return 3
     proxies = tried.proxies
-    report.line(f"{target}: {tried.name}, with the test agent")
+    recording = settings.recording
+    agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
+    report.line(f"{target}: {tried.name}, with {agent}")
     classes = [type(each) for _, each in proxies]
     with tell_started_functions(classes, report.function_started):
         return trio.run(_Conversation(proxies, settings, report).run)
@@ -118,7 +124,12 @@ class _Conversation:
             )
             observed.failures.listener = self.report.failed
             components.append(observed)
-        agent = PluginComponent("test-agent", TestAgent(), "agent")
+        recording = self.settings.recording
+        agent: Component = (
+            PluginComponent("test-agent", TestAgent(), "agent")
+            if recording is None
+            else RecordedAgent(recording.file)
+        )
         return [*components, bridge_component("auto", Limits())[0], agent]
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:

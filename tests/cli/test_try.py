@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.doc_snippets import ROOT, snippets
 
 from conductor.cli.try_target import TargetError, load_target
 from conductor.cli.try_watch import changed_files, file_stamps
@@ -100,6 +101,15 @@ def test_the_report_shows_message_by_message_what_the_proxy_did(run, write):
     shown = re.sub(r'("modes": |"cwd": ).*', r"\1…", result.stdout)
     assert shown == REPORT
     assert result.returncode == 0
+
+
+def test_the_report_in_the_documentation_is_that_of_a_run(run, tmp_path):
+    program, _, shown = [each.text for each in snippets(ROOT / "docs" / "testing.md")][:3]
+    (tmp_path / "notes.py").write_text(program)
+
+    result = run("try", "notes.py", "--prompt", "ask Edit a file")
+
+    assert result.stdout.endswith(f"\n\n{shown}")
 
 
 def test_a_proxy_that_does_nothing_passes_everything_on(run, write):
@@ -230,6 +240,28 @@ class Options(Proxy):
     assert result.stdout.startswith("Options: its options are wrong (--with NAME=VALUE):\n")
     assert "times" in result.stdout
     assert "texts" in result.stdout
+
+
+def test_a_recorded_agent_takes_the_place_of_the_test_agent(run, write):
+    result = run("try", write(NOTES), "--agent", "opencode")
+
+    assert result.stdout.startswith("notes.py: Notes, with the recorded agent opencode\n")
+    prompts = re.findall(r"→ session/prompt #\d+ (.*)", result.stdout)
+    assert prompts == [
+        '"Say hello."',
+        '"Read notes.txt."',
+        '"Write notes.txt."',
+        '"Run the tests."',
+    ]
+    assert '      + update.content.text: "HELLO."\n' in result.stdout
+    assert (result.stderr, result.returncode) == ("", 0)
+
+
+def test_an_unknown_recording_is_wrong_usage(run, write):
+    result = run("try", write(NOTES), "--agent", "claude")
+
+    assert "no recording is called 'claude'; there are: opencode, qwen-code" in result.stderr
+    assert result.returncode == 2
 
 
 def test_permissions_are_denied_on_request(run, write):

@@ -183,6 +183,7 @@ def _plugin_components(
             spec.start_timeout,
             spec.stop_timeout,
             bypassed_on_failure=spec.on_failure != "end_chain" and not required,
+            required=required,
             turn_timeout=spec.cancel_timeout,
             agent_chain_opener=open_agent_chain,
         )

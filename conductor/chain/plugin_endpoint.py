@@ -53,6 +53,7 @@ def plugin_endpoint(
                 location,
                 spec.start_timeout,
                 spec.stop_timeout,
+                required=spec.required,
                 lost=lost,
                 agent_chain_opener=agent_chain_opener,
             )

@@ -7,7 +7,7 @@ handler runs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import CoroutineType
@@ -38,7 +38,7 @@ from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
-from conductor.proxy.base import Forward, Plugin
+from conductor.proxy.base import Forward, Plugin, Proxy
 from conductor.proxy.conversion import (
     decode_answer,
     decode_params,
@@ -46,11 +46,14 @@ from conductor.proxy.conversion import (
     encode_edited,
     invalid_params,
 )
+from conductor.proxy.handlers import Handler
+from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
 from conductor.proxy.sessions import chain_info
+from conductor.proxy.version_fit import VersionFit, version_fit
 from conductor.redaction import redact
 
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
@@ -71,6 +74,8 @@ class Dispatcher:
     request: Callable[..., Awaitable[bytes]]
     abort: Callable[[PluginPort, LaneRequest, bool], None]
     """Takes a request that is left unanswered, and whether it was forwarded."""
+    use_handlers: Callable[[Sequence[Handler]], None]
+    """Takes the handlers that run from now on."""
     failures: FailureLog
     running: dict[InFlightRequest, HandlerCall] = attrs.field(factory=dict, init=False)
     """Requests with a running handler."""
@@ -95,6 +100,13 @@ class Dispatcher:
         self, handler_call: HandlerCall, item: LaneNotification, exc: BaseException
     ) -> None:
         """Handle an exception of a notification handler; re-raises what is not its failure."""
+        if (
+            handler_call.coroutine is None  # the message was not read
+            and isinstance(exc, ValueError)
+            and passes_misfit(self.plugin, handler_call.handler, item.params, exc)
+        ):
+            handler_call.port.forward_unchanged(item)
+            return
 
         def failed(failure: BaseException) -> None:
             self._log_failure(handler_call, item.method, item.params, failure)
@@ -283,14 +295,50 @@ class Dispatcher:
             await call_restart_hook(self.plugin, item.params)
         if response_state.deferred:
             return None
-        if item.method == "initialize" and not handler_call.forwarded:  # an agent
-            self._record_initialize(item.params, encode(result))
+        if item.method == "initialize":
+            if not handler_call.forwarded:  # an agent
+                self._record_initialize(item.params, encode(result))
+            elif isinstance(self.plugin, Proxy):
+                fit = version_fit(type(self.plugin), self.plugin.protocol_version)
+                if fit.handlers is not self.plugin._acp_handlers:
+                    reply = self._fit_version(fit, response_state)
+                    if reply is not None:
+                        return reply
         if result is None and _is_result(response_state.answer):
             raise LocalProtocolError(
                 f"the handler of {item.method!r} returned nothing, although the request was "
                 f"answered: write `return await forward(…)`"
             )
         return encode(result) or b"null", None
+
+    def _fit_version(self, fit: VersionFit, response_state: ResponseState) -> _Reply | None:
+        """Leave out handlers for another version of the protocol than the negotiated one.
+
+        Returns the reply to `initialize` if it is not that of the handler: an error of a required
+        proxy, and the unchanged response if the proxy is bypassed.
+        """
+        cls, version = type(self.plugin), self.plugin.protocol_version
+        if self.plugin._acp_runtime.required and not fit.is_complete:
+            return None, exception_to_error(StartError(self.name, fit.problem(cls, version)))
+        if fit.is_bypassed:
+            self.failures.log.warning(
+                "proxy is bypassed: it is not for this version of the protocol",
+                plugin=cls.__name__,
+                versions=sorted(cls.versions or ()),
+                protocol_version=version,
+            )
+        for handler in fit.left_out:
+            self.failures.log.warning(
+                "handler is left out: its type is of another version of the protocol",
+                plugin=cls.__name__,
+                handler=handler.location,
+                method=handler.method,
+                handler_version=handler.version,
+                protocol_version=version,
+            )
+        self.use_handlers(fit.handlers)
+        answer = response_state.answer
+        return (answer.result, answer.error) if fit.is_bypassed and answer is not None else None
 
     def _failure_reply(
         self,

@@ -54,6 +54,7 @@ class _Bootstrap(msgspec.Struct):
     directory: str | None
     start_timeout: float
     stop_timeout: float
+    required: bool
     location: SourceLocation | None
     locations: list[tuple[list[str | int], SourceLocation]]
     key_locations: list[tuple[list[str | int], SourceLocation]]

@@ -78,6 +78,8 @@ class PluginComponent(Component):
     stop_timeout: float = STOP_TIMEOUT
     bypassed_on_failure: bool = False
     """Whether the chain goes on without this proxy when it fails."""
+    required: bool = False
+    """Whether the chain cannot run without it; also if its class says so."""
     lost: Callable[[ComponentExited], None] | None = None
     """Called with a failure, if a supervisor at the other end of a link restarts the plugin and
     answers its open requests; else the chain handles it."""
@@ -102,9 +104,14 @@ class PluginComponent(Component):
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.required = self.required or self.plugin.required
         self.failures = FailureLog(get_logger(component=self.name))
         self._scheduler = LaneScheduler(
-            self.name, self.plugin, self.start_timeout, self.failures, is_agent=self.role == "agent"
+            self.name,
+            self.plugin,
+            self.start_timeout,
+            self.failures,
+            is_agent=self.role == "agent",
         )
         self.client = ClientPeer("client", *self._peer_functions(self._scheduler.client_port))
         self.agent = AgentPeer("agent", *self._peer_functions(self._scheduler.agent_port))

@@ -68,14 +68,12 @@ class PluginPort(Port):
         owner: LaneOwner,
         source: Literal["client", "agent"],
         lane: Lane,
-        handlers: dict[str, Handler],
+        handlers: Iterable[Handler],
     ) -> None:
         super().__init__()
         self._owner = owner
         self.source = source
         self.lane = lane
-        self.observer = handlers.pop(ALL_METHODS, None)
-        self.handlers = handlers
         self.closed = False
         self.initialized = False
         self.started = False
@@ -85,6 +83,13 @@ class PluginPort(Port):
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}
         self._withheld: dict[str, list[LaneNotification]] = {}
+        self.use_handlers(handlers)
+
+    def use_handlers(self, handlers: Iterable[Handler]) -> None:
+        """Use those of these handlers that are for messages of this port, and no others."""
+        own = {handler.method: handler for handler in handlers if self.source in handler.senders}
+        self.observer: Handler | None = own.pop(ALL_METHODS, None)
+        self.handlers: dict[str, Handler] = own
         self._update_intercepted()
 
     def break_cycles(self) -> None:
@@ -272,12 +277,9 @@ class PluginPort(Port):
 
 def port_pair(owner: LaneOwner, handlers: Iterable[Handler]) -> tuple[PluginPort, PluginPort]:
     """The ports toward the client and toward the agent, with the handlers of each."""
-    by_sender: dict[str, dict[str, Handler]] = {"client": {}, "agent": {}}
-    for handler in handlers:
-        for sender in handler.senders:
-            by_sender[sender][handler.method] = handler
-    client_port = PluginPort(owner, "client", Lane("toward the agent"), by_sender["client"])
-    agent_port = PluginPort(owner, "agent", Lane("toward the client"), by_sender["agent"])
+    handlers = tuple(handlers)
+    client_port = PluginPort(owner, "client", Lane("toward the agent"), handlers)
+    agent_port = PluginPort(owner, "agent", Lane("toward the client"), handlers)
     client_port.other, agent_port.other = agent_port, client_port
     return client_port, agent_port
 

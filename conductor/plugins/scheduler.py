@@ -8,7 +8,7 @@ task is started per message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -102,7 +102,13 @@ class LaneScheduler:
             tuple(self._port_of), self.last_handlers, self.failures.log
         )
         self.dispatcher = Dispatcher(
-            self.name, self.plugin, self.start_timeout, self.request, self._abort, self.failures
+            self.name,
+            self.plugin,
+            self.start_timeout,
+            self.request,
+            self._abort,
+            self._use_handlers,
+            self.failures,
         )
 
     @property
@@ -204,6 +210,11 @@ class LaneScheduler:
         else:
             error = self._close_errors.answer(item.method, delivered=forwarded)
             port.neighbour.respond(item.call, None, error)
+
+    def _use_handlers(self, handlers: Sequence[Handler]) -> None:
+        """Replace the handlers of both ports."""
+        for port in self.ports:
+            port.use_handlers(handlers)
 
     def unread_bytes(self, port: PluginPort) -> int:
         """Unread bytes of the plugin; 0 toward the client, where the agent's reading is limited."""

@@ -27,6 +27,7 @@ __all__ = [
     "message_type",
     "method_of",
     "result_type",
+    "version_of",
 ]
 
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
@@ -186,6 +187,14 @@ def result_type(method: str, annotation: Any) -> Any:
         if known is not None and known.result is not None and _is_from(annotation, module):
             return getattr(importlib.import_module(module), known.result)
     return dict
+
+
+def version_of(annotation: Any) -> int | None:
+    """Return the version of the protocol that a schema type belongs to; `None` for other types."""
+    for version, module in _MODULES.items():
+        if _is_from(annotation, module):
+            return version
+    return None
 
 
 def method_of(message: Any) -> str | None:

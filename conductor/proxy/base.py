@@ -8,17 +8,16 @@ send messages to the two neighbours.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.forward import Forward
-from conductor.proxy.handlers import Handler, annotations_of, check_fields, collect_handlers
+from conductor.proxy.handlers import Handler, annotations_of, check_fields
 from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
-from conductor.proxy.restart_hook import with_restart_hook
 from conductor.proxy.second_agent import (
     AgentSource,
     RequestHandler,
@@ -27,7 +26,8 @@ from conductor.proxy.second_agent import (
     open_second_agent,
 )
 from conductor.proxy.sessions import Session, chain_info, session_of
-from conductor.proxy.tool_handlers import with_tools
+from conductor.proxy.version_fit import VersionFit, handlers_of
+from conductor.schema import METHODS_BY_VERSION
 
 __all__ = ["Agent", "Forward", "Plugin", "Proxy", "Runtime"]
 
@@ -37,6 +37,7 @@ class Runtime(SecondAgentHost, Protocol):
 
     client: ClientPeer
     agent: AgentPeer
+    required: bool
 
     def release_lane(self) -> None: ...
 
@@ -97,6 +98,24 @@ def _check_contained(cls: type) -> None:
         )
 
 
+def _check_versions(cls: type[Plugin]) -> None:
+    """Raise `DeclarationError` for an attribute `versions` that is no set of versions."""
+    versions = cls.versions
+    if versions is None:
+        return
+    known = isinstance(versions, Set | tuple) and all(type(each) is int for each in versions)
+    if not known or not versions or not METHODS_BY_VERSION.keys() >= set(versions):
+        raise DeclarationError(
+            f"{cls.__name__}.versions is the set of the protocol versions that the proxy is for: "
+            f"write `versions = {{1}}`, without an annotation (an option `versions` can stay: "
+            f'`versions_: … = attrs.field(alias="versions")`)'
+        )
+    if not issubclass(cls, Proxy):
+        raise DeclarationError(
+            f"{cls.__name__}.versions is for proxies; an agent says its version in its answer"
+        )
+
+
 class Plugin:
     """Base class of `Proxy` and `Agent`."""
 
@@ -115,7 +134,16 @@ class Plugin:
     required: ClassVar[bool] = False
     """Whether the chain cannot run without this plugin: a required plugin is never bypassed."""
 
+    versions: ClassVar[Set[int] | tuple[int, ...] | None] = None
+    """The versions of the protocol that the proxy is for, such as `{1}` or `(1,)`; `None`: all.
+
+    If `initialize` negotiates another one, the proxy is bypassed, with a warning in the log: every
+    message passes it unchanged, and its tools are not offered. A `required` proxy refuses instead:
+    `initialize` is answered with an error. An agent answers `initialize` itself, and must not set
+    it."""
+
     _acp_handlers: ClassVar[tuple[Handler, ...]] = ()
+    _acp_version_fits: ClassVar[dict[int, VersionFit]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -129,7 +157,9 @@ class Plugin:
         _check_contained(cls)
         if cls.on_error not in ("fail", "pass"):
             raise DeclarationError(f'{cls.__name__}.on_error must be "fail" or "pass"')
-        cls._acp_handlers = with_tools(cls, with_restart_hook(cls, collect_handlers(cls)))
+        _check_versions(cls)
+        cls._acp_handlers = handlers_of(cls)
+        cls._acp_version_fits = {}
 
     @property
     def client(self) -> ClientPeer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -19,6 +19,7 @@ from conductor.proxy.annotations import (
     check_return,
     message_type,
     result_type,
+    version_of,
 )
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers
@@ -36,7 +37,15 @@ else:
         return function
 
 
-__all__ = ["ALL_METHODS", "Handler", "annotations_of", "check_fields", "collect_handlers", "on"]
+__all__ = [
+    "ALL_METHODS",
+    "Handler",
+    "annotations_of",
+    "check_fields",
+    "collect_handlers",
+    "marked_handlers",
+    "on",
+]
 
 Sender = Literal["client", "agent"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,6 +91,11 @@ class Handler:
         return message_reader(self.annotation)
 
     @property
+    def version(self) -> int | None:
+        """The version of the protocol that the type of the message is of; `None` if it is plain."""
+        return version_of(self.annotation)
+
+    @property
     def location(self) -> str:
         """`file:line` of the author's function."""
         return self.author_location or location_of(self.function)
@@ -117,28 +131,29 @@ def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
     return mark
 
 
-def collect_handlers(cls: type) -> tuple[Handler, ...]:
+def collect_handlers(cls: type, version: int | None = None) -> tuple[Handler, ...]:
     """Return the handlers of a plugin class and its bases. Raises `DeclarationError`.
 
     A subclass replaces a handler by a method of the same name, as with any method. Several handlers
     of one method run like middleware, in the order of the class and its bases; so do handlers of
     events (`conductor.proxy.events`), which are layers of the methods that carry them.
+
+    With `version`, handlers with types of another version of the protocol are left out.
     """
     members = list(_members(cls))
     found: dict[tuple[str, Sender], list[tuple[int, Handler]]] = {}
-    for position, (name, function) in enumerate(members):
-        _check_override(cls, name, function)
-        for method, source in getattr(function, _MARK, ()):
-            handler = _handler(f"{cls.__name__}.{name}", name, function, method, source)
+    for position, handler in _marked(cls, members):
+        if version is None or handler.version in (None, version):
             for sender in handler.senders:
-                found.setdefault((method, sender), []).append((position, handler))
+                found.setdefault((handler.method, sender), []).append((position, handler))
     events = event_layers((place, value) for place, (_, value) in enumerate(members))
-    if events is not None:
+    if events is not None and version is None:
         if not hasattr(cls, "agent"):
             raise DeclarationError(f"{cls.__name__}: events are for proxies; an agent uses @on")
         add_session_attributes(cls, events.observers)
     handlers = _combine(cls, found, events)
-    if handlers:  # so that the dispatcher sees the response: `Plugin.protocol_version`
+    if handlers or getattr(cls, "versions", None) is not None:
+        # So that the dispatcher sees the response: `Plugin.protocol_version`, `version_fit`.
         seeing = Handler("initialize", _see, ("client",), bytes, bytes, takes_forward=True)
         handlers.setdefault(("initialize", "client"), seeing)
     if any(isinstance(value, per_session) for _, value in members):
@@ -146,6 +161,20 @@ def collect_handlers(cls: type) -> tuple[Handler, ...]:
             watcher = Handler(method, _see, ("client",), bytes, bytes, takes_forward=True)
             handlers.setdefault((method, "client"), watcher)
     return tuple(dict.fromkeys(handlers.values()))
+
+
+def marked_handlers(cls: type) -> Iterator[Handler]:
+    """Yield the `@on` handlers of a plugin class and its bases, each as the author wrote it."""
+    return (handler for _, handler in _marked(cls, _members(cls)))
+
+
+def _marked(cls: type, members: Iterable[tuple[str, Any]]) -> Iterator[tuple[int, Handler]]:
+    """Yield the `@on` handlers among the members of a class, with their positions."""
+    for position, (name, function) in enumerate(members):
+        _check_override(cls, name, function)
+        for method, source in getattr(function, _MARK, ()):
+            where = f"{cls.__name__}.{name}"
+            yield position, _handler(where, name, function, method, source)
 
 
 def _combine(

@@ -24,6 +24,7 @@ from conductor.proxy.conversion import (
     encode,
     encode_edited,
 )
+from conductor.proxy.misfits import passes_misfit
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
 
 __all__ = [
@@ -143,6 +144,8 @@ def handler_layer(handler: Any) -> Layer:
         try:
             message = read(body.raw)
         except ValueError as exc:
+            if not plugin.answering and passes_misfit(plugin, handler, body.raw, exc):
+                return await call_next(body)
             if plugin.on_error == "pass":
                 raise
             problem = f"Invalid params for {handler.method}: {exc}"

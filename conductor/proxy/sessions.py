@@ -356,6 +356,8 @@ class ChainInfo:
     agent_info: Mapping[str, Any] = attrs.field(factory=dict)
     client_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
     agent_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
+    misfits: set[str] = attrs.field(factory=set)
+    """The handlers, as `file:line`, that have got a notification that does not fit their type."""
     commands: SlashCommands = attrs.field(factory=SlashCommands)
     mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
 

@@ -27,6 +27,7 @@ proxies:
     env: {LEVEL: debug}
     secrets: [LEVEL]
     stop_timeout: 2s
+    required: true
 """
 
 
@@ -43,7 +44,7 @@ def test_settings_of_the_chain_file_reach_the_process(tmp_path):
     read, role, withheld = parse_bootstrap_line(process.stdin_head)
 
     same = ("name", "use", "options", "env", "secrets", "directory", "start_timeout")
-    same += ("stop_timeout", "location", "locations", "key_locations", "written")
+    same += ("stop_timeout", "required", "location", "locations", "key_locations", "written")
     assert {k: getattr(read, k) for k in same} == {k: getattr(spec, k) for k in same}
     assert (role, withheld, process.required) == ("proxy", False, True)
     assert process.stdin_head.count(b"\n") == 1

@@ -356,7 +356,7 @@ class HeldTail:
         self._text = whole[end - self._start :]
         return shown
 
-    def flush(self) -> str:
+    def end(self) -> str:
         """Return the held-back text at the end of the text, redacted."""
         shown = self.secrets._redact(self._text, self._start)
         self._text, self._start, self._find_end = "", 0, None

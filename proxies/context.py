@@ -42,12 +42,12 @@ from conductor.proxy import (
     on,
     on_prompt,
     on_session,
-    on_session_end,
     on_session_setup,
     on_update,
     per_session,
     slash,
     text,
+    text_filter,
 )
 from proxies._command import run
 from proxies._context_parts import UserText, part, without_parts
@@ -83,10 +83,6 @@ class _State:
     """The parts that were added last."""
     replay: _Replay | None = None
     """Set while the session is loaded."""
-    user: UserText | None = None
-    """Set while chunks of a user message arrive."""
-    chunk: dict[str, Any] = attrs.field(factory=dict)
-    """The last of these chunks."""
 
 
 @attrs.define
@@ -99,8 +95,8 @@ class Context(Proxy):
     timeout: timedelta = attrs.field(default=timedelta(seconds=3), validator=gt(timedelta()))
     every: int = attrs.field(default=0, validator=ge(0))
     max_bytes: int = attrs.field(default=65536, validator=gt(0))
-    _watched: set[str] = attrs.field(factory=set, init=False)
-    """Sessions for which every update is decoded."""
+    _replays: int = attrs.field(default=0, init=False)
+    """Number of sessions that are being loaded."""
     _logged_missing: set[str] = attrs.field(factory=set, init=False)
     """Missing files that were logged."""
 
@@ -130,13 +126,12 @@ class Context(Proxy):
         replays = setup.opened_by == "load" or setup.params.get("replayFrom") is not None
         known, state = id in self.states, self.states[id]
         state.replay = replay = _Replay()
-        self._watched.add(id)
+        self._replays += 1
         try:
             result = await forward()
         finally:
-            await self._end_user_message(id)
             state.replay = None
-            self._watched.discard(id)
+            self._replays -= 1
         # Without a replay, the number of prompts is unknown, and most likely not zero.
         state.prompts = max(state.prompts, replay.prompts if replays or known else 1)
         return result
@@ -148,22 +143,19 @@ class Context(Proxy):
             origin = self.states.get(session.forked_from)
             state.prompts = origin.prompts if origin is not None else 1
 
-    @on_session_end
-    async def ended(self, session: Session) -> None:
-        self._watched.discard(session.id)
-
     @on("session/update")
-    async def watch(self, raw: bytes, forward: Forward) -> None:
-        """Count the prompts of a replay, and find the end of a user message."""
-        if self._watched:
+    async def count(self, raw: bytes, forward: Forward) -> None:
+        """Count the prompts of a replay."""
+        if self._replays:
             params = json.loads(raw)
-            id, kind = params["sessionId"], params["update"].get("sessionUpdate")
-            replay = self.states[id].replay
+            replay = self.states[params["sessionId"]].replay
             if replay is not None:
-                replay.see(kind)
-            if kind != "user_message_chunk" and kind not in SESSION_STATE_UPDATES:
-                await self._end_user_message(id)
+                replay.see(params["update"].get("sessionUpdate"))
         await forward()
+
+    @text_filter("user")
+    def user_text(self, session: Session) -> UserText:
+        return UserText(4 * self.max_bytes)
 
     @on_update("user_message")
     async def user_message(
@@ -175,23 +167,6 @@ class Context(Proxy):
             ]
         await forward()
 
-    @on_update("user_message_chunk")
-    async def user_chunk(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        state = self.states[session.id]
-        has_text = _has_text(update.get("content"))
-        if not has_text or state.chunk.get("messageId") != update.get("messageId"):
-            await self._end_user_message(session.id)
-        if not has_text:
-            await forward()
-            return
-        if state.user is None:
-            state.user = UserText(4 * self.max_bytes)
-            self._watched.add(session.id)  # until the message ends
-        state.chunk = update
-        shown = state.user.feed(update["content"]["text"])
-        if shown or not update["content"]["text"]:
-            await forward(_with_text(update, shown))
-
     @on_prompt
     async def add_context(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         state = self.states[session.id]
@@ -202,10 +177,7 @@ class Context(Proxy):
         if not state.shown:
             return await forward()
         prompt.blocks.insert(0, text(state.shown))
-        try:
-            return await forward()
-        finally:
-            await self._end_user_message(session.id)
+        return await forward()
 
     @slash("context", "Show what was added to your prompts")
     async def report(self, session: Session, arguments: str) -> str:
@@ -232,15 +204,6 @@ class Context(Proxy):
                 room = max(0, room - len(content))
         return "\n".join(shown)
 
-    async def _end_user_message(self, id: str) -> None:
-        """Send the held-back end of the user's message: it was not a part of context."""
-        state = self.states[id]
-        user, state.user = state.user, None
-        if state.replay is None:
-            self._watched.discard(id)
-        if user is not None and (text := user.end()):
-            await self.client.update(id, _with_text(state.chunk, text))
-
     async def _missing(self, cwd: str) -> list[str]:
         if not self.files:
             return []
@@ -262,10 +225,6 @@ class Context(Proxy):
         if done.problem:
             return f"({done.problem})".encode()
         return done.stdout if done.status == 0 else f"(exit status {done.status})".encode()
-
-
-def _with_text(update: dict[str, Any], text: str) -> dict[str, Any]:
-    return {**update, "content": {**update["content"], "text": text}}
 
 
 def _has_text(content: Any) -> bool:

@@ -28,15 +28,24 @@ secrets that are encoded or otherwise changed. `required`: the chain does not ru
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 from attrs.validators import gt
 
-from conductor.proxy import SESSION_STATE_UPDATES, Forward, Proxy, RequestError, on, per_session
+from conductor.proxy import (
+    TEXT_CHUNKS,
+    Forward,
+    Proxy,
+    RequestError,
+    TextStreams,
+    chunk_text,
+    on,
+    per_session,
+    with_chunk_text,
+)
 from proxies._secret_finder import (
     PATTERNS,
     HeldTail,
@@ -44,30 +53,16 @@ from proxies._secret_finder import (
     check_patterns,
     environment_values,
 )
-from proxies._text_positions import ANSWER, REQUEST, TextCleaner, decoded, encoded
+from proxies._text_positions import ANSWER, REQUEST, TextCleaner
 
 __all__ = ["Redact"]
 
 _VARIABLES = ["*TOKEN*", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*PRIVATE_KEY*", "*ACCESS_KEY*"]
-_TERMINAL = "terminal_output_chunk"
-_MAX_STREAMS = 1000
-"""Maximum texts of a session with a held-back end at the same time."""
-_CHUNKS = {
-    "agent_message_chunk": "messageId",
-    "agent_thought_chunk": "messageId",
-    "user_message_chunk": "messageId",
-    "session_message_chunk": "messageId",
-    "compaction_summary_chunk": "compactionId",
-    _TERMINAL: "terminalId",
-}
-"""Updates that are chunks of a text, and the member with the id of the text."""
-
-
 _FOR_MODEL = frozenset({"systemPrompt", "title"})
 """Members of requests other than prompts that the model may read. Other members, such as the
 environment and headers of MCP servers, are for the agent."""
 _NO_CONTENT: dict[str, Any] = {"type": "text", "text": ""}
-_CHUNK_MEMBERS = frozenset({"sessionUpdate", "content", *_CHUNKS.values()})
+_CHUNK_MEMBERS = frozenset({"sessionUpdate", "content", *TEXT_CHUNKS.values()})
 
 
 def _check_names(instance: Any, field: Any, value: list[str]) -> None:
@@ -78,18 +73,6 @@ def _check_names(instance: Any, field: Any, value: list[str]) -> None:
 
 def _check(instance: Any, field: Any, value: Mapping[str, str]) -> None:
     check_patterns(value)
-
-
-_Key: TypeAlias = tuple[str, str | None]
-"""The kind of update and the id of its text. Without an id, the next text ends the previous one."""
-
-
-@attrs.define
-class _Stream:
-    """A text in chunks, and the last chunk: the held-back rest is sent in its shape."""
-
-    tail: HeldTail
-    last: dict[str, Any]
 
 
 @attrs.define
@@ -108,7 +91,9 @@ class Redact(Proxy):
     _outputs: TextCleaner = attrs.field(init=False, repr=False)
     """Cleans texts that may begin in the middle of a secret."""
 
-    streams = per_session(dict[_Key, _Stream])
+    @per_session
+    def streams(self) -> TextStreams:
+        return TextStreams(lambda: HeldTail(self._secrets, self.hold))
 
     def __attrs_post_init__(self) -> None:
         values = environment_values(self.environment, os.environ, self.shortest)
@@ -177,28 +162,13 @@ class Redact(Proxy):
 
     @on("session/update")
     async def update(self, params: dict[str, Any], forward: Forward) -> None:
-        update, session_id = params["update"], params["sessionId"]
-        kind = update.get("sessionUpdate")
-        text = _text_of(update)
-        if kind in _CHUNKS and text is not None:
-            key = (kind, _identity(update.get(_CHUNKS[kind])))
-            await self._flush(session_id, unless=lambda other: other == key or other[1] is not None)
-            streams = self.streams[session_id]
-            if key not in streams:
-                if len(streams) >= _MAX_STREAMS:
-                    oldest = next(iter(streams))
-                    await self._flush(session_id, unless=lambda other: other != oldest)
-                streams[key] = _Stream(HeldTail(self._secrets, self.hold), params)
-            if not _is_plain(params):
-                params = self._texts.clean(_with_text(params, ""), REQUEST)
-            streams[key].last = params
-            shown = streams[key].tail.feed(text)
-            if shown or not text:
-                await forward(_with_text(params, shown))
-            return
-        if kind not in SESSION_STATE_UPDATES:
-            await self._flush(session_id)
-        await self._forward_redacted(params, forward)
+        text = chunk_text(params["update"])
+        if text is None or params["update"]["sessionUpdate"] not in TEXT_CHUNKS:
+            params = self._texts.clean(params, REQUEST)
+        elif not _is_plain(params):
+            params = with_chunk_text(self._texts.clean(with_chunk_text(params, ""), REQUEST), text)
+        for shown in await self.streams[params["sessionId"]].rewrite(params):
+            await forward(shown)
 
     @on("auth/status_update")
     @on("elicitation/complete")
@@ -250,20 +220,10 @@ class Redact(Proxy):
         cleaned = self._texts.clean(params, REQUEST)
         await (forward() if cleaned is params else forward(cleaned))
 
-    async def _flush(
-        self, session_id: str, *, unless: Callable[[_Key], bool] = lambda key: False
-    ) -> None:
+    async def _flush(self, session_id: str) -> None:
         """Send the held-back ends of a session's texts."""
-        streams = self.streams[session_id]
-        for key in [key for key in streams if not unless(key)]:
-            stream = streams.pop(key)
-            if rest := stream.tail.flush():
-                await self.client.notify("session/update", _with_text(stream.last, rest))
-
-
-def _identity(id: Any) -> str | None:
-    """Return the id of a chunk's text; an id of another JSON type is encoded."""
-    return id if id is None or isinstance(id, str) else json.dumps(id)
+        for shown in await self.streams[session_id].end():
+            await self.client.notify("session/update", shown)
 
 
 def _is_plain(params: dict[str, Any]) -> bool:
@@ -277,22 +237,3 @@ def _is_plain(params: dict[str, Any]) -> bool:
         and content.keys() <= _NO_CONTENT.keys()
         and content.get("type") in ("text", None)
     )
-
-
-def _text_of(update: Mapping[str, Any]) -> str | None:
-    """Return the text of a chunk; terminal output has one character per byte."""
-    if update.get("sessionUpdate") == _TERMINAL:
-        try:
-            return decoded(update["data"])
-        except (KeyError, TypeError, ValueError):  # invalid base64
-            return None
-    content = update.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return text if isinstance(text, str) else None
-
-
-def _with_text(params: dict[str, Any], text: str) -> dict[str, Any]:
-    update = params["update"]
-    if update["sessionUpdate"] == _TERMINAL:
-        return {**params, "update": {**update, "data": encoded(text)}}
-    return {**params, "update": {**update, "content": {**update["content"], "text": text}}}

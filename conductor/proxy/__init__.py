@@ -75,6 +75,7 @@ from conductor.proxy.events import (
     on_turn_end,
     on_update,
     slash,
+    text_filter,
 )
 from conductor.proxy.handlers import on
 from conductor.proxy.mcp_context import Context
@@ -86,9 +87,17 @@ from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
+from conductor.proxy.text_streams import (
+    TEXT_CHUNKS,
+    TextFilter,
+    TextStreams,
+    chunk_text,
+    with_chunk_text,
+)
 
 __all__ = [
     "SESSION_STATE_UPDATES",
+    "TEXT_CHUNKS",
     "Agent",
     "AgentPeer",
     "AgentToolCall",
@@ -109,8 +118,11 @@ __all__ = [
     "SecondAgent",
     "Session",
     "SessionSetup",
+    "TextFilter",
+    "TextStreams",
     "ToolCall",
     "TurnEnd",
+    "chunk_text",
     "on",
     "on_cancel",
     "on_mcp",
@@ -131,7 +143,9 @@ __all__ = [
     "run",
     "slash",
     "text",
+    "text_filter",
     "tool",
+    "with_chunk_text",
 ]
 
 

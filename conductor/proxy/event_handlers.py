@@ -6,7 +6,7 @@ sends on what it returns or forwards. Handlers that only observe are called by `
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.sessions import AgentToolCall, Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
+from conductor.proxy.text_filters import text_filter_layers
 
 __all__ = ["author_layers"]
 
@@ -30,7 +31,7 @@ _TEXT_KINDS: Final = {
     "user": ("user_message_chunk",),
 }
 
-_Function = Callable[..., Awaitable[Any]]
+_Function = Callable[..., Any]
 
 
 def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, Layer]]:
@@ -53,6 +54,9 @@ def author_layers(function: _Function, mark: EventMark) -> Iterable[tuple[str, L
             kinds = [kind for role in mark.kinds for kind in _TEXT_KINDS[role]]
             handle = partial(_text, function, frozenset(kinds))
             yield "session/update", Layer(handle, location, frozenset(kinds))
+        case "text_filter":
+            kinds = [kind for role in mark.kinds for kind in _TEXT_KINDS[role]]
+            yield from text_filter_layers(function, frozenset(kinds))
         case "on_mcp":
             yield "mcp/message", mcp_layer(function, mark.kinds)
 

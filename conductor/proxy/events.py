@@ -16,6 +16,7 @@
     @on_prompt                     (self, session, prompt, forward)      no slash command
     @on_update("kind", …)          (self, session, update, forward)      updates of these kinds
     @on_text                       (self, session, text)       streamed text; returns a replacement
+    @text_filter                   (self, session)             returns the filter of a streamed text
     @on_tool_start, @on_tool_end   (self, session, call)       a tool call was announced, has ended
     @on_permission                 (self, session, asked, forward)       a permission request
     @on_question                   (self, session, question, forward)    an elicitation
@@ -58,6 +59,7 @@ __all__ = [
     "on_turn_end",
     "on_update",
     "slash",
+    "text_filter",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +70,7 @@ Event = Literal[
     "on_prompt",
     "on_update",
     "on_text",
+    "text_filter",
     "on_tool_start",
     "on_tool_end",
     "on_permission",
@@ -86,6 +89,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_prompt": ("session", "prompt", "forward"),
     "on_update": ("session", "update", "forward"),
     "on_text": ("session", "text"),
+    "text_filter": ("session",),
     "on_tool_start": ("session", "call"),
     "on_tool_end": ("session", "call"),
     "on_permission": ("session", "asked", "forward"),
@@ -117,20 +121,22 @@ class EventMark:
 
 
 def _mark(function: F, mark: EventMark) -> F:
-    what = f"@{mark.event}"
-    if not inspect.iscoroutinefunction(function):
-        shown = getattr(function, "__qualname__", repr(function))
-        raise DeclarationError(f"{what}: {shown} must be `async def`")
-    wanted = EVENTS[mark.event]
+    what, wanted = f"@{mark.event}", EVENTS[mark.event]
+    is_async = mark.event != "text_filter"
+    shown = getattr(function, "__qualname__", repr(function))
+    if inspect.iscoroutinefunction(function) != is_async:
+        must = "be `async def`" if is_async else "be `def`, without `async`"
+        raise DeclarationError(f"{what}: {shown} must {must}")
     parameters = list(inspect.signature(function).parameters.values())[1:]
     names = tuple(parameter.name for parameter in parameters)
     misplaced = any(
         name in wanted and wanted.index(name) != place for place, name in enumerate(names)
     )
     if len(names) != len(wanted) or misplaced:
+        define = "async def" if is_async else "def"
         raise DeclarationError(
-            f"{what}: {function.__qualname__} takes ({', '.join(names)}); write "
-            f"`async def {function.__name__}(self, {', '.join(wanted)})`"
+            f"{what}: {shown} takes ({', '.join(names)}); write "
+            f"`{define} {function.__name__}(self, {', '.join(wanted)})`"
         )
     setattr(function, _MARK, (*getattr(function, _MARK, ()), mark))
     return function
@@ -198,10 +204,30 @@ def on_text(*given: Any) -> Any:
     """
     if len(given) == 1 and callable(given[0]):
         return _mark(given[0], EventMark("on_text", ("agent",)))
-    unknown = [role for role in given if role not in ("agent", "thought", "user")]
-    if unknown or not given:
-        raise DeclarationError('@on_text: roles are "agent", "thought" and "user"')
-    return lambda function: _mark(function, EventMark("on_text", tuple(given)))
+    roles = _roles("on_text", given)
+    return lambda function: _mark(function, EventMark("on_text", roles))
+
+
+def text_filter(*roles: TextRole) -> Callable[[F], F]:
+    """Pass streamed texts through filters that may hold back what they cannot decide about yet.
+
+        @text_filter("agent", "thought")
+        def without_secrets(self, session):
+            return SecretFilter()
+
+    The method, which is not async, is called when a text of the session begins. It returns a
+    `TextFilter`: `feed(text)` returns what can be shown after a piece, `end()` what was held back;
+    both may be async. What is held back is sent when the text ends, before what ends it: another
+    update, the end of the turn, a request that the user sees.
+    """
+    given = _roles("text_filter", roles)
+    return lambda function: _mark(function, EventMark("text_filter", given))
+
+
+def _roles(event: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+    if not given or any(role not in ("agent", "thought", "user") for role in given):
+        raise DeclarationError(f'@{event}: roles are "agent", "thought" and "user"')
+    return given
 
 
 def on_tool_start(function: F, /) -> F:

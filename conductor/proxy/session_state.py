@@ -3,7 +3,12 @@
     class Notes(Proxy):
         notes = per_session(dict)
 
-`self.notes[session_id]` creates the state on first access. It is dropped when a `session/close` or
+        @per_session
+        def log(self):
+            return deque(maxlen=self.log_size)
+
+`self.notes[session_id]` creates the state on first access; a factory with one parameter gets the
+plugin, for its options. It is dropped when a `session/close` or
 `session/delete` of the session has succeeded through the proxy, and when the chain ends. For
 session ids that no successful `session/new`, `load`, `resume` or `fork` has opened (a client or an
 agent can invent them), the state of the newest 1000 is kept.
@@ -13,6 +18,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
+from inspect import signature
+from types import FunctionType
 from typing import Any, Final, Generic, TypeVar, overload
 
 import attrs
@@ -30,13 +38,17 @@ _MAX_UNOPENED: Final = 1000
 
 
 class per_session(Generic[T]):
-    """A class attribute with one `factory()` value per plugin instance and session id.
+    """A class attribute with one value of `factory` per plugin instance and session id.
 
-    Declare it without an annotation: with one it would be an option of the plugin.
+    The factory is a class, a function without parameters, or a method: it gets the plugin. Declare
+    the attribute without an annotation: with one it would be an option of the plugin.
     """
 
-    def __init__(self, factory: Callable[[], T]) -> None:
-        self._factory = factory
+    def __init__(self, factory: Callable[[], T] | Callable[[Any], T]) -> None:
+        self._factory: Callable[..., T] = factory
+        self._takes_plugin = (
+            isinstance(factory, FunctionType) and len(signature(factory).parameters) == 1
+        )
         self._name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -52,7 +64,8 @@ class per_session(Generic[T]):
         kept = _sessions_of(instance)
         found = kept.states.get(self._name)
         if found is None:
-            found = kept.states[self._name] = _States(self._factory, kept.open)
+            factory = partial(self._factory, instance) if self._takes_plugin else self._factory
+            found = kept.states[self._name] = _States(factory, kept.open)
         return found
 
 

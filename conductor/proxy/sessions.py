@@ -18,6 +18,7 @@ from conductor.proxy.mcp_server_names import McpServerNames
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
 from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommands, is_handled, say
+from conductor.proxy.text_streams import TextStreams
 
 __all__ = [
     "AgentToolCall",
@@ -360,6 +361,8 @@ class ChainInfo:
     """The handlers, as `file:line`, that have got a notification that does not fit their type."""
     commands: SlashCommands = attrs.field(factory=SlashCommands)
     mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
+    open_texts: dict[tuple[Any, str | None], TextStreams] = attrs.field(factory=dict)
+    """The texts that pass a filter, by the author's function and the session."""
 
     def asked(self, params: Mapping[str, Any]) -> None:
         """Record the params of `initialize`, of version 1 or 2."""

@@ -311,7 +311,7 @@ async def test_pieces_with_odd_ids_or_without_base64_pass_without_secrets(chain)
 
 
 async def test_withheld_text_is_bounded_over_all_streams(chain, monkeypatch):
-    monkeypatch.setattr("proxies.redact._MAX_STREAMS", 2)
+    monkeypatch.setattr("conductor.proxy.text_streams._MAX_OPEN", 2)
     seen = []
 
     async def look(session):

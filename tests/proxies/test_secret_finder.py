@@ -56,7 +56,7 @@ def test_a_secret_may_stand_behind_anything_but_a_word(secrets, name, before):
 
     shown = f"{before}[redacted:{name}:1]"
     assert secrets.redact(text) == shown
-    assert "".join(map(tail.feed, pieces)) + tail.flush() == shown
+    assert "".join(map(tail.feed, pieces)) + tail.end() == shown
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_secret_in_pieces_is_found_and_nothing_of_it_is_shown_before(secrets):
     shown = [tail.feed(piece) for piece in ["the token is g", token[1:20], token[20:], ", yes"]]
 
     assert shown == ["the token is ", "", "", "[redacted:github-token:1], yes"]
-    assert tail.flush() == ""
+    assert tail.end() == ""
 
 
 def test_text_that_can_no_longer_become_a_secret_is_shown_at_once(secrets):
@@ -133,24 +133,24 @@ def test_text_that_can_no_longer_become_a_secret_is_shown_at_once(secrets):
 def test_withheld_text_is_shown_at_the_end(secrets):
     tail = HeldTail(secrets, 1000)
     assert tail.feed("correct horse") == ""
-    assert tail.flush() == "correct horse"
+    assert tail.end() == "correct horse"
 
     assert tail.feed(f"a {EXAMPLES['github-token']}") == "a "
-    assert tail.flush() == "[redacted:github-token:1]"
+    assert tail.end() == "[redacted:github-token:1]"
 
 
 def test_a_word_that_began_in_the_piece_before_is_still_one_word(secrets):
     tail = HeldTail(secrets, 1000)
 
     pieces = ["ta", "sk-runner-configuration-file-name", " x"]
-    assert "".join(map(tail.feed, pieces)) + tail.flush() == "".join(pieces)
+    assert "".join(map(tail.feed, pieces)) + tail.end() == "".join(pieces)
 
 
 def test_a_secret_that_is_too_long_to_hold_is_not_shown_either(secrets):
     tail = HeldTail(secrets, 50)
     pieces = ["the sk-" + "a" * 40, "b" * 40, "c" * 40, "ddd and", " more"]
 
-    shown = "".join(map(tail.feed, pieces)) + tail.flush()
+    shown = "".join(map(tail.feed, pieces)) + tail.end()
 
     assert shown == "the [redacted:too-long] and more"
 
@@ -184,7 +184,7 @@ def test_chunks_are_redacted_as_the_whole_text(text, random):
 
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
-    assert "".join(map(tail.feed, parts)) + tail.flush() == whole.redact(text)
+    assert "".join(map(tail.feed, parts)) + tail.end() == whole.redact(text)
 
 
 @given(st.text(), st.integers(0, 50))
@@ -193,7 +193,7 @@ def test_texts_of_any_kind_come_out_as_they_are(text, cut):
     tail = HeldTail(secrets, 100_000)
 
     assert secrets.redact(text) == text
-    assert tail.feed(text[:cut]) + tail.feed(text[cut:]) + tail.flush() == text
+    assert tail.feed(text[:cut]) + tail.feed(text[cut:]) + tail.end() == text
 
 
 def test_a_pattern_may_name_the_secret_in_it():
@@ -213,7 +213,7 @@ def test_of_secrets_that_overlap_nothing_is_shown(size):
     tail = HeldTail(SecretFinder(patterns, {"V": "abcabcabcabd"}), 1000)
 
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    shown = "".join(map(tail.feed, pieces)) + tail.flush()
+    shown = "".join(map(tail.feed, pieces)) + tail.end()
 
     assert shown == "my password = [redacted:login:1][redacted:private-key:2] and"
     assert SecretFinder(patterns, {}).redact(text) == shown
@@ -273,7 +273,7 @@ def test_the_work_is_linear_in_the_length_of_the_text(unit, monkeypatch):
         secrets.redact(text)
         tail = HeldTail(secrets, 2000)
         tail.feed(text)
-        tail.flush()
+        tail.end()
         return Counting.bytes
 
     # More than is held back, so that both sizes are alike.
@@ -323,7 +323,7 @@ def test_a_named_part_that_is_missing_or_empty_is_no_secret(pattern, text, shown
     )
 
     assert whole.redact(text) == shown
-    assert "".join(map(pieces.feed, text)) + pieces.flush() == shown
+    assert "".join(map(pieces.feed, text)) + pieces.end() == shown
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 
 import attrs
 import pytest
@@ -298,6 +299,22 @@ def test_per_session_is_no_option():
     one, other = Counts(), Counts()
     one.prompts["a"].append(1)
     assert (dict(one.prompts), dict(other.prompts)) == ({"a": [1]}, {})
+
+
+def test_a_method_as_factory_gets_the_plugin():
+    @attrs.define
+    class P(Proxy):
+        limit: int = 10
+
+        @per_session
+        def latest(self) -> deque[str]:
+            return deque(maxlen=self.limit)
+
+        sizes = per_session(lambda self: [self.limit])
+
+    assert [field.name for field in attrs.fields(P)] == ["limit"]
+    assert P(3).latest["a"].maxlen == 3
+    assert P(4).sizes["a"] == [4]
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])

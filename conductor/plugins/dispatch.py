@@ -26,7 +26,13 @@ from conductor.errors import (
     details_are_withheld,
 )
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error, exception_to_error
+from conductor.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Payload,
+    encode_error,
+    exception_to_error,
+)
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
     HandlerCall,
@@ -59,6 +65,12 @@ from conductor.redaction import redact
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
 
 CANCELLED_ERROR: Final = exception_to_error(RequestCancelled())
+_MAX_HANDLED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of requests of one peer that handlers are working on: they keep the params. A request over
+it is refused, unless it is the only one."""
+_TOO_MANY_BYTES: Final = encode_error(
+    INVALID_REQUEST, "open requests have 64 MiB: wait until one of them is answered"
+)
 _SESSIONS: Final = SESSION_SETUP_METHODS | SESSION_END_METHODS
 _Reply: TypeAlias = tuple[bytes | None, bytes | None]
 """A raw result or a raw error."""
@@ -122,8 +134,13 @@ class Dispatcher:
         if call.cancelled:
             port.neighbour.respond(call, None, CANCELLED_ERROR)
             return
+        size = len(item.params or b"")
+        if port.handled_bytes and port.handled_bytes + size > _MAX_HANDLED_BYTES:
+            port.neighbour.respond(call, None, _TOO_MANY_BYTES)
+            return
         handler_call.response_state = response_state = ResponseState(call)
         self.running[call] = handler_call
+        port.handled_bytes += size
         reply: _Reply | None = None
         self.start_initialize_clock(handler_call)
         try:
@@ -150,6 +167,7 @@ class Dispatcher:
                 del failure, passing  # a reference cycle: exception, traceback, frame
         finally:
             del self.running[call]
+            port.handled_bytes -= size
             if reply is not None and not response_state.settled:
                 self._track_session(item, reply)
                 port.neighbour.respond(call, *reply)

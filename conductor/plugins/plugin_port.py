@@ -50,6 +50,7 @@ class PluginPort(Port):
         "_taps",
         "_withheld",
         "closed",
+        "handled_bytes",
         "handlers",
         "initialized",
         "intercepted",
@@ -80,6 +81,8 @@ class PluginPort(Port):
         """Whether the plugin has started: `initialize` is queued until then."""
         self.needs_check = False
         """Whether there are taps or withheld updates."""
+        self.handled_bytes = 0
+        """Bytes of the params of requests with a running handler."""
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}
         self._withheld: dict[str, list[LaneNotification]] = {}

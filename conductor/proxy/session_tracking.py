@@ -18,6 +18,7 @@ import attrs
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
 from conductor.proxy.events import EventMark
+from conductor.proxy.kept_tool_calls import bound_tool_calls
 from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.session_state import per_session
@@ -280,6 +281,8 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             return await call_next(body)
         session, kind = session_of(plugin, id), update.get("sessionUpdate")
         if kind in _TOOL_KINDS:
+            sessions = plugin._acp_session_objects
+            bound_tool_calls(session.chain, sessions.values(), len(body.raw or b""))
             call, starts, ends = session.update_tool_call(update)
             if starts:
                 await _observe(by_event["on_tool_start"], plugin, session, call)

@@ -57,6 +57,8 @@ class AgentToolCall:
     id: str
     members: dict[str, Any] = attrs.field(factory=dict)
     """All members, as on the wire."""
+    _chunks: list[Any] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    """The content that chunks are appended to; that of a message is not changed."""
 
     @property
     def title(self) -> str:
@@ -100,8 +102,10 @@ class AgentToolCall:
     def merge(self, update: Mapping[str, Any]) -> None:
         """Apply a tool call, or an update of one. Members that are null leave what is known."""
         if update.get("sessionUpdate") == "tool_call_content_chunk":
-            content = [*self.content, update.get("content")]
-            self.members["content"] = content
+            content: list[Any] | None = self.members.get("content")
+            if content is None or content is not self._chunks:
+                self._chunks = self.members["content"] = content = list(self.content)
+            content.append(update.get("content"))
             return
         for name, value in update.items():
             if value is not None and name != "sessionUpdate":
@@ -363,6 +367,10 @@ class ChainInfo:
     mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
     open_texts: dict[tuple[Any, str | None], TextStreams] = attrs.field(factory=dict)
     """The texts that pass a filter, by the author's function and the session."""
+    tool_call_bytes: int = 0
+    """Bytes about tool calls that the plugin may remember (`kept_tool_calls`)."""
+    forgets_tool_calls: bool = False
+    """Whether some of them have been forgotten."""
 
     def asked(self, params: Mapping[str, Any]) -> None:
         """Record the params of `initialize`, of version 1 or 2."""

@@ -15,7 +15,7 @@ from conductor.schema._items import pascal
 __all__ = ["method_types_stub"]
 
 _IMPORTS = """
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from conductor.proxy.forward import Forward
@@ -29,14 +29,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 Sender: TypeAlias = Literal["client", "agent"]
 Json: TypeAlias = dict[str, Any]
 
+Answer: TypeAlias = Awaitable[R | Mapping[str, Any] | bytes | None]
+
 RequestHandler: TypeAlias = (
-    Callable[[Any, M, Forward[M, R]], Awaitable[R | Json | bytes | None]]
-    | Callable[[Any, M], Awaitable[R | Json | bytes | None]]
+    Callable[[Any, M, Forward[M, R]], Answer[R]] | Callable[[Any, M], Answer[R]]
+)
+PlainRequestHandler: TypeAlias = (
+    Callable[[Any, Json, Forward[Json, Json]], Answer[R]]
+    | Callable[[Any, Json], Answer[R]]
+    | Callable[[Any, bytes, Forward[bytes, bytes]], Answer[R]]
+    | Callable[[Any, bytes], Answer[R]]
 )
 NotificationHandler: TypeAlias = (
     Callable[[Any, M, Forward[M, None]], Awaitable[None]] | Callable[[Any, M], Awaitable[None]]
 )
-PlainRequestHandler: TypeAlias = RequestHandler[Json, Json] | RequestHandler[bytes, bytes]
 PlainNotificationHandler: TypeAlias = NotificationHandler[Json] | NotificationHandler[bytes]
 Observer = TypeVar("Observer", bound=Callable[[Any, RawMessage], Awaitable[None]])
 """
@@ -108,13 +114,15 @@ def _handler(method: str) -> str:
 
 def _bound(rows: Mapping[int, dict[str, Any]]) -> str:
     """The types of the handlers of a method, by version, and those for plain JSON."""
-    typed, plain = [], set()
+    typed, responses, notified = [], [], False
     for version, row in rows.items():
         if "Request" in row:
             request, response = f"v{version}.{row['Request']}", f"v{version}.{row['Response']}"
             typed.append(f"RequestHandler[{request}, {response}]")
-            plain.add("PlainRequestHandler")
+            responses.append(response)
         if "Notification" in row:
             typed.append(f"NotificationHandler[v{version}.{row['Notification']}]")
-            plain.add("PlainNotificationHandler")
-    return " | ".join([*typed, *sorted(plain)])
+            notified = True
+    plain = [f"PlainRequestHandler[{' | '.join(responses)}]"] if responses else []
+    plain += ["PlainNotificationHandler"] if notified else []
+    return " | ".join([*typed, *plain])

@@ -41,6 +41,12 @@ class Fitting(Proxy):
     async def plain(self, params: dict[str, Any], forward: Forward) -> Any:
         return await forward(params)
 
+    @on("session/prompt")
+    async def plain_but_for_the_result(
+        self, params: dict[str, Any], forward: Forward[dict[str, Any], dict[str, Any]]
+    ) -> v1.PromptResponse | v2.PromptResponse:
+        return v1.PromptResponse(stop_reason=(await forward())["stopReason"])
+
     @on("session/new")
     @on("session/load")
     async def raw(self, params: bytes, forward: Forward[bytes, bytes]) -> bytes:

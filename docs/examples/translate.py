@@ -1,8 +1,7 @@
 """`translate`: the user and the agent write in different languages.
 
 Two commands translate from stdin to stdout, such as `trans -b :en` and `trans -b :de`. The agent's
-text is translated line by line, what remains before each tool call and at the end of a turn.
-`/translate off` and `/translate on` switch.
+text is translated line by line. `/translate off` and `/translate on` switch.
 
 - use: ./translate.py:Translate
   with:
@@ -13,23 +12,7 @@ text is translated line by line, what remains before each tool call and at the e
 import attrs
 import trio
 
-from conductor.proxy import (
-    Proxy,
-    on_prompt,
-    on_session,
-    on_text,
-    on_tool_start,
-    on_turn_end,
-    per_session,
-    slash,
-)
-
-
-@attrs.define
-class _State:
-    enabled: bool = True
-    rest: str = ""
-    """The beginning of a line of the agent, not shown yet."""
+from conductor.proxy import Proxy, on_prompt, per_session, slash, text_filter
 
 
 @attrs.define
@@ -39,49 +22,44 @@ class Translate(Proxy):
     to_agent: list[str]
     to_user: list[str]
 
-    states = per_session(_State)
+    is_off = per_session(bool)
 
     @on_prompt
     async def prompt(self, session, prompt, forward):
-        if self.states[session.id].enabled:
+        if not self.is_off[session.id]:
             for block in prompt.blocks:
                 if block["type"] == "text":
                     block["text"] = await _translate(self.to_agent, block["text"])
         return await forward()
 
-    @on_text
-    async def answer(self, session, text):
-        state = self.states[session.id]
-        if not state.enabled:
-            return text
-        lines, end, state.rest = (state.rest + text).rpartition("\n")
-        return await _translate(self.to_user, lines + end) if end else ""
-
-    @on_tool_start
-    async def tool_starts(self, session, call):
-        await self.show_rest(session)
-
-    @on_turn_end
-    async def turn_ends(self, session, end):
-        await self.show_rest(session)
-
-    @on_session
-    async def replay_ends(self, session):
-        await self.show_rest(session)
+    @text_filter("agent")
+    def answer(self, session):
+        return _Lines(None if self.is_off[session.id] else self.to_user)
 
     @slash("translate", "Translate prompts and answers: on or off")
     async def switch(self, session, arguments):
         if arguments in ("on", "off"):
-            self.states[session.id].enabled = arguments == "on"
-        return "Translation is " + ("on." if self.states[session.id].enabled else "off.")
-
-    async def show_rest(self, session):
-        state = self.states[session.id]
-        if state.rest:
-            rest, state.rest = state.rest, ""
-            await session.say(await _translate(self.to_user, rest))
+            self.is_off[session.id] = arguments == "off"
+        return "Translation is " + ("off." if self.is_off[session.id] else "on.")
 
 
-async def _translate(command: list[str], text: str) -> str:
+@attrs.define
+class _Lines:
+    """Translates one text. A line that has not ended is held back."""
+
+    command: list[str] | None
+    rest: str = ""
+
+    async def feed(self, text):
+        if self.command is None:
+            return text
+        lines, end, self.rest = (self.rest + text).rpartition("\n")
+        return await _translate(self.command, lines + end) if end else ""
+
+    async def end(self):
+        return await _translate(self.command, self.rest) if self.rest else ""
+
+
+async def _translate(command, text):
     done = await trio.run_process(command, stdin=text.encode(), capture_stdout=True)
     return done.stdout.decode()

@@ -28,7 +28,7 @@ from conductor.cli.json_diff import json_diff, short_json
 from conductor.errors import describe
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
-from conductor.plugins.lane import LaneNotification, LaneRequest
+from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observed_plugin import PassedMessage
 
 __all__ = ["Report", "failure_lines"]
@@ -79,6 +79,8 @@ class Report:
     """Requests with a response from behind the proxy."""
     _tasks: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests of tasks."""
+    _observed: deque[PassedMessage] = attrs.field(factory=deque, init=False)
+    """Messages that an observer has seen, and the proxy has not passed on yet."""
     _tool_calls: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests that call a tool."""
 
@@ -107,9 +109,15 @@ class Report:
         toward: Literal["agent", "client"] = _receiver(handler_call)
         match item:
             case LaneRequest():
-                self._show(PassedMessage("request", toward, item.method, item.params, item.call))
+                message = PassedMessage("request", toward, item.method, item.params, item.call)
             case LaneNotification():
-                self._show(PassedMessage("notification", toward, item.method, item.params))
+                message = PassedMessage("notification", toward, item.method, item.params)
+            case LaneResponse(call=call):
+                payload, is_error = item.result or item.error, item.error is not None
+                message = PassedMessage("response", toward, call.method, payload, call, is_error)
+        self._show(message)
+        if handler_call.is_observer_call:
+            self._observed.append(message)
 
     def sent(self, message: PassedMessage, handler_call: HandlerCall | None) -> None:
         if handler_call is None:
@@ -161,6 +169,8 @@ class Report:
     def handler_returned(self, handler_call: HandlerCall) -> None:
         self._goes_on(handler_call)
         item = handler_call.item
+        if handler_call.is_observer_call:
+            return
         if (
             type(item) is LaneNotification
             and not handler_call.forwarded
@@ -190,7 +200,16 @@ class Report:
     # ----------------------------------------------------------------------------------------------
 
     def _show(self, message: PassedMessage, style: Style = "message") -> None:
-        """Show a message that the proxy has taken from its lane."""
+        """Show a message that the proxy has taken from its lane, once."""
+        for seen in self._observed:
+            if (seen.kind, seen.call, seen.method, seen.payload) == (
+                message.kind,
+                message.call,
+                message.method,
+                message.payload,
+            ):
+                self._observed.remove(seen)
+                return
         if self._hides(message):
             return
         if message.kind == "request" and message.method == "session/prompt":

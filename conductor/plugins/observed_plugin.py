@@ -48,14 +48,14 @@ class PluginObserver(Protocol):
         """A message has arrived; it may wait for its turn in the lane."""
 
     def handler_started(self, handler_call: HandlerCall) -> None:
-        """The handler of a message begins."""
+        """The handler of a message begins, or an observer (`@on("*")`) of it."""
 
     def sent(self, message: PassedMessage, handler_call: HandlerCall | None) -> None:
         """The plugin sends a message. `handler_call` is the handler that does; it is `None` for a
         message without a handler, which is passed on, and for one of a task."""
 
     def handler_returned(self, handler_call: HandlerCall) -> None:
-        """The handler of a message has ended without an exception."""
+        """The handler or observer of a message has ended without an exception."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -73,6 +73,8 @@ class ObservedPlugin(PluginComponent):
             _Inlet(agent_port, "client", self.observer),
         )
         for port in (client_port, agent_port):
+            if port.observer is not None:
+                port.observer = self._observed(port.observer)
             for method, handler in port.handlers.items():
                 port.handlers[method] = self._observed(handler)
 

@@ -194,6 +194,33 @@ def test_wire_methods_and_messages_of_the_proxy_itself_are_shown(run, write):
     assert '"again"\n    drop (notes.py:12)\n←' in shown
 
 
+def test_an_observer_is_shown_below_the_message(run, write):
+    name = write(
+        """class Seeing(Proxy):
+    @on("*")
+    async def see(self, message):
+        pass
+
+    @on("session/prompt")
+    async def prompt(self, params, forward):
+        return await forward()
+"""
+    )
+    shown = run("try", name, "--prompt", "say x").stdout.partition("→ session/prompt")[2]
+
+    assert (
+        shown
+        == """ #3 "say x"
+    see (notes.py:6)
+    prompt (notes.py:10)
+← session/update agent_message_chunk "x"
+    see (notes.py:6)
+← answer to session/prompt #3 {"stopReason": "end_turn"}
+    see (notes.py:6)
+"""
+    )
+
+
 @pytest.mark.parametrize("protocol", ["1", "2"])
 def test_an_exception_is_shown_with_its_place(run, write, protocol):
     name = write(

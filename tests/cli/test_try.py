@@ -247,6 +247,27 @@ def test_an_exception_is_shown_with_its_place(run, write, protocol):
     assert result.returncode == 1
 
 
+def test_an_exception_of_an_event_handler_fails_the_run(run, write):
+    name = write(
+        """class Failing(Proxy):
+    @on_turn_end
+    async def count(self, session, end):
+        raise ValueError("cannot count")
+"""
+    )
+    result = run("try", name)
+
+    assert (
+        """← answer to session/prompt #3 {"stopReason": "end_turn"}
+    count (notes.py:6)
+    ValueError: cannot count
+      notes.py:8 in count: raise ValueError("cannot count")
+"""
+        in result.stdout
+    )
+    assert result.returncode == 1
+
+
 def test_options_are_given(run, write):
     name = write(
         """@attrs.define

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import trio
 
-from conductor.errors import RequestError
+from conductor.errors import ConnectionClosed, RequestError
 from conductor.proxy import Proxy, on_permission, on_tool_end, on_turn_end
 from conductor.testing import RecordedAgent, Recording
 
@@ -157,13 +157,18 @@ async def test_a_chain_ends_while_the_agent_waits_for_a_cancel(acp_chain, agent,
         notification("session/cancel", {"sessionId": "s"}, "Client"),
         response(3, {"stopReason": "cancelled"}),
     ]
-    async with acp_chain(agent(*turn)) as client, trio.open_nursery() as nursery:
-        session = await open_session(client)
-        nursery.start_soon(client.prompt, session, "hi")
-        await client.attached.chain.components[-1].transcript.wait("session/prompt?")
-        nursery.cancel_scope.cancel()
 
-    assert trio.current_time() == pytest.approx(0, abs=1)
+    async def prompt(client, session):
+        with suppress(RequestError, ConnectionClosed):
+            await client.prompt(session, "hi")
+
+    async with trio.open_nursery() as nursery, acp_chain(agent(*turn)) as client:
+        session = await open_session(client)
+        nursery.start_soon(prompt, client, session)
+        await client.attached.chain.components[-1].transcript.wait("session/prompt?")
+
+    # The chain waits so long for answers; the agent ends at once when it is told to.
+    assert trio.current_time() == client.attached.chain.stop_timeout
 
 
 async def test_a_proxy_sees_events_of_real_agents(acp_chain):

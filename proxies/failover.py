@@ -11,6 +11,7 @@ Options:
                 cooling down, all are asked
     transcript  maximum characters of the conversation that are put before the prompt of an agent
                 that has not seen it; default 40000
+    at_once     other agents that run at the same time; default 4. Further prompts wait
 
 Another agent runs for one turn, in the directory and with the MCP servers of the session; its
 permission requests and file requests go to the client. The first agent gets the turns that it has
@@ -103,23 +104,35 @@ class Failover(Proxy):
     agents: list[OtherAgent] = attrs.field(validator=min_len(1))
     cooldown: timedelta = attrs.field(default=timedelta(minutes=10), validator=ge(timedelta()))
     transcript: int = attrs.field(default=40_000, validator=gt(0))
+    at_once: int = attrs.field(default=4, validator=ge(1))
     _cool_until: dict[int, float] = attrs.field(factory=dict, init=False)
     """By position in the list of all agents: 0 is the agent of the chain."""
+    _slots: trio.Semaphore = attrs.field(init=False)
 
     conversations = per_session(_Conversation)
+
+    @_slots.default
+    def _free_slots(self) -> trio.Semaphore:
+        return trio.Semaphore(self.at_once)
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
         conversation = self._conversation(session)
         conversation.unanswered, conversation.has_output = prompt.text, False
         failures: list[str] = []
+        if not session.is_running:
+            session.cancelled = False  # of an earlier turn, which may have been another agent's
         for position in list(self._candidates()):
             if failures and session.cancelled:
                 return await prompt.answer("", stop_reason="cancelled")
             try:
                 if position == 0:
                     return await self._ask_first(conversation, prompt, forward)
-                return await self._ask_other(position, session, conversation, prompt, failures)
+                await prompt.wait(self._slots.acquire)
+                try:
+                    return await self._ask_other(position, session, conversation, prompt, failures)
+                finally:
+                    self._slots.release()
             except (RequestError, *_NOT_RUNNING) as exc:
                 reason = failure_reason(exc) if isinstance(exc, RequestError) else "does not run"
                 if reason is None or conversation.has_output:
@@ -204,8 +217,10 @@ class Failover(Proxy):
             await session.say(notice)
         conversation.add_output({}, transcripts)  # for a turn without output
         if streams:
-            return {"stopReason": turn.stop_reason}
-        return await prompt.answer(notice + turn.text, stop_reason=turn.stop_reason)
+            usage = {"usage": turn.result["usage"]} if "usage" in turn.result else {}
+            return {"stopReason": turn.stop_reason, **usage}
+        text = notice + turn.text
+        return await prompt.answer(text, stop_reason=turn.stop_reason, counts=True)
 
 
 def _blocks(transcript: Transcript) -> list[dict[str, Any]]:

@@ -39,6 +39,14 @@ from conductor.proxy import (
 __all__ = ["RateLimit"]
 
 
+@attrs.define(eq=False)
+class _Turn:
+    """A prompt that the agent has."""
+
+    accepted: bool = False
+    """Whether it was answered (version 2): it ends with the turn."""
+
+
 @attrs.define
 class RateLimit(Proxy):
     """Limit prompts per time, and concurrent turns."""
@@ -53,8 +61,7 @@ class RateLimit(Proxy):
     _turns: trio.Semaphore | None = attrs.field(default=None, init=False)
     _queue: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock, init=False)
 
-    running = per_session(int)
-    """Number of running turns of a session."""
+    running = per_session(list[_Turn])
 
     def __attrs_post_init__(self) -> None:
         if self.prompts is None and self.at_once is None:
@@ -76,24 +83,28 @@ class RateLimit(Proxy):
             if wait >= 1:
                 await session.say(f"Waiting for {wait:.0f} s: there were too many prompts.\n")
             await prompt.wait(self._acquire_turn, start)
-        self.running[session.id] += 1
-        accepted = False
+        turn, running = _Turn(), self.running[session.id]
+        running.append(turn)
         try:
             result = await forward()
-            accepted = session.protocol_version > 1 and not prompt.answered_by_proxy
+            # In version 2 a turn goes on after the response, unless its end was reported before.
+            is_turn = session.protocol_version > 1 and not prompt.answered_by_proxy
+            turn.accepted = is_turn and session.is_running
             return result
         finally:
-            if not accepted:
-                self._release_turn(session)
+            if not turn.accepted:
+                self._release(running, [turn])
 
     @on_turn_end
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
-        if session.protocol_version > 1:  # in version 1 when the prompt is answered
-            self._release_turn(session)
+        """In version 2 the end of all prompts that were accepted: a turn may have several."""
+        running = self.running[session.id]
+        self._release(running, [turn for turn in running if turn.accepted])
 
     @on_session_end
     async def session_ended(self, session: Session) -> None:
-        self._release_turn(session)
+        running = self.running[session.id]
+        self._release(running, list(running))
 
     # ----------------------------------------------------------------------------------------------
 
@@ -119,8 +130,9 @@ class RateLimit(Proxy):
             if self._turns is not None:
                 await self._turns.acquire()
 
-    def _release_turn(self, session: Session) -> None:
-        if self.running[session.id]:
-            self.running[session.id] -= 1
-            if self._turns is not None:
-                self._turns.release()
+    def _release(self, running: list[_Turn], turns: list[_Turn]) -> None:
+        for turn in turns:
+            if turn in running:
+                running.remove(turn)
+                if self._turns is not None:
+                    self._turns.release()

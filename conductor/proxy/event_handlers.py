@@ -80,7 +80,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         raise RequestError(INVALID_PARAMS, "Invalid params for session/prompt: no sessionId")
     session = session_of(plugin, body.session_id)
 
-    async def answer_prompt(text: str, stop_reason: str) -> dict[str, Any]:
+    async def answer_prompt(text: str, stop_reason: str, counts: bool) -> dict[str, Any]:
         return await answer(
             plugin.client,
             session.id,
@@ -89,6 +89,7 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
             version=session.protocol_version,
             stop_reason=stop_reason,
             in_turn=session.is_running,
+            counts=counts,
         )
 
     prompt = Prompt(

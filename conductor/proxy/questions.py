@@ -58,7 +58,7 @@ class Prompt:
 
     _read: Callable[[], list[Any]] = attrs.field(repr=False)
     _version: int = attrs.field(repr=False)
-    _answer: Callable[[str, str], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
+    _answer: Callable[[str, str, bool], Awaitable[dict[str, Any]]] = attrs.field(repr=False)
     _wait: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
     answered_by_proxy: bool = attrs.field(default=False, init=False)
     """Whether a proxy nearer the agent has answered it, so that no turn ran; known after
@@ -91,10 +91,13 @@ class Prompt:
         texts = (block.get("text") for block in self.blocks if isinstance(block, dict))
         return "\n".join(each for each in texts if isinstance(each, str))
 
-    async def answer(self, text: str, *, stop_reason: str = "end_turn") -> dict[str, Any]:
+    async def answer(
+        self, text: str, *, stop_reason: str = "end_turn", counts: bool = False
+    ) -> dict[str, Any]:
         """Show `text` as the whole turn; return the result of the prompt, for the handler to
-        return. The agent does not see the prompt."""
-        return await self._answer(text, stop_reason)
+        return. The agent does not see the prompt. With `counts`, proxies nearer the client treat
+        it as a turn of the agent: budgets and limits count it, and hooks run."""
+        return await self._answer(text, stop_reason, counts)
 
     async def wait(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Hold the prompt back until `await function(*args)` returns, and return its result.

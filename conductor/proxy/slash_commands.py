@@ -180,15 +180,18 @@ async def answer(
     version: int,
     stop_reason: str = "end_turn",
     in_turn: bool = False,
+    counts: bool = False,
 ) -> dict[str, Any]:
     """Show `text` as the whole turn of a prompt, and return the result of `session/prompt`.
 
-    `in_turn`: a turn of the agent runs; in version 2 its state is left as it is.
+    `in_turn`: a turn of the agent runs; in version 2 its state is left as it is. `counts`: it is a
+    turn for other proxies, and is not marked.
     """
+    mark = {} if counts else {"_meta": _MARK}
     if version == 1:
         if text:
             await say(client, session_id, text, version=1)
-        return {"stopReason": stop_reason, "_meta": _MARK}
+        return {"stopReason": stop_reason, **mark}
 
     async def update(kind: str, **members: Any) -> None:
         await client.update(session_id, {"sessionUpdate": kind, **members})
@@ -196,12 +199,12 @@ async def answer(
     prompt_id = f"conductor-prompt-{next(_ids)}"
     await update("user_message", messageId=prompt_id, content=list(prompt))
     if not in_turn:
-        await update("state_update", state="running", _meta=_MARK)
+        await update("state_update", state="running", **mark)
     if text:
         await say(client, session_id, text, version=version)
     if not in_turn:
-        await update("state_update", state="idle", stopReason=stop_reason, _meta=_MARK)
-    return {"messageId": prompt_id, "_meta": _MARK}
+        await update("state_update", state="idle", stopReason=stop_reason, **mark)
+    return {"messageId": prompt_id, **mark}
 
 
 async def say(client: ClientPeer, session_id: str, text: str, *, version: int) -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
 from conductor.proxy import RequestError
+from conductor.proxy.prompt_turn import PromptTurn
 from conductor.testing import FakeAgent
 from proxies._agent_failures import failure_reason
 from proxies._transcript import Transcript
+from proxies.budget import Budget, Limits
 from proxies.failover import Failover, OtherAgent
 
 LIMIT = RequestError(-32603, "Internal error", {"details": "429 rate_limit_error"})
@@ -192,6 +197,68 @@ async def test_version_2_shows_the_answer_at_its_end(chain, other):
     assert kinds == ["user_message", "state_update", "agent_message", "state_update"]
     (content,) = client.transcript.updates()[2]["content"]
     assert content["text"].endswith("other answers instead.*\n\nhello")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_turns_of_other_agents_count_for_budgets(chain, other, version):
+    proxies = Budget(session=Limits(turns=2)), Failover([other])
+    async with chain(*proxies, FakeAgent(turns=[[LIMIT]] * 3)) as client:
+        session = await opened(client, version)
+        for _ in range(3):
+            await client.prompt(session, "say hello")
+        said = str(client.transcript.updates()[-3:])
+    assert "Refused: the budget is used up (2 of 2 turns in this session)" in said
+
+
+async def test_so_many_other_agents_run_at_once(chain, monkeypatch):
+    running, most = 0, 0
+    may_end = trio.Event()
+
+    class Second:
+        async def prompt(self, blocks, show):
+            await may_end.wait()
+            return PromptTurn("end_turn", "", {"stopReason": "end_turn"})
+
+    @asynccontextmanager
+    async def open_agent(self, source, **options):
+        nonlocal running, most
+        self.release_lane()
+        running += 1
+        most = max(most, running)
+        yield Second()
+        running -= 1
+
+    monkeypatch.setattr(Failover, "open_agent", open_agent)
+    proxy = Failover([OtherAgent(run=["other"])], at_once=2)
+    async with chain(proxy, FakeAgent(turns=[[LIMIT]] * 9)) as client:
+        await client.initialize()
+        sessions = [await client.new_session("/work") for _ in range(4)]
+        stopped = []
+
+        async def prompt(session):
+            stopped.append((await client.prompt(session, "hi"))["stopReason"])
+
+        async with trio.open_nursery() as nursery:
+            for session in sessions:
+                nursery.start_soon(prompt, session)
+                await wait_all_tasks_blocked()
+            client.notify("session/cancel", {"sessionId": sessions[-1]})
+            await wait_all_tasks_blocked()
+            assert stopped == ["cancelled"]
+            may_end.set()
+    assert (most, sorted(stopped)) == (2, ["cancelled", "end_turn", "end_turn", "end_turn"])
+
+
+async def test_a_cancelled_turn_of_another_agent_does_not_cancel_the_next(chain, other):
+    agents = [other, OtherAgent(run=["no-such-program"]), other]
+    proxy = Failover(agents)
+    async with chain(proxy, FakeAgent(turns=[[LIMIT]])) as client:
+        session = await opened(client)
+        await client.prompt(session, "say hello")
+        client.notify("session/cancel", {"sessionId": session})
+        proxy.agents.pop(0)
+        result = await client.prompt(session, "say again")
+    assert result["stopReason"] == "end_turn"
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,31 @@ async def test_in_version_2_a_turn_ends_with_the_idle_state(chain, virtual_clock
         assert client.transcript.updates() == [{"sessionUpdate": "state_update", "state": "idle"}]
 
 
+@pytest.mark.parametrize("early", [False, True])
+async def test_in_version_2_a_turn_with_several_prompts_is_released_whole(
+    chain, virtual_clock, early
+):
+    """Also if its end is reported before the last prompt is answered."""
+    idle = {"sessionUpdate": "state_update", "state": "idle"}
+    running = {"sessionUpdate": "state_update", "state": "running"}
+    agent = FakeAgent()
+
+    async def end(session):
+        agent.update(session, idle)
+
+    async with chain(RateLimit(at_once=2), agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        for _ in range(3):
+            agent.turns = [[running], [end] if early else []]
+            for _ in range(2):
+                with trio.fail_after(10):
+                    await client.prompt(session, "hi")
+            if not early:
+                agent.update(session, idle)
+                await trio.testing.wait_all_tasks_blocked()
+
+
 async def test_a_closed_session_releases_its_turn(chain, virtual_clock):
     agent = FakeAgent(handlers={"session/close": lambda params: {}})
     async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:

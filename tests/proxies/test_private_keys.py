@@ -116,7 +116,7 @@ def test_chunks_are_redacted_as_the_whole_text(name, part, size):
     whole, tail = SecretFinder(PATTERNS, {}), HeldTail(SecretFinder(PATTERNS, {}), 16384)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
 
-    shown = "".join(map(tail.feed, pieces)) + tail.flush()
+    shown = "".join(map(tail.feed, pieces)) + tail.end()
 
     assert shown == whole.redact(text)
     assert leaked(KEYS[name], shown) == []
@@ -127,7 +127,7 @@ def test_a_key_that_is_too_long_to_hold_is_left_out_up_to_its_end(secrets):
     text = "a " + "\n".join(lines) + "\nafter"
     tail = HeldTail(secrets, 1000)
 
-    shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.flush()
+    shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.end()
 
     assert shown == "a [redacted:too-long]\nafter"
 
@@ -137,7 +137,7 @@ def test_lines_that_are_too_long_to_hold_are_not_shown_either(secrets):
     text = "a\n" + "\n".join(lines[1:-1]) + "\nafter that"
     tail = HeldTail(secrets, 1000)
 
-    shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.flush()
+    shown = "".join(tail.feed(text[at : at + 33]) for at in range(0, len(text), 33)) + tail.end()
 
     assert leaked(lines, shown) == []
     assert shown.endswith("after that")

@@ -1,0 +1,9 @@
+"""Traces: what passed between the components of a chain, recorded, written and read.
+
+`trace_ports` puts a pair of ports between two neighbours, which see each message of that hop;
+`recorder` numbers the messages and keeps the last ones in memory (the flight recorder);
+`trace_file` writes them, with secrets masked (`masking`); `records` is the format of the file and
+`reader` reads it. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
+
+May import: errors, limits, log, redaction, secret_detection, acp, jsonrpc, routing.
+"""

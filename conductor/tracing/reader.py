@@ -1,0 +1,90 @@
+"""Read trace files, of this conductor and of the Rust conductor. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from conductor.tracing.records import (
+    MessageRecord,
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+    TraceHeader,
+)
+
+__all__ = ["Trace", "TraceFileError", "read_records"]
+
+_decode = msgspec.json.Decoder(Record).decode
+
+
+class TraceFileError(ValueError):
+    """A file that is no trace; the message has path and line."""
+
+
+def read_records(lines: Iterable[bytes], path: str = "<trace>") -> Iterator[Record]:
+    """The records of the lines of a trace file, in order.
+
+    The messages of another conductor's file get numbers and names: `n` is the number of the line,
+    `sender` and `receiver` are `from` and `to`. A last line without its newline is left out: it is
+    being written. Raises `TraceFileError`, with path and line.
+    """
+    requests: dict[tuple[str, object], RequestRecord] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            return
+        if line.isspace():
+            continue
+        try:
+            record = _decode(line)
+        except msgspec.DecodeError as exc:
+            raise TraceFileError(f"{path}:{number}: not a record of a trace: {exc}") from exc
+        if isinstance(record, MessageRecord) and record.n == 0:
+            _complete(record, number, requests)
+        yield record
+
+
+def _complete(
+    record: MessageRecord, number: int, requests: dict[tuple[str, object], RequestRecord]
+) -> None:
+    """Add what the files of other conductors have not."""
+    record.n = number
+    record.sender, record.receiver = record.from_, record.to
+    match record:
+        case RequestRecord():
+            requests[record.to, record.id] = record
+        case ResponseRecord():
+            asked = requests.pop((record.from_, record.id), None)
+            if asked is not None:
+                record.request, record.method = asked.n, asked.method
+                record.elapsed = record.ts - asked.ts
+
+
+@attrs.frozen
+class Trace:
+    """A trace file in memory."""
+
+    path: str
+    records: tuple[Record, ...]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a file. Raises `OSError`, and `TraceFileError` for a file that is no trace."""
+        with Path(path).open("rb") as file:
+            return cls(str(path), tuple(read_records(file, str(path))))
+
+    @property
+    def header(self) -> TraceHeader | None:
+        """The first header; `None` in a file of another conductor."""
+        return next((each for each in self.records if isinstance(each, TraceHeader)), None)
+
+    @property
+    def messages(self) -> list[RequestRecord | NotificationRecord | ResponseRecord]:
+        """The messages, in order."""
+        kinds = (RequestRecord, NotificationRecord, ResponseRecord)
+        return [each for each in self.records if isinstance(each, kinds)]

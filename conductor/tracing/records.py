@@ -1,0 +1,192 @@
+"""The records of a trace file: JSON Lines, in the order in which things happened. Pure.
+
+The first line is a `TraceHeader`; each further line is a message that passed between two
+components, or something that happened to one component. Keys `type`, `ts`, `protocol`, `from`,
+`to`, `id`, `method`, `session`, `params`, `is_error`, `error_domain` and `payload` are those of the
+trace files of the Rust conductor, and its viewer reads these files too; the others are additions.
+
+Every message is recorded once per hop, without the successor envelope (`proxy/successor`) and, for
+MCP over ACP, without `mcp/message`. A message that passes three components has three records; `n`
+numbers the records of a trace, and `cause` links each to the record that it came from, where this
+is known.
+
+Times: `ts` is in seconds since the header, monotonic; `time` in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "FORMAT_VERSION",
+    "HandlerRecord",
+    "LogRecord",
+    "LossRecord",
+    "MessageRecord",
+    "NoteRecord",
+    "NotificationRecord",
+    "Record",
+    "RequestRecord",
+    "ResponseRecord",
+    "StderrRecord",
+    "TraceComponent",
+    "TraceHeader",
+]
+
+FORMAT_VERSION: Final = 1
+
+
+class TraceComponent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One component of a traced chain."""
+
+    name: str
+    label: str
+    """Its name in `from` and `to`: `Client`, `Proxy(0)`, `Proxy(1)`, …, `Agent`."""
+    kind: Literal["client", "parent", "plugin", "process", "remote", "bridge"]
+    """"parent" is a conductor that this chain is a proxy of."""
+    location: str | None = None
+    """Place in the chain file, as `path:line:column`."""
+
+
+class _Base(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type"):
+    ts: float
+    time: float = 0.0
+    chain: str = ""
+    """The name of the chain; in the trace of a server, followed by `/` and a number."""
+
+
+class TraceHeader(_Base, kw_only=True, omit_defaults=True, tag="trace"):
+    """The first line, and the first of a chain in the trace of a server."""
+
+    version: int = FORMAT_VERSION
+    conductor: str = ""
+    """The version of the conductor."""
+    pid: int = 0
+    payloads: Literal["full", "head", "none"] = "full"
+    components: tuple[TraceComponent, ...] = ()
+    """In the order of the chain, beginning with the client; a component that is inserted later (the
+    MCP bridge) is only named in `sender` and `receiver`."""
+
+
+class MessageRecord(_Base, kw_only=True, omit_defaults=True):
+    """What requests, responses and notifications have in common."""
+
+    n: int = 0
+    """Number of the record, unique in the file."""
+    from_: str = msgspec.field(name="from")
+    to: str
+    sender: str = ""
+    """Name of the sending component."""
+    receiver: str = ""
+    hop: int = 0
+    """0 is the hop between the client and the first component."""
+    session: str | None = None
+    size: int = 0
+    """Bytes of the payload's raw JSON."""
+    head: str | None = None
+    """Beginning of the raw JSON of a payload that was left out of the record (`payloads`)."""
+    masked: bool = False
+    """Whether secrets in the payload were replaced by `***`."""
+
+
+class RequestRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="request"):
+    protocol: Literal["acp", "mcp"]
+    id: int | str | None
+    """Equal to that of the response; a number of the trace, not the id on the wire."""
+    method: str
+    params: Any
+    cause: int | None = None
+    """The record of the message that it came from: of the same message one hop before, or of the
+    message that the sending handler handles. Only known for plugins in this process."""
+    wire_id: int | str | None = None
+    """The sender's id."""
+    mcp_server: str | None = None
+    """Of a message with the protocol "mcp": the id of the server or of the connection."""
+
+
+class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="notification"):
+    protocol: Literal["acp", "mcp"]
+    method: str
+    params: Any
+    cause: int | None = None
+    mcp_server: str | None = None
+
+
+class ResponseRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="response"):
+    id: int | str | None
+    is_error: bool
+    error_domain: Literal["acp", "mcp"] | None = None
+    """Of an error: the protocol of the request."""
+    payload: Any
+    request: int = 0
+    """`n` of the request's record."""
+    method: str = ""
+    """The method of the request."""
+    elapsed: float = 0.0
+    """Seconds since the request passed the same hop."""
+    cause: int | None = None
+    cancelled: bool = False
+    """Whether the request had been cancelled."""
+
+
+class HandlerRecord(_Base, kw_only=True, omit_defaults=True, tag="handler"):
+    """A handler of a plugin has ended."""
+
+    component: str
+    message: int | None = None
+    """`n` of the handled message's record."""
+    method: str = ""
+    handler: str = ""
+    """Place of the handler, as `file:line`."""
+    waited: float = 0.0
+    """Seconds from the arrival of the message to the start of the handler: the lane was held."""
+    took: float = 0.0
+    """Seconds from its start to its end, with the time that it waited for responses."""
+    outcome: Literal["forwarded", "answered", "dropped", "failed"] = "forwarded"
+    """"answered": a request, without forwarding it; "dropped": a notification, likewise."""
+
+
+class NoteRecord(_Base, kw_only=True, omit_defaults=True, tag="note"):
+    """A remark of a plugin about the message that it handles, such as the rule that decided."""
+
+    component: str
+    message: int | None = None
+    text: str = ""
+    fields: dict[str, Any] = {}
+
+
+class LogRecord(_Base, kw_only=True, omit_defaults=True, tag="log"):
+    """A log event of the conductor, of any level: start, handshake, stop, restart, bypass, …"""
+
+    level: str = "info"
+    event: str = ""
+    component: str | None = None
+    fields: dict[str, Any] = {}
+
+
+class StderrRecord(_Base, kw_only=True, omit_defaults=True, tag="stderr"):
+    """A line that a component wrote to stderr."""
+
+    component: str
+    text: str = ""
+
+
+class LossRecord(_Base, kw_only=True, omit_defaults=True, tag="lost"):
+    """Records were dropped here, because they came faster than they could be written."""
+
+    count: int = 0
+
+
+Record: TypeAlias = (
+    TraceHeader
+    | RequestRecord
+    | NotificationRecord
+    | ResponseRecord
+    | HandlerRecord
+    | NoteRecord
+    | LogRecord
+    | StderrRecord
+    | LossRecord
+)

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+
+from conductor.tracing.reader import Trace, TraceFileError, read_records
+from conductor.tracing.records import RequestRecord, ResponseRecord, StderrRecord
+
+REQUEST = {"type": "request", "ts": 0.5, "protocol": "acp", "from": "Client", "to": "Proxy(0)"}
+REQUEST |= {"id": "9f", "method": "initialize", "params": {"protocolVersion": 1}}
+RESPONSE = {"type": "response", "ts": 0.75, "from": "Proxy(0)", "to": "Client", "id": "9f"}
+RESPONSE |= {"is_error": False, "payload": {}}
+
+
+def lines(*records):
+    return [json.dumps(record).encode() + b"\n" for record in records]
+
+
+def test_records_of_another_conductor_are_completed():
+    request, response = read_records(lines(REQUEST, RESPONSE))
+
+    assert isinstance(request, RequestRecord)
+    assert (request.n, request.sender, request.receiver) == (1, "Client", "Proxy(0)")
+    assert isinstance(response, ResponseRecord)
+    assert (response.n, response.request, response.method) == (2, 1, "initialize")
+    assert response.elapsed == 0.25
+
+
+def test_what_the_conductor_wrote_stays():
+    (request,) = read_records(lines(REQUEST | {"n": 7, "sender": "client", "receiver": "notes"}))
+
+    assert (request.n, request.sender, request.receiver) == (7, "client", "notes")
+
+
+def test_a_line_that_is_being_written_is_left_out():
+    assert len(list(read_records([*lines(REQUEST), b'{"type":"req']))) == 1
+
+
+@pytest.mark.parametrize("line", [b"no\n", b"[1]\n", b'{"type":"other","ts":1}\n', b"{}\n"])
+def test_a_file_that_is_no_trace_is_refused_with_the_line(line, tmp_path):
+    file = tmp_path / "some.jsonl"
+    file.write_bytes(b"".join([*lines(REQUEST), b"\n", line]))
+
+    with pytest.raises(TraceFileError, match=r"some\.jsonl:3: not a record of a trace: .*"):
+        Trace.load(file)
+
+
+def test_a_trace_has_messages_and_the_rest(tmp_path):
+    file = tmp_path / "some.jsonl"
+    stderr = {"type": "stderr", "ts": 0.6, "component": "agent", "text": "hello"}
+    file.write_bytes(b"".join(lines(REQUEST, stderr, RESPONSE)))
+
+    trace = Trace.load(file)
+
+    assert [each.n for each in trace.messages] == [1, 3]
+    assert trace.records[1] == StderrRecord(ts=0.6, component="agent", text="hello")
+    assert trace.header is None

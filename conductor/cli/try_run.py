@@ -19,7 +19,7 @@ from conductor.cli.try_recording import PlayedRecording
 from conductor.cli.try_report import Report
 from conductor.cli.try_target import TargetError, load_target
 from conductor.client.embedding import attach
-from conductor.errors import ConnectionClosed, RequestError
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
 from conductor.plugins.observed_plugin import ObservedPlugin
 from conductor.plugins.plugin_component import PluginComponent
@@ -106,7 +106,7 @@ class _Conversation:
                 code = 0
             except RequestError as exc:
                 self._say_failed(exc)
-            except ConnectionClosed as exc:
+            except (ConnectionClosed, RemoteProtocolError) as exc:
                 self.report.line(str(exc), "error")
         return code or bool(self.report.failures)
 

@@ -19,6 +19,7 @@ from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
+from conductor.proxy.returned import answer_body, text_or_none
 from conductor.proxy.sessions import AgentToolCall, Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
 from conductor.proxy.text_filters import text_filter_layers
@@ -70,7 +71,7 @@ async def _setup(
     async def forward(changed: SessionSetup | None = None) -> Any:
         return (await call_next(body.edited((changed or setup).params))).decode()
 
-    return Body.of(await function(plugin, setup, forward))
+    return answer_body(function, await function(plugin, setup, forward), "`return await forward()`")
 
 
 async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next) -> Body:
@@ -108,11 +109,14 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         return result
 
     try:
-        return Body.of(await function(plugin, session, prompt, forward))
+        result = await function(plugin, session, prompt, forward)
     except _PromptCancelled:
         if session.protocol_version > 1:
             raise
         return Body.of({"stopReason": "cancelled"})
+    return answer_body(
+        function, result, "`return await forward()` or `return await prompt.answer(…)`"
+    )
 
 
 class _PromptCancelled(RequestCancelled):
@@ -147,7 +151,11 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
     async def forward(changed: Mapping[str, Any] | None = None) -> Any:
         return (await call_next(body.edited(params if changed is None else changed))).decode()
 
-    return Body.of(await function(plugin, session, asked, forward))
+    return answer_body(
+        function,
+        await function(plugin, session, asked, forward),
+        "`return await forward()`, `return asked.allow()` or `return asked.deny()`",
+    )
 
 
 def _asked_about(params: Mapping[str, Any], session: Session) -> Any:
@@ -175,7 +183,11 @@ async def _question(function: _Function, plugin: Any, body: Body, call_next: Nex
         return (await call_next(body.edited(params if changed is None else changed))).decode()
 
     question = Question(str(params.get("message", "")), params)
-    return Body.of(await function(plugin, session, question, forward))
+    return answer_body(
+        function,
+        await function(plugin, session, question, forward),
+        "`return await forward()`, `return question.accept(…)` or `return question.decline()`",
+    )
 
 
 async def _update(
@@ -205,7 +217,8 @@ async def _text(
     text = content.get("text") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(text, str):
         return await call_next(body)
-    shown = await function(plugin, session_of(plugin, params["sessionId"]), text)
+    session = session_of(plugin, params["sessionId"])
+    shown = text_or_none(function, await function(plugin, session, text))
     if shown is None or shown == text:
         return await call_next(body)
     changed = {**params, "update": {**update, "content": {**content, "text": shown}}}

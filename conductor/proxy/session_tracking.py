@@ -21,6 +21,7 @@ from conductor.proxy.events import EventMark
 from conductor.proxy.kept_tool_calls import bound_tool_calls
 from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
+from conductor.proxy.returned import text_or_none
 from conductor.proxy.session_state import per_session
 from conductor.proxy.sessions import Session, TurnEnd, chain_info, session_of, turn_end
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
@@ -203,7 +204,7 @@ async def _answer_command(
         return await call_next(body)
     command, arguments = called
     function = commands[list(info.commands.own).index(command)][1]
-    text = await function(plugin, session, arguments)
+    text = text_or_none(function, await function(plugin, session, arguments))
     answered = await answer(
         plugin.client,
         id,

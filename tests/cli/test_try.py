@@ -247,6 +247,22 @@ def test_an_exception_is_shown_with_its_place(run, write, protocol):
     assert result.returncode == 1
 
 
+def test_an_answer_that_is_none_fails_the_run(run, write):
+    """A wire handler may answer anything; the client of `try` says what is wrong with it."""
+    file = write(
+        """class Notes(Proxy):
+    @on("session/prompt")
+    async def forget(self, params, forward):
+        pass
+"""
+    )
+    done = run("try", file)
+
+    assert done.returncode == 1
+    assert "its answer to session/prompt is null, not an object" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_an_exception_of_an_event_handler_fails_the_run(run, write):
     name = write(
         """class Failing(Proxy):

@@ -1,0 +1,43 @@
+"""What handlers of events return: a value of another type is an error, and not sent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from conductor.errors import LocalProtocolError
+from conductor.proxy.middleware import Body
+
+__all__ = ["answer_body", "text_or_none"]
+
+
+def answer_body(function: Callable[..., Any], value: Any, instead: str) -> Body:
+    """The body of the answer to a request, which is a JSON object in every version of the protocol.
+
+    `instead` is what the author can write. Raises `LocalProtocolError` for anything else.
+    """
+    _check_awaited(function, value)
+    body = None if value is None else Body.of(value)
+    if body is None or body.raw is None or not body.raw.lstrip().startswith(b"{"):
+        raise _wrong(function, value, f"the answer to a request: write {instead}")
+    return body
+
+
+def text_or_none(function: Callable[..., Any], value: Any) -> str | None:
+    """The text that a handler has returned. Raises `LocalProtocolError` if it is none."""
+    _check_awaited(function, value)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong(function, value, "a text or None")
+
+
+def _check_awaited(function: Callable[..., Any], value: Any) -> None:
+    if inspect.iscoroutine(value):
+        value.close()
+        raise _wrong(function, value, "its result: write `return await …`")
+
+
+def _wrong(function: Callable[..., Any], value: Any, wanted: str) -> LocalProtocolError:
+    given = "nothing" if value is None else f"a value of type {type(value).__name__}"
+    return LocalProtocolError(f"{function.__qualname__} returned {given}, not {wanted}")

@@ -1,0 +1,98 @@
+"""A handler of an event that returns something else than its answer is an error of its author."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.errors import LocalProtocolError
+from conductor.proxy import (
+    Proxy,
+    on_permission,
+    on_prompt,
+    on_question,
+    on_session_setup,
+    on_text,
+    slash,
+)
+from conductor.testing import FakeAgent
+
+
+class NothingForSetup(Proxy):
+    @on_session_setup
+    async def handle(self, setup, forward): ...
+
+
+class NothingForPrompt(Proxy):
+    @on_prompt
+    async def handle(self, session, prompt, forward):
+        await forward()
+
+
+class NoAwaitForPrompt(Proxy):
+    @on_prompt
+    async def handle(self, session, prompt, forward):
+        return prompt.answer("no")
+
+
+class TextForPrompt(Proxy):
+    @on_prompt
+    async def handle(self, session, prompt, forward):
+        return "an answer"
+
+
+class NothingForPermission(Proxy):
+    @on_permission
+    async def handle(self, session, asked, forward):
+        asked.deny()
+
+
+class NothingForQuestion(Proxy):
+    @on_question
+    async def handle(self, session, question, forward):
+        question.decline()
+
+
+class NumberForText(Proxy):
+    @on_text
+    async def handle(self, session, text):
+        return 5
+
+
+class NumberForCommand(Proxy):
+    @slash("count", "Count")
+    async def handle(self, session, arguments):
+        return 17
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("proxy", "prompt", "problem"),
+    [
+        (NothingForSetup, "say a", "nothing, not the answer .* `return await forward"),
+        (NothingForPrompt, "say a", r"nothing, not the answer .* prompt\.answer"),
+        (NoAwaitForPrompt, "say a", "a .* coroutine, not its result: write `return await …`"),
+        (TextForPrompt, "say a", "a value of type str, not the answer to a request"),
+        (NothingForPermission, "ask Edit", r"nothing, not the answer .* asked\.deny"),
+        (NothingForQuestion, 'request elicitation/create {"sessionId": "session-1"}', "nothing"),
+        (NumberForText, "say a", "a value of type int, not a text or None"),
+        (NumberForCommand, "/count", "a value of type int, not a text or None"),
+    ],
+)
+async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prompt, problem):
+    async def converse():
+        async with acp_chain(proxy(), strict=True) as client:
+            await client.initialize(version=version)
+            await client.prompt(await client.new_session("/project"), prompt)
+            await client.transcript.wait(lambda _: False)
+
+    said = rf"{proxy.__name__}\.handle returned {problem}"
+    with pytest.raises(LocalProtocolError, match=said):
+        await converse()
+
+
+async def test_a_wrong_answer_is_an_error_and_a_wrong_text_is_not_shown(acp_chain):
+    async with acp_chain(NumberForText(), FakeAgent(turns=[["secret"]])) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/project"), "hi")
+
+    assert client.transcript.text() == ""

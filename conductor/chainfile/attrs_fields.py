@@ -21,7 +21,7 @@ import cattrs
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
 
-__all__ = ["attrs_hook", "field_key"]
+__all__ = ["attrs_hook", "field_key", "field_types"]
 
 _MAX_LISTED = 8
 _FACTORY: Any = attrs.Factory  # a class, which the stubs call a function
@@ -36,7 +36,7 @@ def attrs_hook(
     Raises `TypeError` if an annotation of the class cannot be resolved.
     """
     fields = {field_key(field): field for field in attrs.fields(cls) if field.init}
-    types = {key: _type_of(cls, field) for key, field in fields.items()}
+    types = field_types(cls)
 
     def hook(data: Any, _: Any) -> Any:
         if not isinstance(data, Mapping):
@@ -62,6 +62,11 @@ def attrs_hook(
         return instance
 
     return hook
+
+
+def field_types(cls: Any) -> dict[str, Any]:
+    """The types of the fields by key. Raises `TypeError` if an annotation cannot be resolved."""
+    return {field_key(each): _type_of(cls, each) for each in attrs.fields(cls) if each.init}
 
 
 def field_key(field: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from conductor.errors import StartError
 from conductor.plugins.contained import with_contained
 from conductor.plugins.file_imports import import_file
 from conductor.plugins.loading import InvalidOptions, entry_points, instantiate, load_class
+from conductor.plugins.option_arguments import option_of_argument
 from conductor.proxy import Agent, Plugin, Proxy
 from conductor.proxy.import_guard import importing_plugin
 
@@ -51,31 +51,39 @@ class TriedProxy:
 def load_target(target: str, options: dict[str, Any]) -> TriedProxy:
     """Import the class and make an instance. Raises `TargetError`."""
     cls = _class(target)
-    spec = ComponentSpec(name=cls.__name__, use=target, options=options)
+    try:
+        given = {
+            name: option_of_argument(cls, name, value) if isinstance(value, str) else value
+            for name, value in options.items()
+        }
+    except ValueError as exc:
+        raise TargetError(
+            f"{cls.__name__}: its options are wrong (--with NAME=VALUE):\n{exc}"
+        ) from exc
+    spec = ComponentSpec(name=cls.__name__, use=target, options=given)
     try:
         plugins = with_contained(cls.__name__, instantiate(spec, cls))
     except InvalidOptions as exc:
         problems = "\n".join(each.message for each in exc.diagnostics)
-        raise TargetError(
-            f"{cls.__name__}: its options are wrong (--with NAME=VALUE):\n{problems}"
-        ) from exc
+        raise _wrong_options(cls, problems) from exc
     except StartError as exc:
         raise TargetError(exc.reason, exc.__cause__) from exc
     proxies = [(name, each) for name, each in plugins if isinstance(each, Proxy)]
     return TriedProxy(cls.__name__, proxies)
 
 
-def parse_options(settings: Iterable[str]) -> dict[str, Any]:
-    """The options given as NAME=VALUE; a value that begins with `[` or `{` is JSON.
+def _wrong_options(cls: type[Proxy], problems: str) -> TargetError:
+    return TargetError(f"{cls.__name__}: its options are wrong (--with NAME=VALUE):\n{problems}")
 
-    Raises `ValueError`.
-    """
+
+def parse_options(settings: Iterable[str]) -> dict[str, Any]:
+    """The options given as NAME=VALUE. Raises `ValueError`."""
     options: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise ValueError(f"{setting!r}: write --with NAME=VALUE")
-        options[name] = json.loads(value) if value[:1] in ("[", "{") else value
+        options[name] = value
     return options
 
 

@@ -3,7 +3,8 @@
 As a module (`python -m`) it is the process of an isolated plugin (`isolate: true`). As a
 stand-alone program (`run(MyProxy)`) any conductor can start it; options come as a JSON object in
 the environment variable ACP_PROXY_OPTIONS, which is erased before any process is started, and as
-`--name value` arguments, which take precedence and are visible to other users.
+`--name value` arguments, which take precedence and are visible to other users. The value of a list
+or a mapping is JSON: `--names '["a", "b"]'`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from conductor.chainfile import ComponentSpec
 from conductor.errors import ComponentExited, StartError, withhold_details
 from conductor.log import configure
 from conductor.plugins.loading import instantiate
+from conductor.plugins.option_arguments import option_of_argument
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.component import Component
 from conductor.secret_env import take_secret
@@ -51,7 +53,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
         spec = ComponentSpec(
             name=name,
             use=name,
-            options=_options(arguments),
+            options=_options(arguments, cls),
         )
         made = [instantiate(spec, cls)]
     except (StartError, ValueError) as exc:
@@ -70,7 +72,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     serve_stdio(make, mode=role, bridged=False)
 
 
-def _options(arguments: list[str]) -> dict[str, Any]:
+def _options(arguments: list[str], cls: type[Plugin]) -> dict[str, Any]:
     try:
         options: Any = json.loads(take_secret(_VARIABLE) or "{}")
     except ValueError as exc:
@@ -82,16 +84,23 @@ def _options(arguments: list[str]) -> dict[str, Any]:
         if not word.startswith("--"):
             raise ValueError(f"unexpected argument {word!r}: options are given as --name value")
         name, equals, value = word[2:].partition("=")
-        options[name.replace("-", "_")] = value if equals else next(words, "true")
+        key = name.replace("-", "_")
+        options[key] = option_of_argument(cls, key, value if equals else next(words, "true"))
     return options
 
 
 def _usage(cls: type[Plugin]) -> str:
     fields = [field for field in attrs.fields(cls) if field.init] if attrs.has(cls) else []
-    lines = [f"{os.path.basename(sys.argv[0])}: {inspect.getdoc(cls) or cls.__name__}", ""]
+    lines = [
+        f"{os.path.basename(sys.argv[0])}: {inspect.cleandoc(cls.__doc__ or cls.__name__)}",
+        "",
+    ]
     lines.append("Speaks the Agent Client Protocol on stdin and stdout; a conductor starts it.")
     if fields:
-        lines += ["", f"Options, as --name value or in {_VARIABLE} (a JSON object):"]
+        lines += [
+            "",
+            f"Options, as --name value or in {_VARIABLE} (a JSON object):",
+        ]
     for field in fields:
         needed = " (required)" if field.default is attrs.NOTHING else ""
         kind = getattr(field.type, "__name__", field.type)

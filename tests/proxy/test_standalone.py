@@ -164,6 +164,22 @@ def test_wrong_options_of_a_program(start, arguments, problem):
     assert (result.returncode, problem in result.stderr) == (2, True), result.stderr
 
 
+def test_a_list_is_json(start):
+    text = PROXY.replace("    mark: str\n", "    mark: list[str]\n")
+
+    wrong = start("mark.py", "--mark", "[a b]", files={"mark.py": text})
+    assert wrong.returncode == 2
+    assert 'mark: not valid JSON, such as `["a", "b"]`' in wrong.stderr
+    assert start("mark.py", "--mark", '["a b"]', files={"mark.py": text}).returncode == 0
+
+
+def test_a_program_without_docstring_does_not_describe_its_base_class(start):
+    text = PROXY.replace('    """Put a mark before every prompt."""\n', "")
+
+    help = start("mark.py", "--help", files={"mark.py": text})
+    assert "mark.py: Mark\n" in help.stdout
+
+
 def test_a_program_describes_itself(start):
     result = start("mark.py", "--help")
 

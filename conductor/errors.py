@@ -10,6 +10,8 @@ the log. `withhold_details` is entered around the chain of a remote client.
 
 from __future__ import annotations
 
+import os
+import traceback
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ __all__ = [
     "StartError",
     "describe",
     "details_are_withheld",
+    "line_in",
     "withhold_details",
 ]
 
@@ -240,6 +243,19 @@ def describe(exc: BaseException) -> str:
         return f"{name}: {text}" if text else name
     except BaseException as broken:
         return f"{name} (no text: its __str__ raised {type(broken).__name__})"
+
+
+def line_in(file: str | None, exc: BaseException) -> str:
+    """The line of a plugin's file that raised an exception: " (notes.py, line 7)", or nothing."""
+    if file is None or isinstance(exc, SyntaxError):  # its text has the line
+        return ""
+    real = os.path.realpath(file)
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+        if os.path.realpath(frame.f_code.co_filename) == real
+    ]
+    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
 def _without_none(**members: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import cattrs
 
 from conductor.chainfile.diagnostics import closest_match
 from conductor.chainfile.value_errors import INVALID, InvalidValue, ValueIssue, collect, expected
+from conductor.errors import describe, line_in
 
 __all__ = ["attrs_hook", "field_key", "field_types"]
 
@@ -56,12 +57,26 @@ def attrs_hook(
                 found.append(ValueIssue(f"the {word} `{key}` is missing"))
         if found:
             raise InvalidValue(found + _field_issues(cls, given))
-        instance = collect(found, (), lambda: cls(**given))
+        instance = collect(found, (), _construct, cls, given)
         if found:
             raise InvalidValue(_field_issues(cls, given) or found)
         return instance
 
     return hook
+
+
+def _construct(cls: Any, given: Mapping[str, Any]) -> Any:
+    """An instance. `ValueError` and `TypeError` are about the values; any other exception is a
+    failure of the class's own code, and told with its line."""
+    try:
+        return cls(**given)
+    except (ValueError, TypeError, InvalidValue):
+        raise
+    except Exception as exc:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        raise InvalidValue(
+            [ValueIssue(f"{describe(exc)}{line_in(file, exc)}", foreign=True)]
+        ) from exc
 
 
 def field_types(cls: Any) -> dict[str, Any]:

@@ -102,19 +102,13 @@ class _Conversation:
                 code = 1
                 session = await client.new_session(self.settings.cwd)
                 for prompt in self.settings.prompts:
-                    await self._take_turn(client, session, prompt)
+                    await client.prompt_turn(session, prompt)
                 code = 0
             except RequestError as exc:
                 self._say_failed(exc)
             except (ConnectionClosed, RemoteProtocolError) as exc:
                 self.report.line(str(exc), "error")
         return code or bool(self.report.failures)
-
-    async def _take_turn(self, client: FakeClient, session: str, prompt: str) -> None:
-        ended = len(_idle_states(client))
-        await client.prompt(session, prompt)
-        if client.protocol_version > 1:
-            await client.transcript.wait(lambda _: len(_idle_states(client)) > ended)
 
     def _components(self) -> list[Component]:
         components: list[Component] = []
@@ -153,14 +147,6 @@ class _Conversation:
         if self.report.failures == 0 or "reason" not in data:  # else it has been shown
             details = f": {data['reason']}" if "reason" in data else ""
             self.report.line(f"failed: {exc}{details}", "error")
-
-
-def _idle_states(client: FakeClient) -> list[Any]:
-    return [
-        update
-        for update in client.transcript.updates()
-        if update.get("sessionUpdate") == "state_update" and update.get("state") == "idle"
-    ]
 
 
 def _print(line: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import ModuleType
@@ -14,7 +13,7 @@ import attrs
 
 from conductor.chainfile import structure_options
 from conductor.chainfile.model import ComponentSpec
-from conductor.errors import ChainFileError, StartError, describe
+from conductor.errors import ChainFileError, StartError, describe, line_in
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.proxy.base import Agent, Plugin
 from conductor.proxy.import_guard import importing_plugin
@@ -63,7 +62,7 @@ def instantiate(spec: ComponentSpec, cls: type[Plugin]) -> Plugin:
         raise InvalidOptions(spec, exc) from None
     except BaseException as exc:
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        why = f"{describe(exc)}{_line_of(exc, file)}"
+        why = f"{describe(exc)}{line_in(file, exc)}"
         raise _start_error(spec, f"{cls.__name__} cannot be made: {why}") from exc
     raise _start_error(spec, f"{cls.__name__} has no options: it is not made with @attrs.define")
 
@@ -166,21 +165,8 @@ def _module(spec: ComponentSpec, path: str) -> ModuleType:
     try:
         return import_file(path)
     except BaseException as exc:
-        why = f"{describe(exc)}{_line_of(exc, path)}"
+        why = f"{describe(exc)}{line_in(path, exc)}"
         raise _start_error(spec, f"{path} cannot be imported: {why}") from exc
-
-
-def _line_of(exc: BaseException, file: str | None) -> str:
-    """The line of a plugin file that raised an exception, as text for an error message."""
-    if file is None or isinstance(exc, SyntaxError):  # its text has the line
-        return ""
-    real = os.path.realpath(file)
-    lines = [
-        line
-        for frame, line in traceback.walk_tb(exc.__traceback__)
-        if os.path.realpath(frame.f_code.co_filename) == real
-    ]
-    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

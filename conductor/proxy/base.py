@@ -327,7 +327,7 @@ class Proxy(Plugin):
         """Sends messages toward the agent."""
         return self._runtime("agent").agent
 
-    def mcp_servers(self, *session: Any) -> Sequence[Any] | Awaitable[Sequence[Any]]:
+    def mcp_servers(self, *args: Any, **kwargs: Any) -> Sequence[Any] | Awaitable[Sequence[Any]]:
         """Return further MCP servers for a session that is set up. Override it as
         `mcp_servers(self, session)`, with or without `async`.
 

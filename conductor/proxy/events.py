@@ -39,6 +39,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 import attrs
 
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.update_kinds import meant_kind
 
 __all__ = [
     "EVENTS",
@@ -189,6 +190,11 @@ def on_update(*kinds: str) -> Callable[[F], F]:
     """
     if not kinds or not all(isinstance(kind, str) for kind in kinds):
         raise DeclarationError('write @on_update("<kind>"), for example @on_update("plan")')
+    for kind in kinds:
+        if meant := meant_kind(kind):
+            raise DeclarationError(
+                f"@on_update: no update is of the kind {kind!r}; did you mean {meant!r}?"
+            )
     return lambda function: _mark(function, EventMark("on_update", kinds))
 
 

@@ -15,7 +15,39 @@ from typing import Final, TypeAlias
 
 from conductor.jsonrpc.messages import Payload
 
-__all__ = ["UpdateFilter", "update_filter"]
+__all__ = ["KINDS", "UpdateFilter", "meant_kind", "update_filter"]
+
+KINDS: Final = frozenset(
+    {
+        "agent_message",
+        "agent_message_chunk",
+        "agent_thought",
+        "agent_thought_chunk",
+        "available_commands_update",
+        "compaction_summary_chunk",
+        "compaction_update",
+        "config_option_update",
+        "current_mode_update",
+        "notice",
+        "plan",
+        "plan_removed",
+        "plan_update",
+        "session_info_update",
+        "session_message",
+        "session_message_chunk",
+        "state_update",
+        "subagent_update",
+        "terminal_output_chunk",
+        "terminal_update",
+        "tool_call",
+        "tool_call_content_chunk",
+        "tool_call_update",
+        "usage_update",
+        "user_message",
+        "user_message_chunk",
+    }
+)
+"""The kinds of updates that versions 1 and 2 of the protocol define."""
 
 UpdateFilter: TypeAlias = Callable[[Payload | None], bool]
 """Whether an update may be of one of the kinds."""
@@ -26,6 +58,16 @@ _head: Final = re.compile(
 """The start of an update as most agents write it."""
 _escaped: Final = re.compile(rb"\\u00(?:5[5fF]|[67][0-9a-fA-F])")
 """A letter of a kind or of `sessionUpdate`, escaped."""
+
+
+def meant_kind(kind: str) -> str | None:
+    """The kind that a misspelled one means; `None` if it is right or may be of an extension."""
+    if kind in KINDS or kind.startswith("_"):
+        return None
+    import difflib
+
+    near = difflib.get_close_matches(kind, sorted(KINDS), n=1, cutoff=0.85)
+    return near[0] if near else None
 
 
 def update_filter(kinds: Iterable[str]) -> UpdateFilter:

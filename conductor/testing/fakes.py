@@ -17,7 +17,7 @@ from conductor.client.embedding import Attached
 from conductor.errors import RequestError
 from conductor.peer import JsonRpcPeer, MessageHandler
 from conductor.testing.memory_pair_component import MemoryPairComponent
-from conductor.testing.transcript import Transcript
+from conductor.testing.transcript import Heard, Transcript
 from conductor.transport.memory import MemoryTransport
 
 __all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
@@ -59,6 +59,26 @@ class FakeClient(Client):
         if capabilities is None:
             capabilities = FULL_CAPABILITIES if version == 1 else {}
         return await super().initialize(version=version, capabilities=capabilities, name=name)
+
+    async def prompt_turn(self, session: str, prompt: str | Sequence[Any]) -> dict[str, Any]:
+        """Send a prompt and wait for the end of its turn, in both versions of the protocol.
+
+        Returns what told the end, with its `stopReason`: the result in version 1, the update in
+        version 2. Raises `RequestError` if the prompt is answered with one.
+        """
+
+        def is_end(heard: Heard) -> bool:
+            if heard.label != "session/update state_update" or heard.session != session:
+                return False
+            return bool(heard.params["update"].get("state") == "idle")
+
+        ended = sum(1 for heard in self.transcript if is_end(heard))
+        result = await self.prompt(session, prompt)
+        if self.protocol_version == 1:
+            return result
+        end = await self.transcript.wait(is_end, count=ended + 1)
+        update: dict[str, Any] = end.params["update"]
+        return update
 
 
 def _first_option(params: Any) -> dict[str, Any]:

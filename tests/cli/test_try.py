@@ -400,6 +400,22 @@ def test_a_proxy_that_cannot_be_loaded_is_explained(
     assert "conductor/plugins" not in shown
 
 
+def test_a_constructor_that_raises_is_told_with_its_line(run, write):
+    """In a class with options, too; a `ValueError` is about them and needs none."""
+    text = """@attrs.define
+class Notes(Proxy):
+    path: str = "/no/such/file"
+
+    def __attrs_post_init__(self):
+        %s
+"""
+    done = run("try", write(text % "open(self.path)"))
+    assert done.returncode == 3
+    assert "No such file or directory: '/no/such/file' (notes.py, line 10)\n" in done.stdout
+    done = run("try", write(text % "raise ValueError('path is relative')"))
+    assert "Notes: path is relative\n" in done.stdout
+
+
 def test_without_a_proxy_the_exit_code_is_3(run, write):
     result = run("try", write("class A(Proxy)\n    pass\n"))
 

@@ -49,7 +49,7 @@ def test_lists_and_mappings_are_json_and_texts_are_not(name, text, value):
 
 
 def test_what_is_not_json_is_an_error_that_names_the_option():
-    with pytest.raises(ValueError, match='names: not valid JSON, such as `."a", "b".`: E'):
+    with pytest.raises(ValueError, match=r'names: not valid JSON, such as `\["a", "b"\]`'):
         option_of_argument(Options, "names", "[a, b]")
 
 

@@ -293,3 +293,17 @@ async def test_an_update_with_a_stop_reason_is_an_update(acp_chain):
         assert await client.prompt(await client.new_session(), "hi") == {"stopReason": "refusal"}
 
     assert client.transcript.updates() == [idle]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_prompt_turn_waits_for_the_end_of_its_own_turn(acp_chain, version):
+    async with acp_chain() as client:
+        await client.initialize(version=version)
+        first, second = [await client.new_session("/project") for _ in range(2)]
+        for session, text in [(first, "one"), (second, "two"), (first, "three")]:
+            end = await client.prompt_turn(session, f"say {text}")
+            assert end["stopReason"] == "end_turn"
+            assert client.transcript.text(session).endswith(text)
+        if version == 1:  # in version 2 the prompt has been accepted when the turn fails
+            with pytest.raises(RequestError, match="no such"):
+                await client.prompt_turn(first, "fail -32602 no such")

@@ -7,14 +7,15 @@ caller is cancelled, and after the command has exited.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import attrs
 import trio
 
-__all__ = ["CommandResult", "run"]
+__all__ = ["CommandResult", "program_warning", "run"]
 
 
 @attrs.frozen
@@ -91,3 +92,16 @@ async def _end(process: trio.Process) -> None:
 
 def _reason(exc: OSError | ValueError) -> str:
     return exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+
+
+def program_warning(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:
+    """What `check` says about a program that is not installed here; `None` if nothing.
+
+    Of relative paths, which begin at the directory of a session, nothing is known.
+    """
+    program = os.path.expanduser(argv[0]) if argv else ""
+    if not program or ("/" in program and not os.path.isabs(program)):
+        return None
+    if shutil.which(program, path=(env or {}).get("PATH")) is not None:
+        return None
+    return f"command not found: {program}"

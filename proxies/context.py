@@ -49,7 +49,7 @@ from conductor.proxy import (
     text,
     text_filter,
 )
-from proxies._command import run
+from proxies._command import program_warning, run
 from proxies._context_parts import UserText, part, without_parts
 
 __all__ = ["Context"]
@@ -108,7 +108,9 @@ class Context(Proxy):
 
     def option_warnings(self) -> Sequence[tuple[str, str]]:
         where = os.getcwd()
-        return [
+        why = program_warning(self.command)
+        commands = [] if why is None else [("command", why)]
+        return commands + [
             ("files", f"`{name}` matches no file in {where}; a session looks in its own directory")
             for name in _missing(self.files, where)
         ]

@@ -21,7 +21,7 @@ the first output. In protocol version 2 the answer of another agent is shown as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from conductor.proxy import (
     per_session,
 )
 from proxies._agent_failures import failure_reason
+from proxies._command import program_warning
 from proxies._transcript import Transcript
 
 __all__ = ["Failover", "OtherAgent"]
@@ -74,6 +75,12 @@ class OtherAgent:
         if self.chain is not None and self.env:
             raise ValueError("`env` is for `run`; a chain file has `env:` for each component")
         self.name = self.name or (self.chain.stem if self.chain else Path(self.run[0]).name)  # type: ignore[index]
+
+    def problem(self) -> str | None:
+        """Why it cannot start, as far as `check` can see."""
+        if self.chain is not None:
+            return None if self.chain.is_file() else f"there is no file {self.chain}"
+        return program_warning(self.run or (), self.env)
 
 
 @attrs.define
@@ -114,6 +121,11 @@ class Failover(Proxy):
     @_slots.default
     def _free_slots(self) -> trio.Semaphore:
         return trio.Semaphore(self.at_once)
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [
+            ("agents", f"{each.name}: {why}") for each in self.agents if (why := each.problem())
+        ]
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

@@ -27,6 +27,7 @@ events wait for their hooks, the agent's next updates wait.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -52,7 +53,7 @@ from conductor.proxy import (
     per_session,
     text,
 )
-from proxies._command import run
+from proxies._command import program_warning, run
 from proxies._http_post import post
 from proxies._permission_rules import evident_kinds
 
@@ -122,6 +123,9 @@ class Hooks(Proxy):
     def __attrs_post_init__(self) -> None:
         self._hook_slots = trio.CapacityLimiter(_MAX_HOOKS)
         self._event_slots = trio.Semaphore(_MAX_EVENTS)
+
+    def option_warnings(self) -> Sequence[tuple[str, str]]:
+        return [("hooks", why) for hook in self.hooks if (why := program_warning(hook.run))]
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:

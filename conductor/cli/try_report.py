@@ -29,7 +29,7 @@ from conductor.errors import describe
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.observed_plugin import PassedMessage
+from conductor.plugins.observed_plugin import PassedMessage, PluginObserver
 
 __all__ = ["Report", "failure_lines"]
 
@@ -58,6 +58,10 @@ class Report:
     coloured: bool = False
     failures: int = 0
     """Number of exceptions of the proxy."""
+    _named: str = attrs.field(default="", init=False)
+    """The proxy that the next lines are about, if there are several."""
+    _shown: str = attrs.field(default="", init=False)
+    """The proxy of the last message."""
     _numbers: dict[InFlightRequest, int] = attrs.field(factory=dict, init=False)
     _unhandled: deque[tuple[str, bytes | None]] = attrs.field(factory=deque, init=False)
     """Notifications without a handler that the proxy has not passed on yet."""
@@ -65,10 +69,10 @@ class Report:
     """The handlers that have sent requests, until these are answered."""
     _forwarded: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests that are the handled one, forwarded."""
-    _responses: dict[HandlerCall, list[PassedMessage]] = attrs.field(
+    _responses: dict[HandlerCall, list[tuple[str, PassedMessage]]] = attrs.field(
         factory=lambda: defaultdict(list), init=False
     )
-    """Responses that handlers have not gone on with yet."""
+    """Responses that handlers have not gone on with yet, with the names of their proxies."""
     _answers: dict[HandlerCall, bytes | None] = attrs.field(factory=dict, init=False)
     """The last response to a forwarded request."""
     _told: set[HandlerCall] = attrs.field(factory=set, init=False)
@@ -84,6 +88,10 @@ class Report:
     _tool_calls: set[InFlightRequest] = attrs.field(factory=set, init=False)
     """Requests that call a tool."""
 
+    def named(self, name: str) -> PluginObserver:
+        """An observer of one of several proxies: its messages are shown with its name."""
+        return _NamedObserver(self, name)
+
     # -- PluginObserver ----------------------------------------------------------------------------
 
     def received(self, message: PassedMessage) -> None:
@@ -97,7 +105,7 @@ class Report:
         self._answered.add(message.call)
         sender = self._senders.pop(message.call, None)
         if sender is not None:
-            self._responses[sender].append(message)
+            self._responses[sender].append((self._named, message))
             if message.call in self._forwarded:
                 self._answers[sender] = message.payload
         elif message.call in self._tasks:
@@ -214,16 +222,20 @@ class Report:
             return
         if message.kind == "request" and message.method == "session/prompt":
             self.write("")
-        self.line(f"{_ARROWS[message.toward]} {self._title(message)}", style)
+        self._shown = self._named
+        name = f"{self._named}: " if self._named else ""
+        self.line(f"{_ARROWS[message.toward]} {name}{self._title(message)}", style)
 
     def _goes_on(self, handler_call: HandlerCall | None) -> None:
         """Show the responses that a handler has waited for."""
         if handler_call is not None:
-            for message in self._responses.pop(handler_call, ()):
+            for name, message in self._responses.pop(handler_call, ()):
+                self._named = name
                 self._show(message)
 
     def _note(self, text: str) -> None:
-        self.line(f"    {text}", "note")
+        name = f"{self._named}: " if self._named != self._shown else ""
+        self.line(f"    {name}{text}", "note")
 
     def _answers_itself(self, message: PassedMessage) -> None:
         what = "error" if message.is_error else "answer"
@@ -285,6 +297,30 @@ class Report:
                 title = message.method + number
         details = _details(message)
         return f"{title} {details}" if details else title
+
+
+@attrs.frozen(eq=False)
+class _NamedObserver:
+    """Tells a report which proxy it observes."""
+
+    report: Report
+    name: str
+
+    def received(self, message: PassedMessage) -> None:
+        self._report().received(message)
+
+    def handler_started(self, handler_call: HandlerCall) -> None:
+        self._report().handler_started(handler_call)
+
+    def sent(self, message: PassedMessage, handler_call: HandlerCall | None) -> None:
+        self._report().sent(message, handler_call)
+
+    def handler_returned(self, handler_call: HandlerCall) -> None:
+        self._report().handler_returned(handler_call)
+
+    def _report(self) -> Report:
+        self.report._named = self.name
+        return self.report
 
 
 def failure_lines(exc: BaseException) -> list[str]:

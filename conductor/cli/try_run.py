@@ -113,8 +113,9 @@ class _Conversation:
     def _components(self) -> list[Component]:
         components: list[Component] = []
         for name, proxy in self.proxies:
+            observer = self.report if len(self.proxies) == 1 else self.report.named(name)
             observed = ObservedPlugin(
-                name, proxy, "proxy", agent_chain_opener=open_agent_chain, observer=self.report
+                name, proxy, "proxy", agent_chain_opener=open_agent_chain, observer=observer
             )
             observed.failures.listener = self.report.failed
             components.append(observed)

@@ -314,6 +314,25 @@ def test_log_messages_is_shown_and_the_stderr_of_components_is_not(run, chain_fi
     assert "line=noise" in asked.stderr
 
 
+def test_an_exception_of_a_plugin_is_told_with_its_component(run, chain_file, tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "from conductor.proxy import Proxy, on_prompt\n"
+        "class Broken(Proxy):\n"
+        "    @on_prompt\n"
+        "    async def look(self, session, prompt, forward):\n"
+        "        return {}['missing']\n"
+    )
+    path = chain_file("proxies: [{use: ./broken.py:Broken}]\nagent: {use: test-agent}\n")
+
+    result = run("--log", "off", "prompt", path, "say hello")
+
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        "error: session/prompt: Internal error (-32603)",
+        "  component 'Broken': KeyError: 'missing'",
+    ]
+
+
 def test_what_a_plugin_prints_is_not_part_of_the_answer(run, chain_file, tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import attrs\n"

@@ -247,6 +247,41 @@ def test_an_exception_is_shown_with_its_place(run, write, protocol):
     assert result.returncode == 1
 
 
+def test_messages_of_contained_proxies_have_their_names(run, write):
+    file = write(
+        """class Inner(Proxy):
+    @slash("inner", "Answer")
+    async def answer(self, session, arguments):
+        return "inner"
+
+
+class Outer(Proxy):
+    def proxies(self):
+        return [Inner()]
+
+    @on_prompt
+    async def look(self, session, prompt, forward):
+        prompt.blocks.insert(0, text("one"))
+        return await forward()
+"""
+    )
+    done = run("try", f"{file}:Outer", "--prompt", "echo", "--prompt", "/inner")
+
+    assert done.returncode == 0
+    assert (
+        """
+→ Outer: session/prompt #3 "echo"
+    look (notes.py:15)
+    changed on its way to the agent:
+      + prompt[0]: {"type": "text", "text": "one"}
+
+→ Outer/Inner: session/prompt #3 "one" "echo"
+← Outer/Inner: session/update agent_message_chunk"""
+        in done.stdout
+    )
+    assert "    Outer/Inner: answer of the proxy to session/prompt #4" in done.stdout
+
+
 def test_an_answer_that_is_none_fails_the_run(run, write):
     """A wire handler may answer anything; the client of `try` says what is wrong with it."""
     file = write(

@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from conductor.acp import SESSION_SETUP_METHODS
-from conductor.errors import RequestCancelled, RequestError
+from conductor.errors import LocalProtocolError, RequestCancelled, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 from conductor.proxy.events import EventMark
 from conductor.proxy.mcp_events import mcp_layer
@@ -104,6 +104,8 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         sent = body
         if (shown := prompt if changed is None else changed).is_read:
             sent = body.edited({**body.value, "prompt": shown.blocks})
+            if sent is not body:
+                _check_blocks(function, shown.blocks, body.value["prompt"])
         result = (await call_next(sent)).decode()
         prompt.answered_by_proxy = isinstance(result, dict) and is_handled(result)
         return result
@@ -116,6 +118,18 @@ async def _prompt(function: _Function, plugin: Any, body: Body, call_next: Next)
         return Body.of({"stopReason": "cancelled"})
     return answer_body(
         function, result, "`return await forward()` or `return await prompt.answer(…)`"
+    )
+
+
+def _check_blocks(function: _Function, blocks: Any, received: Any) -> None:
+    """Raise `LocalProtocolError` if the author has put a text in the place of a content block."""
+    if isinstance(blocks, list | tuple) and all(
+        not isinstance(each, str) or each in received for each in blocks
+    ):
+        return
+    raise LocalProtocolError(
+        f"{function.__qualname__} has changed `prompt.blocks` to something else than a list of "
+        "content blocks; for a text write `text(…)`, imported from conductor.proxy"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from conductor.errors import LocalProtocolError
 from conductor.proxy import (
     Proxy,
+    RequestError,
     on_permission,
     on_prompt,
     on_question,
@@ -88,6 +89,27 @@ async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prom
     said = rf"{proxy.__name__}\.handle returned {problem}"
     with pytest.raises(LocalProtocolError, match=said):
         await converse()
+
+
+@pytest.mark.parametrize("blocks", [["a text"], "a text"])
+async def test_a_text_is_no_content_block(acp_chain, blocks):
+    class P(Proxy):
+        @on_prompt
+        async def change(self, session, prompt, forward):
+            prompt.blocks = blocks if prompt.text == "change" else prompt.blocks
+            return await forward()
+
+    agent = FakeAgent()
+    async with acp_chain(P(), agent) as client:
+        await client.initialize()
+        session = await client.new_session("/project")
+        with pytest.raises(RequestError, match="Internal error") as caught:
+            await client.prompt(session, "change")
+        assert "for a text write `text(…)`" in caught.value.data["reason"]
+        await client.prompt(session, ["not a block of this proxy"])
+
+    (prompt,) = agent.transcript.of("session/prompt", "request")
+    assert prompt.params["prompt"] == ["not a block of this proxy"]
 
 
 async def test_a_wrong_answer_is_an_error_and_a_wrong_text_is_not_shown(acp_chain):

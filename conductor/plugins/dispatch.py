@@ -41,6 +41,7 @@ from conductor.plugins.handler_call import (
     running_handler,
 )
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.needed_result import needed_result
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
@@ -326,6 +327,10 @@ class Dispatcher:
             raise LocalProtocolError(
                 f"the handler of {item.method!r} returned nothing, although the request was "
                 f"answered: write `return await forward(…)`"
+            )
+        if result is None and (needed := needed_result(item.method, self.plugin.protocol_version)):
+            raise LocalProtocolError(
+                f"the handler of {item.method!r} returned nothing, not a {needed}: write `return …`"
             )
         return encode(result) or b"null", None
 

@@ -8,6 +8,7 @@ from conductor.errors import LocalProtocolError
 from conductor.proxy import (
     Proxy,
     RequestError,
+    on,
     on_permission,
     on_prompt,
     on_question,
@@ -89,6 +90,35 @@ async def test_the_author_is_told_what_to_return(acp_chain, version, proxy, prom
     said = rf"{proxy.__name__}\.handle returned {problem}"
     with pytest.raises(LocalProtocolError, match=said):
         await converse()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [("session/new", "NewSessionResponse"), ("session/prompt", "PromptResponse")],
+)
+async def test_a_wire_handler_without_an_answer_is_told_its_type(
+    acp_chain, version, method, result
+):
+    class P(Proxy):
+        @on(method)
+        async def forget(self, params, forward): ...
+
+    async with acp_chain(P(), FakeAgent()) as client:
+        await client.initialize(version=version)
+        with pytest.raises(RequestError, match="Internal error") as caught:
+            await client.prompt(await client.new_session("/project"), "hi")
+    assert f"{method!r} returned nothing, not a {result}: write" in caught.value.data["reason"]
+
+
+async def test_nothing_is_an_answer_without_required_members(acp_chain):
+    class P(Proxy):
+        @on("authenticate")
+        async def accept(self, params): ...
+
+    async with acp_chain(P(), FakeAgent()) as client:
+        await client.initialize()
+        assert await client.request("authenticate", {"methodId": "m"}) is None
 
 
 @pytest.mark.parametrize("blocks", [["a text"], "a text"])

@@ -6,7 +6,9 @@ client has closed its end, this is logged (`blocking_log`). From then on the thr
 repeatedly until the process ends. If the loop does not reply within the timeout, all child
 processes are killed and the process exits. A second request reduces the timeout to one second.
 
-Not covered: C code that never releases the interpreter lock, since the thread cannot run then.
+The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
+signal handlers: after a signal, an alarm does the thread's work there. Not covered: other C code
+that holds the lock, and regular expressions after EOF.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _MIN_TIMEOUT_OF_OTHERS: Final = 5.0
 """Seconds that the loop has at least while no code of a plugin runs: the conductor may import
 modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
+_ALARM_INTERVAL: Final = 1.0
+"""Seconds between two alarms after a signal."""
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
 
@@ -56,8 +60,10 @@ class Watchdog:
 
     def __init__(self, stop_timeout: float, before_exit: Callable[[], None]):
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
-        self._end_requests = 0
-        self._signal = 0
+        self._signals: list[int] = []
+        self._exiting = threading.RLock()
+        self._ran_at = 0.0
+        """The time at which the thread has last run, once a signal was received."""
         self._before_exit = before_exit
         self._token = trio.lowlevel.current_trio_token()
         self._loop_thread = threading.get_ident()
@@ -71,9 +77,17 @@ class Watchdog:
         thread.start()
 
     def on_signal(self, number: int) -> None:
-        """Request a shutdown; the second call shortens the timeout. Safe in a signal handler."""
-        self._signal = self._signal or number
+        """Request a shutdown; the second call shortens the timeout. For a signal handler."""
+        if not self._signals:
+            self._ran_at = time.monotonic()
+        self._signals.append(number)
         self._notify(b"e")
+
+    def on_alarm(self, frame: FrameType | None) -> None:
+        """Exit if the thread did not get the interpreter lock for longer than the timeout. For a
+        signal handler; `frame` is the one that it interrupts."""
+        if time.monotonic() - self._ran_at > self._timeout() + _ALARM_INTERVAL:
+            self._exit(frame)
 
     def end_within(self, seconds: float) -> None:
         """Exit the process after this time even if the loop replies."""
@@ -106,7 +120,6 @@ class Watchdog:
             begin, cpu = time.monotonic(), time.process_time()
             ready = poll.poll(INTERVAL * 1000)
             read = os.read(self._read, 64) if (self._read, select.POLLIN) in ready else b""
-            self._end_requests += read.count(b"e")
             if len(ready) > bool(read) or read.strip(b"p"):
                 return True
             # A stopped process (SIGSTOP, suspend) blocks nothing: what counts beyond the interval
@@ -130,31 +143,32 @@ class Watchdog:
                 return
             replied = False
             while not replied:
-                now = time.monotonic()
+                now = self._ran_at = time.monotonic()
                 left = min(ping_time + self._timeout(), self._deadline) - now
                 if left <= 0:
                     others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
-                    if now >= others_end or self._end_requests > 1 or plugin_code(self._frame()):
-                        self._exit()
+                    if now >= others_end or len(self._signals) > 1 or plugin_code(self._frame()):
+                        self._exit(self._frame())
                     left = min(_POLL_INTERVAL, others_end - now)
                 if poll.poll(left * 1000):
-                    read = os.read(self._read, 64)
-                    self._end_requests += read.count(b"e")
-                    replied = b"p" in read
+                    replied = b"p" in os.read(self._read, 64)
             if poll.poll(_POLL_INTERVAL * 1000):
-                self._end_requests += os.read(self._read, 64).count(b"e")
+                os.read(self._read, 64)
 
     def _timeout(self) -> float:
-        return _SECOND_REQUEST_TIMEOUT if self._end_requests > 1 else self._stop_timeout
+        return _SECOND_REQUEST_TIMEOUT if len(self._signals) > 1 else self._stop_timeout
 
-    def _exit(self) -> NoReturn:
+    def _exit(self, frame: FrameType | None) -> NoReturn:
+        """Exit the process. If the other thread is doing that, wait, which releases the
+        interpreter lock that it needs."""
+        self._exiting.acquire()
         try:
-            where = blocked_by(self._frame())
+            where = blocked_by(frame)
             log.error("event loop blocked: process killed", **where)
             self._before_exit()
         finally:
             kill_descendants()
-            os._exit(128 + self._signal if self._signal else 1)
+            os._exit(128 + self._signals[0] if self._signals else 1)
 
 
 @contextmanager
@@ -176,14 +190,18 @@ def watchdog(
 
     def handle(number: int, frame: FrameType | None) -> None:
         watchdog_thread.on_signal(number)
+        signal.setitimer(signal.ITIMER_REAL, _ALARM_INTERVAL, _ALARM_INTERVAL)
         receiver = receivers[number]
         if callable(receiver):
             receiver(number, frame)
 
     for number in signals:
         signal.signal(number, handle)
+    alarm_receiver = signal.signal(signal.SIGALRM, lambda _, frame: watchdog_thread.on_alarm(frame))
     try:
         yield watchdog_thread
     finally:
-        for number, receiver in receivers.items():
-            signal.signal(number, receiver)
+        for number in signals:
+            signal.signal(number, receivers[number])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, alarm_receiver)

@@ -11,6 +11,7 @@ import pytest
 from support.editor import conversation, encoded, is_running
 
 PLUGIN = """
+import re
 import subprocess
 import sys
 import threading
@@ -47,6 +48,10 @@ class Busy(Proxy):
         await trio.sleep(0)
         while True:
             pass
+
+    async def matching(self):
+        await trio.sleep(0)
+        re.match("(a+)+$", "a" * 60 + "b")  # keeps the interpreter lock
 
     async def swallowing(self):
         while True:
@@ -119,6 +124,18 @@ def test_a_blocked_event_loop_does_not_keep_the_process_alive(busy, how, end):
     line = editor.wait_log("event loop blocked: process killed")
     assert "busy.py:" in line
     assert "method=session/prompt plugin=Busy" in line
+
+
+def test_a_signal_ends_the_process_while_a_regular_expression_backtracks(busy):
+    editor, _ = busy("matching")
+
+    editor.signal(signal.SIGTERM)
+
+    assert editor.wait() == 128 + signal.SIGTERM
+    lines = [line for line in editor.log if "event loop blocked: process killed" in line]
+    assert len(lines) == 1
+    assert "busy.py:" in lines[0]
+    assert "method=session/prompt plugin=Busy" in lines[0]
 
 
 @pytest.mark.parametrize("how", [*LOOP_IS_BLOCKED, "shielded"])

@@ -112,8 +112,7 @@ class Checkpoint(Proxy):
             await self._before_tool(session, asked.tool_call)
         return await forward()
 
-    @on("fs/write_text_file")
-    @on("terminal/create")
+    @on("fs/write_text_file", "terminal/create")
     async def changed_by_client(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._take(self.session_by_id(params["sessionId"]))
         return await forward()

@@ -49,8 +49,6 @@ __all__ = ["Normalize"]
 @attrs.define
 class _Session:
     turn: trio.StrictFIFOLock = attrs.field(factory=trio.StrictFIFOLock)
-    announced: bool = False
-    """Whether the client knows the session."""
     last_id: str = ""
     """Generated id of the last tool call without one."""
     calls: dict[str, None] = attrs.field(factory=dict)
@@ -87,25 +85,19 @@ class Normalize(Proxy):
             result = {**result, "protocolVersion": 1}
         return result
 
-    @on("session/new")
-    @on("session/fork")
+    @on("session/new", "session/fork")
     async def open_session(self, params: dict[str, Any], forward: Forward) -> Any:
         self._opening += 1
+        opened = ""
         try:
             result = await forward()
-            self.sessions[result["sessionId"]].announced = True
+            opened = result["sessionId"]
             return result
         finally:
             self._opening -= 1
             for held in list(self._held_updates):
-                if self.sessions[held].announced or not self._opening:
+                if held == opened or not self._opening:
                     self.start_soon(self._send_held, held)  # runs after the response is sent
-
-    @on("session/load")
-    @on("session/resume")
-    async def reopen_session(self, params: dict[str, Any], forward: Forward) -> Any:
-        self.sessions[params["sessionId"]].announced = True
-        return await forward()
 
     @on_update("tool_call", "tool_call_update")
     async def tool_call(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
@@ -120,7 +112,7 @@ class Normalize(Proxy):
     async def update(self, raw: bytes, forward: Forward) -> None:
         if "early_updates" in self._active and (self._opening or self._held_updates):
             id = json.loads(raw)["sessionId"]
-            if id in self._held_updates or not self.sessions[id].announced:
+            if id in self._held_updates or self.session_by_id(id).opened_by is None:
                 self._held_updates.setdefault(id, deque()).append(raw)
                 return
         await forward()

@@ -111,10 +111,7 @@ class Redact(Proxy):
         finally:
             await self._flush(params["sessionId"])
 
-    @on("session/load")
-    @on("session/resume")
-    @on("session/close")
-    @on("session/delete")
+    @on("session/load", "session/resume", "session/close", "session/delete")
     async def reopen_or_close(self, params: dict[str, Any], forward: Forward) -> Any:
         """Held-back text is sent before the response."""
         try:
@@ -122,39 +119,22 @@ class Redact(Proxy):
         finally:
             await self._flush(params["sessionId"])
 
-    @on("auth/login")
-    @on("auth/logout")
-    @on("auth/status")
-    @on("authenticate")
-    @on("initialize")
-    @on("logout")
-    @on("providers/disable")
-    @on("providers/list")
-    @on("providers/set")
-    @on("session/archive")
-    @on("session/fork")
-    @on("session/list")
-    @on("session/new")
-    @on("session/set_config_option")
-    @on("session/set_mode")
-    @on("session/set_title")
-    @on("session/status")
-    @on("session/unarchive")
-    @on("terminal/cancel")
-    @on("tool_call/cancel")
+    @on(
+        *("auth/login", "auth/logout", "auth/status", "authenticate", "initialize", "logout"),
+        *("providers/disable", "providers/list", "providers/set"),
+        *("session/archive", "session/fork", "session/list", "session/new", "session/set_mode"),
+        *("session/set_config_option", "session/set_title", "session/status", "session/unarchive"),
+        *("terminal/cancel", "tool_call/cancel"),
+    )
     async def request(self, params: dict[str, Any], forward: Forward) -> Any:
         return await self._forward_request(params, forward)
 
-    @on("fs/read_text_file")
-    @on("terminal/output")
+    @on("fs/read_text_file", "terminal/output")
     async def output(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
         return await self._redact_response(forward, None, self._outputs)
 
-    @on("terminal/create")
-    @on("terminal/kill")
-    @on("terminal/release")
-    @on("terminal/wait_for_exit")
+    @on("terminal/create", "terminal/kill", "terminal/release", "terminal/wait_for_exit")
     async def operation(self, params: dict[str, Any], forward: Forward) -> Any:
         return await self._redact_response(forward, None, self._texts)
 
@@ -170,13 +150,11 @@ class Redact(Proxy):
         for shown in await self.streams[params["sessionId"]].rewrite(params):
             await forward(shown)
 
-    @on("auth/status_update")
-    @on("elicitation/complete")
+    @on("auth/status_update", "elicitation/complete")
     async def notification(self, params: dict[str, Any], forward: Forward) -> None:
         await self._forward_redacted(params, forward)
 
-    @on("session/request_permission")
-    @on("elicitation/create")
+    @on("session/request_permission", "elicitation/create")
     async def question(self, params: dict[str, Any], forward: Forward) -> Any:
         await self._flush(params.get("sessionId", ""))
         return await self._forward_redacted_request(params, forward)

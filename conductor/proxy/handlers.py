@@ -102,28 +102,33 @@ class Handler:
 
 
 @typed_on
-def on(method: str, *, source: Sender | None = None) -> Callable[[F], F]:
-    """Mark an async method as the handler of a wire method.
+def on(method: str, *methods: str, source: Sender | None = None) -> Callable[[F], F]:
+    """Mark an async method as the handler of a wire method, or of several.
 
         @on("session/prompt")
         async def add_context(self, request: PromptRequest, forward): ...
+
+        @on("session/list", "session/status")
+        async def listed(self, params: dict[str, Any], forward): ...
 
     The schema says which side sends the method; for extension methods set `source="client"` or
     `source="agent"`, or omit it to handle both. `@on("*")` marks an observer: it gets every message
     that arrives, responses included, as a `RawMessage`, and cannot change it.
     """
-    if not isinstance(method, str):
+    named = (method, *methods)
+    if not all(isinstance(each, str) for each in named):
         raise DeclarationError('write @on("<wire method>"), for example @on("session/prompt")')
+    shown = ", ".join(map(repr, named))
     if source not in (None, "client", "agent"):
-        raise DeclarationError(f'@on({method!r}): source is "client" or "agent", not {source!r}')
+        raise DeclarationError(f'@on({shown}): source is "client" or "agent", not {source!r}')
 
     def mark(function: F) -> F:
         marks = list(getattr(function, _MARK, ()))
         try:
-            setattr(function, _MARK, [*marks, (method, source)])
+            setattr(function, _MARK, [*marks, *((each, source) for each in named)])
         except AttributeError:
             raise DeclarationError(
-                f"@on({method!r}) marks an `async def`, not a {type(function).__name__}; "
+                f"@on({shown}) marks an `async def`, not a {type(function).__name__}; "
                 "put @on below other decorators"
             ) from None
         return function

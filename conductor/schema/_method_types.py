@@ -56,7 +56,9 @@ class On(Protocol):
 """
 _ON_OTHERS = """
     @overload
-    def __call__(self, method: str, *, source: Sender | None = None) -> Callable[[F], F]: ...
+    def __call__(
+        self, method: str, /, *methods: str, source: Sender | None = None
+    ) -> Callable[[F], F]: ...
 
 def typed_on(function: Callable[..., Any]) -> On: ...
 """

@@ -28,11 +28,14 @@ from attrs.validators import and_, ge, gt, le, optional
 
 from conductor.log import get_logger
 from conductor.proxy import (
+    Counting,
     Forward,
     Prompt,
     Proxy,
     Session,
     TurnEnd,
+    UsageDelta,
+    UsageMeter,
     on_prompt,
     on_session_end,
     on_turn_end,
@@ -40,7 +43,6 @@ from conductor.proxy import (
     per_session,
 )
 from proxies._ledger import Ledger, LedgerError
-from proxies._usage_meter import Counting, UsageDelta, UsageMeter
 
 __all__ = ["Budget", "Limits"]
 
@@ -77,7 +79,7 @@ class Limits:
 
 @attrs.define
 class _State:
-    meter: UsageMeter = attrs.field(factory=UsageMeter)
+    meter: UsageMeter
     sums: dict[str, float] = attrs.field(factory=dict)
     warned: set[str] = attrs.field(factory=set)
     running: bool = False
@@ -105,12 +107,14 @@ class Budget(Proxy):
     _is_writing: bool = attrs.field(default=False, init=False)
     """Whether a task retries writing the ledger."""
 
-    states = per_session(_State)
-
     def __attrs_post_init__(self) -> None:
         if Limits() == self.session == self.day:
             raise ValueError("there are no limits: give `session` or `day`")
         self._ledger = Ledger(self.file)
+
+    @per_session
+    def states(self) -> _State:
+        return _State(UsageMeter(self.tokens_are))
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -144,7 +148,7 @@ class Budget(Proxy):
     async def turn_ended(self, session: Session, end: TurnEnd) -> None:
         if end.error is None:
             state = self._state(session)
-            spent = state.meter.turn({"usage": end.usage})
+            spent = state.meter.turn(end.usage)
             if state.reserved:  # counted before it began; a turn without a prompt is counted now
                 spent = attrs.evolve(spent, turns=0)
                 state.reserved = state.reserved - 1 if session.protocol_version == 1 else 0
@@ -199,9 +203,7 @@ class Budget(Proxy):
                 self.states[session.id] = self._closed.pop(session.id)
             else:
                 self.states[session.id].meter.restored = True
-        state = self.states[session.id]
-        state.meter.counting = self.tokens_are
-        return state
+        return self.states[session.id]
 
     async def _count(self, session: Session, spent: UsageDelta) -> None:
         """Add what a session has spent; cancel its turn at a limit, warn before."""

@@ -45,11 +45,12 @@ from conductor.proxy import (
     on_session_setup,
     on_update,
     per_session,
+    program_warning,
+    run_command,
     slash,
     text,
     text_filter,
 )
-from proxies._command import program_warning, run
 from proxies._context_parts import UserText, part, without_parts
 
 __all__ = ["Context"]
@@ -218,7 +219,7 @@ class Context(Proxy):
                 log.warning("context file not found", file=name, directory=cwd)
 
     async def _output(self, cwd: str) -> bytes:
-        done = await run(
+        done = await run_command(
             self.command,
             seconds=self.timeout.total_seconds(),
             cwd=cwd or None,

@@ -45,9 +45,9 @@ from conductor.proxy import (
     on_prompt,
     on_update,
     per_session,
+    program_warning,
 )
 from proxies._agent_failures import failure_reason
-from proxies._command import program_warning
 from proxies._transcript import Transcript
 
 __all__ = ["Failover", "OtherAgent"]
@@ -85,9 +85,9 @@ class OtherAgent:
 
 @attrs.define
 class _Conversation:
-    seen: Transcript = attrs.field(factory=Transcript)
+    seen: Transcript
     """The whole conversation."""
-    missed: Transcript = attrs.field(factory=Transcript)
+    missed: Transcript
     """The turns that the first agent has not seen."""
     unanswered: str = ""
     """The text of the running prompt, until there is output."""
@@ -116,7 +116,9 @@ class Failover(Proxy):
     """By position in the list of all agents: 0 is the agent of the chain."""
     _slots: trio.Semaphore = attrs.field(init=False)
 
-    conversations = per_session(_Conversation)
+    @per_session
+    def conversations(self) -> _Conversation:
+        return _Conversation(Transcript(self.transcript), Transcript(self.transcript))
 
     @_slots.default
     def _free_slots(self) -> trio.Semaphore:
@@ -129,7 +131,7 @@ class Failover(Proxy):
 
     @on_prompt
     async def prompt(self, session: Session, prompt: Prompt, forward: Forward) -> Any:
-        conversation = self._conversation(session)
+        conversation = self.conversations[session.id]
         conversation.unanswered, conversation.has_output = prompt.text, False
         failures: list[str] = []
         if not session.is_running:
@@ -155,7 +157,7 @@ class Failover(Proxy):
 
     @on_update(*_OUTPUT, "user_message_chunk")
     async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
-        conversation = self._conversation(session)
+        conversation = self.conversations[session.id]
         if update["sessionUpdate"] != "user_message_chunk":
             conversation.add_output(update, [conversation.seen])
         elif not conversation.is_running:  # a replay; in a turn it repeats the prompt
@@ -163,11 +165,6 @@ class Failover(Proxy):
         await forward()
 
     # ----------------------------------------------------------------------------------------------
-
-    def _conversation(self, session: Session) -> _Conversation:
-        conversation = self.conversations[session.id]
-        conversation.seen.limit = conversation.missed.limit = self.transcript
-        return conversation
 
     def _candidates(self) -> Iterator[int]:
         """Positions of the agents to ask: those that are not cooling down, or else all."""

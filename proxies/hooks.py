@@ -51,9 +51,10 @@ from conductor.proxy import (
     on_tool_start,
     on_turn_end,
     per_session,
+    program_warning,
+    run_command,
     text,
 )
-from proxies._command import program_warning, run
 from proxies._http_post import post
 from proxies._permission_rules import evident_kinds
 
@@ -96,7 +97,7 @@ class Hook:
             fine = status is not None and 200 <= status < 300
         else:
             cwd = event["cwd"] or None
-            done = await run(self.run, seconds=seconds, stdin=data, cwd=cwd, limit=65536)
+            done = await run_command(self.run, seconds=seconds, stdin=data, cwd=cwd, limit=65536)
             reason, problem = done.stderr.decode(errors="replace"), done.problem
             status, fine = done.status, done.status == 0
         if status == _BLOCKS["run" if self.url is None else "url"]:

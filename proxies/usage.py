@@ -18,16 +18,18 @@ import attrs
 from attrs.validators import matches_re
 
 from conductor.proxy import (
+    TOKEN_CATEGORIES,
+    Counting,
     Forward,
     Proxy,
     Session,
     TurnEnd,
+    UsageMeter,
     on_turn_end,
     on_update,
     per_session,
     slash,
 )
-from proxies._usage_meter import CATEGORIES, Counting, UsageMeter
 
 __all__ = ["Usage"]
 
@@ -41,7 +43,9 @@ class Usage(Proxy):
     command: str = attrs.field(default="usage", validator=matches_re(r"[\w:-]+"))
     tokens: Counting = "turn"
 
-    meters = per_session(UsageMeter)
+    @per_session
+    def meters(self) -> UsageMeter:
+        return UsageMeter(self.tokens)
 
     @on_update("usage_update")
     async def update(self, session: Session, update: dict[str, Any], forward: Forward) -> None:
@@ -51,9 +55,7 @@ class Usage(Proxy):
     @on_turn_end
     async def turn(self, session: Session, end: TurnEnd) -> None:
         if end.error is None:
-            meter = self.meters[session.id]
-            meter.counting = self.tokens
-            meter.turn({"usage": end.usage})
+            self.meters[session.id].turn(end.usage)
 
     @slash(lambda self: self.command, "Show the tokens and cost of this session")
     async def show(self, session: Session, arguments: str) -> str:
@@ -69,7 +71,7 @@ def report(meter: UsageMeter) -> str:
     if meter.tokens:
         parts = [
             f"{word} {meter.tokens[name]:,}"
-            for name, word in CATEGORIES.items()
+            for name, word in TOKEN_CATEGORIES.items()
             if name in meter.tokens
         ]
         turns = f"{meter.turns} turn{'s' if meter.turns != 1 else ''}"

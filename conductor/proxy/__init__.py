@@ -59,6 +59,7 @@ from __future__ import annotations
 from conductor.errors import RequestCancelled, RequestError
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
+from conductor.proxy.commands import CommandResult, program_warning, run_command
 from conductor.proxy.content import text
 from conductor.proxy.events import (
     on_cancel,
@@ -94,15 +95,19 @@ from conductor.proxy.text_streams import (
     chunk_text,
     with_chunk_text,
 )
+from conductor.proxy.usage_meter import TOKEN_CATEGORIES, Counting, UsageDelta, UsageMeter
 
 __all__ = [
     "SESSION_STATE_UPDATES",
     "TEXT_CHUNKS",
+    "TOKEN_CATEGORIES",
     "Agent",
     "AgentPeer",
     "AgentToolCall",
     "ClientPeer",
+    "CommandResult",
     "Context",
+    "Counting",
     "DeclarationError",
     "Forward",
     "Peer",
@@ -122,6 +127,8 @@ __all__ = [
     "TextStreams",
     "ToolCall",
     "TurnEnd",
+    "UsageDelta",
+    "UsageMeter",
     "chunk_text",
     "on",
     "on_cancel",
@@ -138,9 +145,11 @@ __all__ = [
     "on_turn_end",
     "on_update",
     "per_session",
+    "program_warning",
     "prompt",
     "resource",
     "run",
+    "run_command",
     "slash",
     "text",
     "text_filter",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from proxies._command import program_warning
+from conductor.proxy import program_warning
 from proxies.context import Context
 from proxies.failover import Failover, OtherAgent
 from proxies.hooks import Hook, Hooks

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from conductor.proxy import UsageMeter
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies._usage_meter import UsageMeter
 from proxies.usage import Usage, report
 
 USAGE = {"totalTokens": 1500, "inputTokens": 1000, "outputTokens": 400, "thoughtTokens": 100}

@@ -146,8 +146,12 @@ def test_one_function_may_handle_several_methods():
         @on("session/load")
         async def opened(self, params, forward): ...
 
+        @on("session/close", "session/delete")
+        async def ended(self, params, forward): ...
+
     methods = {handler.method for handler in P._acp_handlers}
-    assert methods == {"session/new", "session/load", "initialize"}
+    opened, ended = {"session/new", "session/load"}, {"session/close", "session/delete"}
+    assert methods == {*opened, *ended, "initialize"}
 
 
 def test_a_handler_must_be_async():

@@ -1,4 +1,4 @@
-"""Run a command without a shell, with a timeout and an output limit.
+"""Commands of a proxy: run without a shell, with a timeout and an output limit.
 
 The command is an argv. It runs in its own process group, which is killed at the timeout, when the
 caller is cancelled, and after the command has exited.
@@ -15,7 +15,7 @@ from contextlib import suppress
 import attrs
 import trio
 
-__all__ = ["CommandResult", "program_warning", "run"]
+__all__ = ["CommandResult", "program_warning", "run_command"]
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class CommandResult:
     """Why there is no status. Names the program, never its arguments: these may be secret."""
 
 
-async def run(
+async def run_command(
     argv: Sequence[str],
     *,
     seconds: float,
@@ -38,7 +38,12 @@ async def run(
     stdin: bytes = b"",
     limit: int = 1_000_000,
 ) -> CommandResult:
-    """Run a command until it exits. Keeps at most `limit` bytes of stdout and of stderr."""
+    """Run a command, without a shell, until it exits; kill it after `seconds`.
+
+    Gives it `stdin`, and keeps at most `limit` bytes of stdout and of stderr. Raises nothing if the
+    command fails or does not start: `CommandResult.problem` says why. The command and its children,
+    which are in its process group, are killed when this returns or is cancelled.
+    """
     from subprocess import PIPE  # lazy: takes 3 ms to import
 
     try:

@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from proxies._usage_meter import UsageDelta, UsageMeter
+from conductor.proxy import UsageDelta, UsageMeter
 
 
 def usage(**counts):
-    return {"usage": {"totalTokens": sum(counts.values()), **counts}}
+    return {"totalTokens": sum(counts.values()), **counts}
 
 
 def cost(amount, currency="USD"):
     cost = {"amount": amount, "currency": currency}
     return {"sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": cost}
-
-
-def state(state, **members):
-    return {"sessionUpdate": "state_update", "state": state, **members}
 
 
 def test_the_tokens_of_turns_are_added_up():
@@ -37,7 +33,7 @@ def test_the_tokens_of_a_session_replace_each_other():
 
 
 def test_a_turn_that_reports_nothing_is_a_turn():
-    assert UsageMeter().turn({"usage": None}) == UsageDelta(turns=1)
+    assert UsageMeter().turn(None) == UsageDelta(turns=1)
     assert UsageMeter().turn({}) == UsageDelta(turns=1)
 
 
@@ -59,16 +55,6 @@ def test_earlier_cost_of_a_loaded_session_is_not_counted():
     restored = UsageMeter("session", restored=True)
     assert restored.turn(usage(inputTokens=9)) == UsageDelta(turns=1)
     assert restored.turn(usage(inputTokens=10)) == UsageDelta(turns=1, tokens=1)
-
-
-def test_in_version_2_a_turn_ends_when_the_session_becomes_idle_and_only_once():
-    meter = UsageMeter()
-    idle = state("idle", stopReason="end_turn", **usage(inputTokens=2))
-
-    assert meter.update(idle) == UsageDelta()
-    assert meter.update(state("running")) == UsageDelta()
-    assert meter.update(idle) == UsageDelta(turns=1, tokens=2)
-    assert meter.update(idle) == UsageDelta()
 
 
 @pytest.mark.parametrize("odd", [{"amount": "1"}, "1", 3])

@@ -1,4 +1,4 @@
-"""Usage of a session, from its updates and responses. Pure.
+"""Usage of a session, from its `usage_update`s and the ends of its turns. Pure.
 
 Agents report the context and the cost as the state of the session (`usage_update`), and tokens at a
 turn's end: in the response to the prompt (version 1) or in the idle state update (version 2). The
@@ -12,17 +12,19 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-__all__ = ["CATEGORIES", "Counting", "UsageDelta", "UsageMeter"]
+__all__ = ["TOKEN_CATEGORIES", "Counting", "UsageDelta", "UsageMeter"]
 
 Counting: TypeAlias = Literal["turn", "session"]
+"""What the tokens reported at the end of a turn are of: that turn, or the session so far."""
 
-CATEGORIES: Final[Mapping[str, str]] = {
+TOKEN_CATEGORIES: Final[Mapping[str, str]] = {
     "inputTokens": "input",
     "outputTokens": "output",
     "thoughtTokens": "thought",
     "cachedReadTokens": "cache read",
     "cachedWriteTokens": "cache write",
 }
+"""The categories of tokens on the wire, with words for them."""
 _TOTAL: Final = "totalTokens"
 _MAX_TOKENS: Final = 10**12
 """Upper bound for a reported number such as 1e999: sums stay representable in JSON."""
@@ -52,28 +54,20 @@ class UsageMeter:
     used: int | None = None
     size: int | None = None
     """Size of the context window; `used` are the tokens in it."""
-    _running: bool = attrs.field(default=False, init=False)
 
     def update(self, update: Mapping[str, Any]) -> UsageDelta:
-        """Read a session update; return the usage that it adds."""
-        match update.get("sessionUpdate"):
-            case "usage_update":
-                self.used, self.size = update.get("used"), update.get("size")
-                return UsageDelta(cost=self._cost(update.get("cost")))
-            case "state_update" if update.get("state") == "running":
-                self._running = True
-            case "state_update" if update.get("state") == "idle" and self._running:
-                self._running = False  # a repeated idle update is not another turn
-                return self.turn(update)
-        return UsageDelta()
+        """Read a `usage_update`; return the usage that it adds."""
+        if update.get("sessionUpdate") != "usage_update":
+            return UsageDelta()
+        self.used, self.size = update.get("used"), update.get("size")
+        return UsageDelta(cost=self._cost(update.get("cost")))
 
-    def turn(self, answer: Mapping[str, Any]) -> UsageDelta:
-        """Read the end of a turn; `answer` may contain its usage."""
+    def turn(self, usage: Mapping[str, Any] | None) -> UsageDelta:
+        """Add a turn with the tokens that the agent reported at its end (`TurnEnd.usage`)."""
         self.turns += 1
         before = self.tokens.get(_TOTAL, 0)
-        usage = answer.get("usage") or {}
-        for name in (*CATEGORIES, _TOTAL):
-            if isinstance(count := usage.get(name), int):
+        for name in (*TOKEN_CATEGORIES, _TOTAL):
+            if isinstance(count := (usage or {}).get(name), int):
                 count = min(max(count, 0), _MAX_TOKENS)
                 add = self.counting == "turn"
                 self.tokens[name] = self.tokens.get(name, 0) + count if add else count

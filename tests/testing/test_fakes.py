@@ -307,3 +307,9 @@ async def test_prompt_turn_waits_for_the_end_of_its_own_turn(acp_chain, version)
         if version == 1:  # in version 2 the prompt has been accepted when the turn fails
             with pytest.raises(RequestError, match="no such"):
                 await client.prompt_turn(first, "fail -32602 no such")
+
+
+async def test_prompt_turn_of_a_fake_agent_ends_with_its_answer(acp_chain):
+    async with acp_chain(FakeAgent(turns=[["one"]])) as client:
+        await client.initialize(version=2)
+        assert await client.prompt_turn(await client.new_session("/project"), "hi") == END

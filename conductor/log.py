@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["LEVELS", "Logger", "configure", "get_logger"]
+__all__ = ["LEVELS", "LogListener", "Logger", "configure", "get_logger", "listen"]
+
+LogListener = Callable[[str, str, dict[str, object]], None]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
@@ -19,6 +22,7 @@ _PIPE_BUF = 4096
 _WRITE_TIMEOUT_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
+_listener: LogListener | None = None
 _as_json = False
 _brief = False
 
@@ -34,6 +38,13 @@ def configure(level: str, *, as_json: bool = False, brief: bool = False) -> None
     _as_json = as_json
     _brief = brief
     _structlog = None
+
+
+def listen(listener: LogListener) -> None:
+    """Call `listener` with the level, the event and the fields of each event from level info on,
+    written or not."""
+    global _listener
+    _listener = listener
 
 
 class Logger:
@@ -52,23 +63,33 @@ class Logger:
             _emit("debug", event, {**self.fields, **fields})
 
     def info(self, event: str, **fields: object) -> None:
+        if _listener is not None:
+            _listener("info", event, {**self.fields, **fields})
         if _level <= 20:
             _emit("info", event, {**self.fields, **fields})
 
     def component_stderr(self, event: str, **fields: object) -> None:
         if not _brief:
             self.info(event, **fields)
+        elif _listener is not None:
+            _listener("info", event, {**self.fields, **fields})
 
     def reported_error(self, event: str, **fields: object) -> None:
         """An error that the client receives too."""
         if not _brief:
             self.error(event, **fields)
+        elif _listener is not None:
+            _listener("error", event, {**self.fields, **fields})
 
     def warning(self, event: str, **fields: object) -> None:
+        if _listener is not None:
+            _listener("warning", event, {**self.fields, **fields})
         if _level <= 30:
             _emit("warning", event, {**self.fields, **fields})
 
     def error(self, event: str, **fields: object) -> None:
+        if _listener is not None:
+            _listener("error", event, {**self.fields, **fields})
         if _level <= 40:
             _emit("error", event, {**self.fields, **fields})
 

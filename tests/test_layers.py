@@ -78,6 +78,7 @@ PURE = [
     "conductor.routing.restart_marker",
     "conductor.routing.server_names",
     "conductor.routing.port",
+    "conductor.routing.traced_port",
     "conductor.tracing.reader",
     "conductor.tracing.records",
     "conductor.routing.control",

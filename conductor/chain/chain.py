@@ -35,6 +35,7 @@ from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices, Severity
 from conductor.routing.port import Port, connect_ports
+from conductor.tracing.recorder import Recorder, current_recorder
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 from conductor.transport.spawn import end_prestarted
@@ -100,10 +101,15 @@ class Chain(ComponentHost):
     In "proxy" mode, the parent conductor does so."""
     failure_context: FailureContext | None = None
     """Enables the start-failure agent; without it the client gets the error of a failed start."""
+    recorder: Recorder | None = None
+    """Records what passes."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Link = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
     initialized: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _client_port: Port = attrs.field(init=False)
+    """The client's port, traced if there is a recorder."""
+    _traced_notice_port: Port | None = attrs.field(default=None, init=False)
     _cancelled_turns: CancelledTurns | None = attrs.field(default=None, init=False)
     _startup_gate: StartupGate = attrs.field(init=False)
     _back_pressure: BackPressure = attrs.field(init=False)
@@ -128,6 +134,7 @@ class Chain(ComponentHost):
         self.client = Link("client", role, _report)
         self.client.session_log.limits = self.limits
         self._connect(self.transport)
+        self._client_port = self.client.plain
         self._startup_gate = StartupGate(
             self.client.plain,
             start=self._start,
@@ -147,6 +154,7 @@ class Chain(ComponentHost):
 
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended."""
+        current_recorder.set(self.recorder)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self.flusher.run)
@@ -157,6 +165,8 @@ class Chain(ComponentHost):
             self._reading.cancel()
             await self._shut_down()
             nursery.cancel_scope.cancel()
+        if self.recorder is not None:
+            self.recorder.end()
         assert self._ending is not None
         return self._ending
 
@@ -211,7 +221,11 @@ class Chain(ComponentHost):
         if self._detached is None:
             made_room = self.flusher.made_room
             self._detached = self._back_pressure.detached = DetachedClient(
-                self.client, self.unanswered, self._startup_gate.answer, made_room
+                self.client,
+                self._client_port,
+                self.unanswered,
+                self._startup_gate.answer,
+                made_room,
             )
         self._detached.detach(undelivered_messages(self._connection, unread))
         self._connection.abort_writing()
@@ -281,6 +295,8 @@ class Chain(ComponentHost):
         """
         assert component.agent_port is not None
         component.prepare(self)
+        if self.recorder is not None:
+            component.trace(self.recorder)
         self.components.insert(self.components.index(before), component)
         self._inserted.add(component)
         connect_ports(before.client_port.neighbour, component.client_port)
@@ -304,9 +320,15 @@ class Chain(ComponentHost):
         detached = self._detached
         is_detached = detached is not None and detached.active
         toward_client = (
-            detached.chain_port if detached is not None and is_detached else self.client.plain
+            detached.chain_port if detached is not None and is_detached else self._notice_port()
         )
         toward_client.notify("session/update", params)
+
+    def _notice_port(self) -> Port:
+        """The client's port for what comes from the conductor itself."""
+        if self._traced_notice_port is None and self.recorder is not None:
+            self._traced_notice_port = self.recorder.trace_notices(self.client.plain)
+        return self._traced_notice_port or self.client.plain
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -338,6 +360,8 @@ class Chain(ComponentHost):
                 self._cancelled_turns.set_timeout(seconds)
             for component in components:
                 component.set_cancel_timeout(seconds)
+        if self.recorder is not None:
+            self._trace(self.recorder)
         ports = [component.client_port for component in components]
         for component, successor in zip(components, ports[1:], strict=False):
             assert component.agent_port is not None
@@ -346,7 +370,10 @@ class Chain(ComponentHost):
         if self.mode == "proxy":
             assert self.client.enveloped is not None
             if last is not None:
-                connect_ports(last, self.client.enveloped)
+                successor = self.client.enveloped
+                if self.recorder is not None:
+                    successor = self.recorder.trace(successor, "successor", "client")
+                connect_ports(last, successor)
         for component in components:
             self._nursery.start_soon(component.run)
         if components:
@@ -354,6 +381,12 @@ class Chain(ComponentHost):
         if self.client.enveloped is None:
             raise StartError("conductor", "the chain has no agent")
         return self.client.enveloped  # no components: messages go to the successor
+
+    def _trace(self, recorder: Recorder) -> None:
+        """Trace the ports of the components that are about to be connected, and of the client."""
+        recorder.attach(self.components)
+        self._client_port = recorder.trace(self.client.plain, "client", "agent")
+        self._startup_gate.replace_client(self._client_port)
 
     def _describe_failure(self, error: bytes) -> str:
         """The text of the start-failure agent."""

@@ -52,6 +52,7 @@ class DetachedClient:
     def __init__(
         self,
         client: Link,
+        client_port: Port,
         unanswered: UnansweredRequests,
         initialized: bytes,
         made_room: Callable[[], None],
@@ -60,7 +61,7 @@ class DetachedClient:
         self.is_detached = False
         """Whether the client is disconnected now."""
         self._link = client
-        self._client = client.plain
+        self._client = client_port
         self._open_requests = unanswered
         self._initialize_result = initialized
         self._made_room = made_room

@@ -87,6 +87,11 @@ class StartupGate:
         self._queue = MessageQueue()
         connect_ports(client, self._client_port)
 
+    def replace_client(self, client: Port) -> None:
+        """Use another port of the client, before the chain starts: a traced one."""
+        self._client = client
+        connect_ports(client, self._client_port)
+
     @property
     def size(self) -> int:
         """Bytes that wait at the startup gate."""

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import trio
 
@@ -21,12 +21,16 @@ from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.limits import Limits
 from conductor.routing.component import Component
+from conductor.tracing.recorder import Recorder
 from conductor.transport.epoll_loop import EpollFastPath
 from conductor.transport.inherited_stdio import open_missing_stdio
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
+
+if TYPE_CHECKING:
+    from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
@@ -44,10 +48,13 @@ def serve_stdio(
     failure_context: FailureContext | None = None,
     unusable: bool = False,
     enforces_cancel_timeout: bool = True,
+    name: str = "conductor",
+    trace: TraceFile | None = None,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
     `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`: see `Chain`.
+    `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
     after all.
     """
@@ -55,11 +62,14 @@ def serve_stdio(
     become_subreaper()
     start_orphan_guard()
     signals: list[int] = []
+    recorder = Recorder(name) if trace is None else trace.recorder(name)
 
     def leave(ending: Ending) -> NoReturn:
         """Exit the process although a plugin still runs."""
         restore_blocking()
         kill_descendants()
+        if trace is not None:
+            trace.close()
         exit_now(exit_code(ending, signals))
 
     async def main() -> tuple[Ending, bool]:
@@ -75,6 +85,7 @@ def serve_stdio(
                 on_still_running=leave,
                 failure_context=failure_context,
                 enforces_cancel_timeout=enforces_cancel_timeout,
+                recorder=recorder,
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(_handle_signals, chain, signals, transport.read_fd)
@@ -87,6 +98,8 @@ def serve_stdio(
         ending, started = trio.run(main)
     finally:
         kill_descendants()
+        if trace is not None:
+            trace.close()
     code = exit_code(ending, signals)
     exit_now(2 if unusable and not started and not signals else code)
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 import click
 
+from conductor.cli.trace_options import trace_options
+
 __all__ = ["command"]
 
 
@@ -19,6 +21,7 @@ __all__ = ["command"]
     show_default=True,
     help="As for `run`.",
 )
+@trace_options
 def command(
     components: tuple[str, ...], name: str, on_start_failure: Literal["explain", "error"]
 ) -> None:

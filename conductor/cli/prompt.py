@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from conductor.cli.log_defaults import omit_component_stderr
+from conductor.cli.trace_options import open_trace, trace_options
 
 if TYPE_CHECKING:
     from conductor.chainfile.model import ChainFile
@@ -54,6 +55,7 @@ class _PromptCommand(click.Command):
     default=".",
     help="The session's working directory; the default is this one.",
 )
+@trace_options
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings: Any) -> None:
     """Send one prompt through a chain and print the answer as it arrives.
@@ -78,7 +80,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings:
     omit_component_stderr(ctx)
     from conductor.cli.prompt_run import PromptSettings, run_prompt
 
-    run_prompt(chain, text, PromptSettings(cwd=cwd, **settings))
+    run_prompt(chain, text, PromptSettings(cwd=cwd, trace=open_trace(), **settings))
 
 
 def _chain_and_text(words: tuple[str, ...], behind: int) -> tuple[ChainFile, str]:

@@ -34,6 +34,8 @@ from conductor.cli.prompt_permissions import PermissionPrompt, open_terminal
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.tracing.recorder import Recorder
+from conductor.tracing.trace_file import TraceFile
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
@@ -51,6 +53,7 @@ class PromptSettings:
     permissions: Literal["ask", "allow", "deny"] | None
     fs: Literal["off", "read", "write"]
     as_json: bool
+    trace: TraceFile | None = None
     authenticate: str | None = None
     """The id of the method to log in with, before the session is opened."""
 
@@ -75,6 +78,8 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
         code = trio.run(prompt_run.run, chain)
     finally:
         kill_descendants()
+        if settings.trace is not None:
+            settings.trace.close()
     exit_now(code)
 
 
@@ -99,7 +104,9 @@ class _PromptRun:
         self.display.stdout.broken = self.work.cancel
         async with (
             background_tasks() as nursery,
-            attach_file(partial(Client, handlers=self._handlers()), file) as attached,
+            attach_file(
+                partial(Client, handlers=self._handlers()), file, recorder=self._recorder(file)
+            ) as attached,
         ):
             self.chain, self.client = attached.chain, attached.client
             await nursery.start(self._handle_signals)
@@ -110,6 +117,10 @@ class _PromptRun:
         if self.signals:
             return 128 + self.signals[0]
         return 128 + signal.SIGPIPE if self.display.stdout.is_broken else code
+
+    def _recorder(self, file: ChainFile) -> Recorder:
+        trace = self.settings.trace
+        return Recorder(file.name) if trace is None else trace.recorder(file.name)
 
     async def _run_turn(self, file: ChainFile) -> int:
         step, failure = "initialize", 3

@@ -6,12 +6,15 @@ import os
 
 import click
 
+from conductor.cli.trace_options import trace_options
+
 __all__ = ["command"]
 
 
 @click.command("proxy")
 @click.argument("components", nargs=-1, metavar="[PROXY]...|FILE.yaml")
 @click.option("-n", "--name", default="conductor", help="A name for logs and traces.")
+@trace_options
 def command(components: tuple[str, ...], name: str) -> None:
     """Serve a chain of proxies to another conductor, on stdin and stdout.
 

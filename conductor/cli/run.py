@@ -6,6 +6,8 @@ from typing import Literal
 
 import click
 
+from conductor.cli.trace_options import trace_options
+
 __all__ = ["command"]
 
 
@@ -18,6 +20,7 @@ __all__ = ["command"]
     "session, or answer `initialize` with an error. The default is the chain file's "
     "`on_start_failure`, or explain.",
 )
+@trace_options
 def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> None:
     """Serve the chain of FILE to the editor that started this, on stdin and stdout.
 

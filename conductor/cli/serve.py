@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from conductor.cli.trace_options import open_trace, trace_options
+
 if TYPE_CHECKING:
     from conductor.server.cluster.directory import SessionDirectory
     from conductor.server.listen.address import TcpAddress, UnixAddress
@@ -106,6 +108,7 @@ _COUNT = click.IntRange(min=1)
     metavar="URL",
     help="With --sessions: URL of this server for the other servers.  [default: --listen]",
 )
+@trace_options
 def command(file: str, **options: Any) -> None:
     """Start the chain of FILE for each remote client.
 
@@ -124,7 +127,7 @@ def command(file: str, **options: Any) -> None:
 
     chain = read_chain(file)
     check_options(chain)
-    serve(chain, _settings(chain.limits.max_message_bytes, **options))
+    serve(chain, _settings(chain.limits.max_message_bytes, **options), open_trace())
 
 
 def _settings(message_bytes: int, **options: Any) -> ServerSettings:

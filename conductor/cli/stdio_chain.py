@@ -16,6 +16,7 @@ from conductor.chain.chain import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.cli.load import load_chain, report
+from conductor.cli.trace_options import open_trace
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.routing.component import Component
 
@@ -81,6 +82,7 @@ def serve_invalid(
         bridged=False,
         failure_context=_explained(path) if explains else None,
         unusable=True,
+        trace=open_trace(),
     )
 
 
@@ -144,6 +146,8 @@ def _serve(
         stop_timeout=chain.stop_timeout,
         bridged=False,  # the bridge declares the MCP capabilities itself
         failure_context=failure_context,
+        name=chain.name,
+        trace=open_trace(),
     )
 
 

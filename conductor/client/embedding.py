@@ -25,6 +25,7 @@ from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.client.acp_client import Client
 from conductor.limits import Limits
 from conductor.routing.component import Component
+from conductor.tracing.recorder import Recorder
 from conductor.transport.memory import memory_pair
 
 __all__ = ["Attached", "attach", "attach_file"]
@@ -52,6 +53,7 @@ async def attach(
     limits: Limits | None = None,
     stop_timeout: float = STOP_TIMEOUT,
     bridged: bool = True,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Attached[ClientT]]:
     """Run a chain of the components returned by `make`, with `client(transport)` as its client.
 
@@ -65,6 +67,7 @@ async def attach(
         limits=limits or Limits(),
         stop_timeout=stop_timeout,
         bridged=bridged,
+        recorder=recorder,
     )
     attached = Attached(client(ours), chain)
     async with background_tasks() as nursery, attached.client.open():
@@ -82,6 +85,7 @@ async def attach_file(
     file: ChainFile,
     *,
     made: Callable[[Sequence[Component]], None] = lambda components: None,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Attached[ClientT]]:
     """As `attach`, for a chain file with an agent.
 
@@ -102,6 +106,7 @@ async def attach_file(
         limits=file.limits,
         stop_timeout=file.stop_timeout,
         bridged=False,  # the bridge declares the MCP capabilities itself
+        recorder=recorder,
     ) as attached:
         yield attached
 

@@ -31,7 +31,7 @@ from conductor.jsonrpc.codec import (
 )
 from conductor.jsonrpc.messages import Payload
 
-__all__ = ["SESSION_UPDATE", "NotificationBatch", "split_block"]
+__all__ = ["SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
 
 SESSION_UPDATE: Final = "session/update"
 _HEAD: Final = b'{"jsonrpc":"2.0","method":"session/update","params":'
@@ -81,6 +81,20 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
             self._params = params
         return self._params
 
+    @property
+    def size(self) -> int:
+        """About the bytes of all params: with the lines around them, if they came so."""
+        return sum(map(len, self.params)) if self._lines is None else len(self._lines)
+
+    def beginning(self, size: int) -> tuple[bytes, int, int]:
+        """The first bytes, the size, and the number of the notifications.
+
+        The bytes are those of the first line, or of the first params: see `params_at_start`.
+        """
+        if self._lines is not None:
+            return self._lines[:size], len(self._lines), self._count
+        return bytes(self.params[0])[:size], self.size, len(self.params)
+
     def contains(self, word: bytes) -> bool:
         """Whether the bytes of any params contain `word`, in a value or a name."""
         if self._lines is not None:
@@ -105,6 +119,14 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
                 between = b"}%b%b{" % (tail, head)
                 return b"%b{%b}%b" % (head, between.join(params), tail)
         return b"%b%b%b" % (head, (tail + head).join(self.params), tail)
+
+
+def params_at_start(beginning: bytes) -> bytes:
+    """The params, possibly cut, at the `NotificationBatch.beginning` of a batch."""
+    if not beginning.startswith(_HEAD):
+        return beginning
+    line, newline, _ = beginning[len(_HEAD) :].partition(b"\n")
+    return line[:-1] if newline else line
 
 
 Part: TypeAlias = NotificationBatch | bytes

@@ -421,6 +421,7 @@ class Dispatcher:
     def _log_failure(
         self, handler_call: HandlerCall, method: str, params: bytes | None, exc: BaseException
     ) -> None:
+        handler_call.failed = True
         self.failures.report(
             "handler failed",
             exc,

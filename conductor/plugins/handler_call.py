@@ -23,12 +23,14 @@ from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.conversion import encode, encode_edited
 from conductor.proxy.handlers import Handler
 from conductor.proxy.middleware import DIRECTORY
+from conductor.routing.traced_port import Mark
 
 __all__ = [
     "HandlerCall",
     "HandlerResponse",
     "ResponseState",
     "current_handler_call",
+    "handled_message",
     "running_handler",
 ]
 
@@ -69,6 +71,12 @@ class HandlerCall(msgspec.Struct, eq=False):
     """Requests of the handler that it waits for."""
     forwarded: bool = False
     done: bool = False
+    failed: bool = False
+    """Whether its exception was logged."""
+    mark: Mark | None = None
+    """The last message that it has got, in a traced chain."""
+    started: float = 0.0
+    """In seconds of the monotonic clock, in a traced chain."""
     after_answer: tuple[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]], ...] = ()
     """Functions to call once the request has been answered, see `Plugin.after_answer`."""
 
@@ -99,6 +107,12 @@ class HandlerCall(msgspec.Struct, eq=False):
         else:
             params = encode_edited(item.params, self.message, self.handler.read)
         self.port.other.neighbour.notify(item.method, params)
+
+
+def handled_message() -> Mark | None:
+    """The last message that the handler running in this task has got, in a traced chain."""
+    handler_call = current_handler_call.get()
+    return None if handler_call is None or handler_call.done else handler_call.mark
 
 
 def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:

@@ -22,6 +22,7 @@ import attrs
 import msgspec
 
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.routing.traced_port import Mark
 
 __all__ = ["Lane", "LaneItem", "LaneNotification", "LaneRequest", "LaneResponse"]
 
@@ -33,6 +34,8 @@ class LaneRequest(msgspec.Struct, eq=False):
     params: bytes | None
     answered: bool = False
     """Whether it was answered while it was queued."""
+    mark: Mark | None = None
+    """Set in a traced chain."""
 
 
 @final
@@ -43,6 +46,7 @@ class LaneNotification(msgspec.Struct, eq=False):
     """Whether taps and observers have seen it before it was withheld."""
     from_plugin: bool = False
     """Whether the plugin sent it: its own handlers do not see it."""
+    mark: Mark | None = None
 
 
 @final
@@ -50,6 +54,7 @@ class LaneResponse(msgspec.Struct, eq=False):
     call: InFlightRequest
     result: bytes | None
     error: bytes | None
+    mark: Mark | None = None
 
 
 LaneItem: TypeAlias = LaneRequest | LaneNotification | LaneResponse

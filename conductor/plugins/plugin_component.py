@@ -20,7 +20,7 @@ from conductor.errors import ComponentExited, LocalProtocolError, StartError, de
 from conductor.log import get_logger
 from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
 from conductor.plugins.failure_log import FailureLog
-from conductor.plugins.handler_call import current_handler_call
+from conductor.plugins.handler_call import current_handler_call, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
 from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
@@ -34,6 +34,7 @@ from conductor.proxy.session_tracking import end_sessions
 from conductor.routing.component import Component, ComponentHost
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.port import Port
+from conductor.routing.traced_port import Tracer
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
 from conductor.transport.io_loop import HIGH_WATERMARK
@@ -102,6 +103,7 @@ class PluginComponent(Component):
     _answered_elsewhere: bool = attrs.field(default=False, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _traced_ports: tuple[Port, Port] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.required = self.required or self.plugin.required
@@ -131,12 +133,33 @@ class PluginComponent(Component):
         return end_turn(self._scheduler, session, answer)
 
     @property
+    def kind(self) -> Literal["plugin", "process", "remote"]:
+        return "plugin"
+
+    @property
+    def place(self) -> str | None:
+        return self.location
+
+    @property
     def client_port(self) -> Port:
+        if self._traced_ports is not None:
+            return self._traced_ports[0]
         return self._scheduler.client_port
 
     @property
     def agent_port(self) -> Port | None:
-        return None if self.role == "agent" else self._scheduler.agent_port
+        if self.role == "agent":
+            return None
+        return self._scheduler.agent_port if self._traced_ports is None else self._traced_ports[1]
+
+    def trace(self, tracer: Tracer) -> None:
+        tracer.handled = handled_message
+        client_port, agent_port = self._scheduler.ports
+        client_port.tracer = agent_port.tracer = tracer
+        self._traced_ports = (
+            tracer.trace(client_port, self.name, "client"),
+            tracer.trace(agent_port, self.name, "agent"),
+        )
 
     # -- life cycle --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest
 from conductor.proxy.handlers import ALL_METHODS, Handler
 from conductor.proxy.peers import NotificationTap
 from conductor.routing.port import Port
+from conductor.routing.traced_port import Tracer
 
 __all__ = ["AgentTerminus", "PluginPort", "port_pair"]
 
@@ -60,6 +61,7 @@ class PluginPort(Port):
         "other",
         "source",
         "started",
+        "tracer",
     )
 
     other: PluginPort
@@ -81,6 +83,7 @@ class PluginPort(Port):
         """Whether the plugin has started: `initialize` is queued until then."""
         self.needs_check = False
         """Whether there are taps or withheld updates."""
+        self.tracer: Tracer | None = None
         self.handled_bytes = 0
         """Bytes of the params of requests with a running handler."""
         self.intercepted: Container[str] = ()
@@ -130,10 +133,13 @@ class PluginPort(Port):
         elif self.closed:
             for each in notifications.params:
                 self.notify(notifications.method, each)
-        elif self.lane.put_batch(
-            [LaneNotification(notifications.method, bytes(each)) for each in notifications.params]
-        ):
-            self._owner.schedule(self)
+        else:
+            items = [LaneNotification(method, bytes(each)) for each in notifications.params]
+            if self.tracer is not None and (mark := self.tracer.current) is not None:
+                for index, item in enumerate(items):
+                    item.mark = mark.part(index)
+            if self.lane.put_batch(items):
+                self._owner.schedule(self)
 
     def _filters(self, method: str) -> bool:
         handler = self.handlers.get(method)
@@ -170,6 +176,16 @@ class PluginPort(Port):
 
     def forward_unchanged(self, item: LaneItem) -> None:
         """Forward a message unchanged."""
+        if item.mark is not None and self.tracer is not None:
+            before, self.tracer.current = self.tracer.current, item.mark
+            try:
+                self._forward(item)
+            finally:
+                self.tracer.current = before
+        else:
+            self._forward(item)
+
+    def _forward(self, item: LaneItem) -> None:
         neighbour = self.other.neighbour
         if type(item) is LaneNotification:
             neighbour.notify(item.method, item.params)
@@ -263,6 +279,8 @@ class PluginPort(Port):
     # ----------------------------------------------------------------------------------------------
 
     def _enqueue(self, item: LaneItem) -> None:
+        if self.tracer is not None:
+            item.mark = self.tracer.current
         if self.closed:
             self._owner.discard(self, item)
         elif self.lane.put(item):

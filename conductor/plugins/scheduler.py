@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
+from typing import Literal
 
 import attrs
 import msgspec
@@ -39,6 +41,7 @@ from conductor.proxy.base import Plugin
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.traced_port import Mark
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]
@@ -353,6 +356,8 @@ class LaneScheduler:
                 continue
             handler_call = self.last_handlers[lane] = HandlerCall(handler, lane, port, item)
             current_handler_call.set(handler_call)
+            if item.mark is not None:
+                handler_call.mark, handler_call.started = item.mark, monotonic()
             if type(item) is LaneNotification:
                 # Inline: a call and a coroutine more would cost a tenth of the whole.
                 try:
@@ -375,7 +380,23 @@ class LaneScheduler:
                 ):
                     self.agent_port.release_updates(session)
             handler_call.done = True
+            if item.mark is not None:
+                self._trace_handler(handler_call, item.method, item.mark)
             lane, handler_call.lane = handler_call.lane, None
+
+    def _trace_handler(self, handler_call: HandlerCall, method: str, message: Mark) -> None:
+        tracer = handler_call.port.tracer
+        if tracer is None:
+            return
+        outcome: Literal["forwarded", "answered", "dropped", "failed"]
+        if handler_call.failed:
+            outcome = "failed"
+        elif handler_call.forwarded:
+            outcome = "forwarded"
+        else:
+            outcome = "dropped" if type(handler_call.item) is LaneNotification else "answered"
+        location, started = handler_call.handler.location, handler_call.started
+        tracer.handler_ended(self.name, method, location, message, started, outcome)
 
     async def _wait_for_work(self) -> Lane | None:
         current_handler_call.set(None)
@@ -407,6 +428,8 @@ class LaneScheduler:
         handler_call = awaited.handler_call
         if handler_call is None or handler_call.done:
             return lane
+        if item.mark is not None:
+            handler_call.mark = item.mark
         handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
         if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item

@@ -10,6 +10,7 @@ from conductor.errors import ComponentError
 from conductor.limits import Limits
 from conductor.routing.notices import Severity
 from conductor.routing.port import Port
+from conductor.routing.traced_port import Tracer
 from conductor.transport.io_loop import Flusher, ReadGate
 
 __all__ = ["Component", "ComponentHost"]
@@ -81,6 +82,20 @@ class Component(Protocol):
     @abstractmethod
     def stop_timeout(self) -> float:
         """Seconds from `close_input` to `terminate`, and from that to `kill`."""
+
+    @property
+    def kind(self) -> Literal["plugin", "process", "remote"]:
+        """Where it runs: in this process, in one of its own, or on another machine."""
+        return "process"
+
+    @property
+    def place(self) -> str | None:
+        """Its place in the chain file, as `path:line:column`."""
+        return None
+
+    def trace(self, tracer: Tracer) -> None:
+        """Use traced ports, from `tracer`; called before the ports are connected."""
+        return
 
     @abstractmethod
     def prepare(self, host: ComponentHost) -> None:

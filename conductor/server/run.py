@@ -8,14 +8,16 @@ stay open during the drain, since an HTTP/1.1 client needs new TCP connections t
 from __future__ import annotations
 
 import gc
+import itertools
 import resource
 import signal
 import ssl
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 import attrs
 import trio
@@ -38,10 +40,14 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress, UnixAddress, bind_tcp, listener_url
 from conductor.server.listen.tcp import TcpAcceptor
 from conductor.server.listen.unix import listen_unix, serve_unix
+from conductor.tracing.recorder import FLIGHT_ENTRIES, Entry, Recorder
 from conductor.transport.base import Transport
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.orphan_reaper import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
+
+if TYPE_CHECKING:
+    from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
 
@@ -64,7 +70,7 @@ class ServerSettings:
     directory: SessionDirectory | None = None
 
 
-def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
+def chain_factory(file: ChainFile, trace: TraceFile | None = None) -> Callable[[Transport], Chain]:
     """A function that builds the chain of the file for one client's transport."""
     specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
@@ -84,7 +90,11 @@ def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
             gc.freeze()
         return components
 
+    numbers = itertools.count(1)
+    flight: deque[Entry] = deque(maxlen=FLIGHT_ENTRIES)
+
     def make_chain(transport: Transport) -> Chain:
+        name = f"{file.name}/{next(numbers)}"
         return Chain(
             transport,
             make_components,
@@ -92,12 +102,13 @@ def chain_factory(file: ChainFile) -> Callable[[Transport], Chain]:
             limits=file.limits,
             stop_timeout=stop_timeout,
             bridged=False,  # the bridge announces what the agent supports
+            recorder=Recorder(name, flight=flight) if trace is None else trace.recorder(name),
         )
 
     return make_chain
 
 
-def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
+def serve(file: ChainFile, settings: ServerSettings, trace: TraceFile | None = None) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
 
     Exits with 3 if it cannot listen.
@@ -107,24 +118,28 @@ def serve(file: ChainFile, settings: ServerSettings) -> NoReturn:
     _raise_file_limit()
     signals: list[int] = []
     try:
-        trio.run(_serve, file, settings, signals)
+        trio.run(_serve, file, settings, signals, trace)
     except OSError as exc:
         with suppress(OSError):
             print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
         exit_now(3)
     finally:
         kill_descendants()
+        if trace is not None:
+            trace.close()
     exit_now(128 + signals[0] if signals else 0)
 
 
-async def _serve(file: ChainFile, settings: ServerSettings, signals: list[int]) -> None:
+async def _serve(
+    file: ChainFile, settings: ServerSettings, signals: list[int], trace: TraceFile | None
+) -> None:
     stop_timeout = file.stop_timeout
     with (
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
         async with (
-            open_server(chain_factory(file), settings) as server,
+            open_server(chain_factory(file, trace), settings) as server,
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)

@@ -8,6 +8,7 @@ import trio
 from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.port import Port
+from conductor.routing.traced_port import Tracer
 
 __all__ = ["LinkComponent"]
 
@@ -21,13 +22,22 @@ class LinkComponent(Component):
     _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
+    _traced_ports: tuple[Port, Port | None] | None = attrs.field(default=None, init=False)
+
     @property
     def client_port(self) -> Port:
-        return self.link.plain
+        return self.link.plain if self._traced_ports is None else self._traced_ports[0]
 
     @property
     def agent_port(self) -> Port | None:
-        return self.link.enveloped
+        return self.link.enveloped if self._traced_ports is None else self._traced_ports[1]
+
+    def trace(self, tracer: Tracer) -> None:
+        plain, enveloped = self.link.plain, self.link.enveloped
+        self._traced_ports = (
+            tracer.trace(plain, self.name, "client"),
+            None if enveloped is None else tracer.trace(enveloped, self.name, "agent"),
+        )
 
     def backlog(self) -> int:
         return self.link.backlog()

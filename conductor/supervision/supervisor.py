@@ -30,7 +30,7 @@ from conductor.routing.handshake import Handshake
 from conductor.routing.link import Link
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.component_run import ComponentRun
-from conductor.supervision.endpoint import Launcher
+from conductor.supervision.endpoint import Launcher, is_remote
 from conductor.supervision.initialization import Initialization
 from conductor.supervision.link_component import LinkComponent
 from conductor.supervision.replay import (
@@ -84,6 +84,16 @@ class SupervisedComponent(LinkComponent):
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def kind(self) -> Literal["plugin", "process", "remote"]:
+        if self.spec.use is not None and not self.spec.isolate:
+            return "plugin"
+        return "remote" if is_remote(self.spec) else "process"
+
+    @property
+    def place(self) -> str | None:
+        return None if self.spec.location is None else str(self.spec.location)
 
     @property
     def stop_timeout(self) -> float:

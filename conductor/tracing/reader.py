@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,12 +42,23 @@ def read_records(lines: Iterable[bytes], path: str = "<trace>") -> Iterator[Reco
         if line.isspace():
             continue
         try:
-            record = _decode(line)
-        except msgspec.DecodeError as exc:
+            record = _decode_line(line)
+        except (ValueError, RecursionError) as exc:
             raise TraceFileError(f"{path}:{number}: not a record of a trace: {exc}") from exc
         if isinstance(record, MessageRecord) and record.n == 0:
             _complete(record, number, requests)
         yield record
+
+
+def _decode_line(line: bytes) -> Record:
+    record: Record
+    try:
+        record = _decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # half a surrogate pair, a number out of range
+        record = msgspec.convert(json.loads(line), Record)
+    return record
 
 
 def _complete(

@@ -85,6 +85,9 @@ class MessageRecord(_Base, kw_only=True, omit_defaults=True):
     session: str | None = None
     size: int = 0
     """Bytes of the payload's raw JSON."""
+    count: int = 1
+    """Messages that the record stands for: the flight recorder keeps one of a batch of
+    notifications, and `size` is that of all."""
     head: str | None = None
     """Beginning of the raw JSON of a payload that was left out of the record (`payloads`)."""
     masked: bool = False

@@ -1,0 +1,244 @@
+"""Ports that show what passes to a tracer. Pure.
+
+    port of the neighbour ─▶ TracedPort ─▶ port of the component
+
+Each message of a hop passes one traced port, that of its receiver, so it is seen once. A chain that
+is not traced has no such ports, and no cost. `tracing.recorder` has the tracer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Id, Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.port import Port, UnconnectedPort
+
+__all__ = [
+    "HEAD",
+    "CausingPort",
+    "Head",
+    "KeptPayload",
+    "Mark",
+    "MessageKind",
+    "Passage",
+    "TracedPort",
+    "Tracer",
+]
+
+HEAD: Final = 2048
+"""Bytes that are kept of a payload if it is not kept whole."""
+MessageKind: TypeAlias = Literal["request", "notification", "response", "error"]
+
+
+class Mark:
+    """Stands for a message that others may name as their cause, before its record has a number."""
+
+    __slots__ = ("_base", "_n", "_offset", "time")
+
+    def __init__(self, time: float, base: Mark | None = None, offset: int = 0) -> None:
+        self.time = time
+        """When it passed, in seconds of the monotonic clock."""
+        self._base = base
+        self._offset = offset
+        self._n: int | None = None
+
+    def part(self, index: int) -> Mark:
+        """The mark of one message of a batch."""
+        return Mark(self.time, self, index)
+
+    @property
+    def n(self) -> int | None:
+        """The number of its record; `None` until it is written."""
+        if self._base is None:
+            return self._n
+        return None if self._base.n is None else self._base.n + self._offset
+
+    @n.setter
+    def n(self, n: int) -> None:
+        self._n = n
+
+
+Head: TypeAlias = tuple[bytes, int, int]
+"""Beginning of a payload that is not kept whole, or of a batch of notifications
+(`NotificationBatch.beginning`); bytes of the whole, and number of messages."""
+KeptPayload: TypeAlias = bytes | Head | NotificationBatch | None
+
+
+class Passage(NamedTuple):
+    """A message that passed a hop."""
+
+    time: float
+    """In seconds of the monotonic clock."""
+    port: TracedPort
+    kind: MessageKind
+    method: str
+    """Of a response, the method of the request."""
+    payload: KeptPayload
+    call: int = 0
+    """Identifies a request and its response; hops may have the same."""
+    detail: Id | bool = None
+    """Of a request, the sender's id; of a response, whether the request was cancelled."""
+    mark: Mark | None = None
+    cause: Mark | None = None
+
+
+class Tracer(Protocol):
+    """Gets what passes the ports of one chain, and what its plugins do."""
+
+    add: Callable[[tuple[Any, ...]], None]
+    """Takes the members of a `Passage`: to make a tuple takes a third of the time."""
+    keeps_payloads: bool
+    """Whether payloads are kept whole."""
+    current: Mark | None
+    """The message that a port is given at the moment, and may pass on in the same call."""
+    handled: Callable[[], Mark | None]
+    """Returns the last message that the handler running in this task has got."""
+
+    def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
+        """The port to be used instead of `port`, which is a component's port on this side."""
+
+    def handler_ended(
+        self,
+        component: str,
+        method: str,
+        location: str,
+        message: Mark,
+        started: float,
+        outcome: Literal["forwarded", "answered", "dropped", "failed"],
+    ) -> None:
+        """A handler of a plugin has ended. `message` is what it handled, `location` its file:line,
+        `started` in seconds of the monotonic clock."""
+
+
+class TracedPort(Port):
+    """Passes each message on to `port`, a port of `component`, after it was shown to `tracer`."""
+
+    __slots__ = ("_add", "_limit", "_port", "component", "sender", "side", "tracer")
+
+    def __init__(
+        self, port: Port, tracer: Tracer, component: str, side: Literal["client", "agent"]
+    ) -> None:
+        self._port = port
+        self._add = tracer.add
+        self._limit = 1 << 62 if tracer.keeps_payloads else HEAD
+        self.tracer = tracer
+        self.component = component
+        self.side = side
+        """The neighbour that the port is for: messages to a port "client" go toward the agent."""
+        self.sender = ""
+        """The component that was connected to the port last."""
+
+    @property
+    def neighbour(self) -> Port:
+        """That of the port itself, which sends there."""
+        return self._port.neighbour
+
+    @neighbour.setter
+    def neighbour(self, neighbour: Port) -> None:
+        self._port.neighbour = neighbour
+        if isinstance(neighbour, TracedPort):
+            self.sender = neighbour.component
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        self._add(
+            (monotonic(), self, "request", method, self._kept(params), id(call), call.source_id)
+        )
+        self._port.request(call, method, params)
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        # Without a further call: it is done for each update of an agent that writes one at a time.
+        if params is None or len(params) <= self._limit:
+            kept = None if params is None else bytes(params)
+            self._add((monotonic(), self, "notification", method, kept))
+        else:
+            self._add((monotonic(), self, "notification", method, self._kept(params)))
+        self._port.notify(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        kept = self._kept_batch(notifications)
+        self._add((monotonic(), self, "notification", notifications.method, kept))
+        self._port.notify_batch(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        kind, payload = ("response", result) if error is None else ("error", error)
+        kept = self._kept(payload)
+        self._add((monotonic(), self, kind, call.method, kept, id(call), call.cancelled))
+        self._port.respond(call, result, error)
+
+    def detach(self) -> None:
+        """Let go of the component, which entries of the tracer would keep in memory."""
+        self._port = UnconnectedPort()
+
+    def cancel(self, call: InFlightRequest) -> None:
+        self._port.cancel(call)
+
+    def backlog(self) -> int:
+        return self._port.backlog()
+
+    def unread(self) -> int:
+        return self._port.unread()
+
+    def _kept(self, payload: Payload | None) -> bytes | Head | None:
+        """A copy: a view of a small payload may keep the large message that it was part of."""
+        if payload is None:
+            return None
+        if len(payload) <= self._limit:
+            return bytes(payload)
+        return bytes(memoryview(payload)[:HEAD]), len(payload), 1
+
+    def _kept_batch(self, notifications: NotificationBatch) -> NotificationBatch | Head:
+        if self._limit > HEAD:
+            return notifications
+        return notifications.beginning(HEAD)
+
+
+class CausingPort(TracedPort):
+    """A traced port in a chain with plugins: each message gets a mark, and names its cause."""
+
+    __slots__ = ()
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        before = self._mark("request", method, self._kept(params), id(call), call.source_id)
+        try:
+            self._port.request(call, method, params)
+        finally:
+            self.tracer.current = before
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        before = self._mark("notification", method, self._kept(params))
+        try:
+            self._port.notify(method, params)
+        finally:
+            self.tracer.current = before
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        kept = self._kept_batch(notifications)
+        before = self._mark("notification", notifications.method, kept)
+        try:
+            self._port.notify_batch(notifications)
+        finally:
+            self.tracer.current = before
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        kind, payload = ("response", result) if error is None else ("error", error)
+        kept = self._kept(payload)
+        before = self._mark(kind, call.method, kept, id(call), call.cancelled)
+        try:
+            self._port.respond(call, result, error)
+        finally:
+            self.tracer.current = before
+
+    def _mark(
+        self, kind: str, method: str, kept: KeptPayload, call: int = 0, detail: Id | bool = None
+    ) -> Mark | None:
+        """Record a message and make it the current one; returns the current one so far."""
+        tracer, now = self.tracer, monotonic()
+        before, mark = tracer.current, Mark(now)
+        cause = tracer.handled() if before is None else before
+        self._add((now, self, kind, method, kept, call, detail, mark, cause))
+        tracer.current = mark
+        return before

@@ -1,0 +1,201 @@
+"""The recorder of one chain: what passed its hops, and what happened to its components.
+
+Entries go to a trace file or, without one, to the flight recorder: the last of them, with the first
+kilobyte of each payload, so that one can look at what came before a failure. Nothing is encoded
+here; `encoder` makes records of entries, in the thread of the trace file or when the flight
+recorder is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from conductor.log import listen
+from conductor.routing.component import Component
+from conductor.routing.port import Port
+from conductor.routing.traced_port import CausingPort, Mark, TracedPort, Tracer
+from conductor.tracing.records import TraceComponent
+
+__all__ = [
+    "FLIGHT_ENTRIES",
+    "Began",
+    "Entry",
+    "Handled",
+    "Happened",
+    "Lost",
+    "Recorder",
+    "current_recorder",
+]
+
+FLIGHT_ENTRIES: Final = 2048
+"""Entries that the flight recorder keeps, each with two kilobytes at most."""
+
+
+@attrs.frozen(eq=False)
+class Handled:
+    """The run of a handler. Times are in seconds of the monotonic clock."""
+
+    recorder: Recorder
+    started: float
+    ended: float
+    component: str
+    method: str
+    location: str
+    message: Mark
+    outcome: Literal["forwarded", "answered", "dropped", "failed"]
+
+
+@attrs.frozen(eq=False)
+class Happened:
+    """A log event of the conductor, a line of a component's stderr, or a remark of a plugin."""
+
+    recorder: Recorder
+    time: float
+    """In seconds of the monotonic clock."""
+    kind: Literal["log", "stderr", "note"]
+    text: str
+    component: str | None
+    level: str = "info"
+    message: Mark | None = None
+    """The message that a remark is about."""
+    fields: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Began:
+    """The components of the chain were built, and are about to start."""
+
+    recorder: Recorder
+    components: tuple[TraceComponent, ...]
+
+
+@attrs.frozen(eq=False)
+class Lost:
+    """Entries could not be kept."""
+
+    recorder: Recorder
+    time: float
+    count: int
+
+
+Entry: TypeAlias = "tuple[Any, ...] | Handled | Happened | Began | Lost"
+"""A tuple has the members of a `Passage`."""
+
+
+@attrs.define(eq=False, repr=False)
+class Recorder(Tracer):
+    """Records one chain; `sink` takes its entries, or without one `flight`, the flight recorder.
+
+    The chains of a server share a flight recorder.
+    """
+
+    chain: str
+    sink: Callable[[Entry], None] | None = None
+    flight: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=FLIGHT_ENTRIES))
+    components: list[TraceComponent] = attrs.field(factory=list, init=False)
+    """Those of the last start, beginning with the client."""
+    add: Callable[[Entry], None] = attrs.field(init=False)
+    keeps_payloads: bool = attrs.field(init=False)
+    current: Mark | None = attrs.field(default=None, init=False)
+    handled: Callable[[], Mark | None] = attrs.field(default=lambda: None, init=False)
+    started: float = attrs.field(factory=time.monotonic, init=False)
+    started_at: float = attrs.field(factory=time.time, init=False)
+    """The same moment, in seconds since 1970."""
+    _ports: list[TracedPort] = attrs.field(factory=list, init=False)
+    _has_plugins: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.add = self.flight.append if self.sink is None else self.sink
+        self.keeps_payloads = self.sink is not None
+
+    def attach(self, components: Sequence[Component]) -> None:
+        """Trace the ports of components that are about to be connected."""
+        self._has_plugins = any(each.kind == "plugin" for each in components)
+        self.components = [TraceComponent("client", "Client", "client")]
+        for index, each in enumerate(components):
+            label = "Agent" if each.agent_port is None else f"Proxy({index})"
+            self.components.append(TraceComponent(each.name, label, each.kind, each.place))
+        if components and components[-1].agent_port is not None:
+            self.components.append(TraceComponent("successor", "Agent", "parent"))
+        for each in components:
+            each.trace(self)
+        if self.sink is not None:
+            self.add(Began(self, tuple(self.components)))
+
+    def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
+        traced = CausingPort if self._has_plugins else TracedPort
+        made = traced(port, self, component, side)
+        names = [each.name for each in self.components]
+        if component in names:  # else it is inserted, and gets its neighbours later
+            index = names.index(component) + (1 if side == "agent" else -1)
+            made.sender = names[index] if 0 <= index < len(names) else ""
+        self._ports.append(made)
+        return made
+
+    def end(self) -> None:
+        """The chain has ended: let go of its components."""
+        for port in self._ports:
+            port.detach()
+        self._ports.clear()
+
+    def trace_notices(self, client: Port) -> TracedPort:
+        """The client's port for what the conductor itself sends to it."""
+        made = TracedPort(client, self, "client", "agent")
+        made.sender = "conductor"
+        self._ports.append(made)
+        return made
+
+    def hop(self, port: TracedPort) -> int:
+        """The hop in front of a port: 0 is the one between the client and the first component."""
+        names = [each.name for each in self.components]
+        index = names.index(port.component) if port.component in names else len(names) - 1
+        return index - 1 if port.side == "client" else index
+
+    def label(self, component: str) -> str:
+        """The name of a component in `from` and `to`."""
+        for each in self.components:
+            if each.name == component:
+                return each.label
+        return component
+
+    def handler_ended(
+        self,
+        component: str,
+        method: str,
+        location: str,
+        message: Mark,
+        started: float,
+        outcome: Literal["forwarded", "answered", "dropped", "failed"],
+    ) -> None:
+        ended = time.monotonic()
+        self.add(Handled(self, started, ended, component, method, location, message, outcome))
+
+    def note(self, component: str, text: str, **fields: Any) -> None:
+        """A plugin's remark about the message that its handler handles."""
+        now, message = time.monotonic(), self.handled()
+        self.add(Happened(self, now, "note", text, component, message=message, fields=fields))
+
+    def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """A log event; lines of a component's stderr are among them."""
+        now, component = time.monotonic(), fields.pop("component", None)
+        if event == "stderr":
+            self.add(Happened(self, now, "stderr", str(fields.get("line", "")), component))
+        else:
+            self.add(Happened(self, now, "log", event, component, level, fields=fields))
+
+
+def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
+    recorder = current_recorder.get()
+    if recorder is not None:
+        recorder.logged(level, event, fields)
+
+
+listen(_logged)
+current_recorder: ContextVar[Recorder | None] = ContextVar("current_recorder", default=None)
+"""The recorder of the chain that this task belongs to."""

@@ -1,0 +1,203 @@
+"""What a recorder sees of a chain, as records."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
+from conductor.errors import RequestError
+from conductor.routing.port import UnconnectedPort
+from conductor.routing.traced_port import TracedPort
+from conductor.tracing.encoder import Encoder
+from conductor.tracing.reader import read_records
+from conductor.tracing.recorder import Recorder
+from conductor.tracing.records import (
+    HandlerRecord,
+    NotificationRecord,
+    RequestRecord,
+    ResponseRecord,
+    StderrRecord,
+)
+
+PLUGIN = """
+import attrs
+from conductor.proxy import Proxy, on
+
+@attrs.define
+class Shout(Proxy):
+    @on("session/prompt")
+    async def shout(self, request: dict, forward):
+        request["prompt"][0]["text"] += "!"
+        await self.client.notify("_x/before", {})
+        answer = await forward(request)
+        await self.client.notify("_x/after", {})
+        return answer
+"""
+PROGRAM = """
+import sys
+from conductor.proxy import Proxy, run
+import attrs
+sys.stderr.write("hello from stderr\\n")
+@attrs.define
+class Nothing(Proxy): pass
+run(Nothing)
+"""
+
+
+class Traced:
+    """A client of a chain, and the records so far."""
+
+    def __init__(self, client, recorder):
+        self.client, self.recorder = client, recorder
+
+    def records(self, *kinds):
+        encoder = Encoder()
+        lines = [line for entry in self.recorder.flight for line in encoder.encode(entry)]
+        return [each for each in read_records(lines) if not kinds or isinstance(each, kinds)]
+
+    def messages(self, *kinds):
+        return self.records(*(kinds or (RequestRecord, NotificationRecord, ResponseRecord)))
+
+    def ways(self, method, kind):
+        """Sender and receiver of each message of this kind and method."""
+        return [
+            (each.sender, each.receiver) for each in self.records(kind) if each.method == method
+        ]
+
+
+@pytest.fixture
+def traced_chain(tmp_path):
+    (tmp_path / "shout.py").write_text(PLUGIN)
+
+    @asynccontextmanager
+    async def run(chain):
+        file = tmp_path / "chain.yaml"
+        file.write_text(f"version: 1\nname: traced\nmcp_bridge: off\n{chain}")
+        recorder = Recorder("traced")
+        async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
+            await attached.client.initialize()
+            yield Traced(attached.client, recorder)
+
+    return run
+
+
+IN_PROCESS = "proxies: [{use: ./shout.py:Shout}]\nagent: {use: test-agent}\n"
+
+
+async def test_each_hop_of_a_message_is_recorded_once(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+
+    there = [("client", "Shout"), ("Shout", "mcp-bridge"), ("mcp-bridge", "test-agent")]
+    back = [(receiver, sender) for sender, receiver in reversed(there)]
+    assert traced.ways("initialize", RequestRecord) == there
+    assert traced.ways("initialize", ResponseRecord) == back
+    assert traced.ways("session/prompt", RequestRecord) == there
+    assert traced.ways("session/prompt", ResponseRecord) == back
+    assert [each.from_ for each in traced.records(RequestRecord)][:2] == ["Client", "Proxy(0)"]
+
+
+async def test_a_message_names_the_one_that_it_came_from(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+
+    of = {each.n: each for each in traced.messages()}
+    prompts = [each for each in of.values() if each.method == "session/prompt"]
+    asked, forwarded, _ = (each.n for each in prompts if isinstance(each, RequestRecord))
+    _, answered, returned = (each.n for each in prompts if isinstance(each, ResponseRecord))
+    (before,) = (each for each in of.values() if each.method == "_x/before")
+    (after,) = (each for each in of.values() if each.method == "_x/after")
+    texts = [each for each in traced.messages(NotificationRecord) if "hello" in str(each.params)]
+
+    assert of[forwarded].cause == before.cause == asked
+    assert (of[answered].request, of[returned].request) == (forwarded, asked)
+    assert of[returned].cause == after.cause == answered
+    assert [each.hop for each in texts[-3:]] == [2, 1, 0]
+    assert [each.cause for each in texts[-2:]] == [each.n for each in texts[-3:-1]]
+    assert of[asked].params["prompt"][0]["text"] == "say hello"
+    assert of[forwarded].params["prompt"][0]["text"] == "say hello!"
+
+
+async def test_handlers_are_recorded_with_their_place(traced_chain, tmp_path):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+
+    (handled,) = (
+        each
+        for each in traced.records(HandlerRecord)
+        if (each.component, each.method) == ("Shout", "session/prompt")
+    )
+    asked = next(each for each in traced.records(RequestRecord) if each.method == "session/prompt")
+    assert handled.message == asked.n
+    assert handled.handler == f"{tmp_path}/shout.py:7"
+    assert handled.outcome == "forwarded"
+    assert handled.took >= 0
+    assert handled.waited >= 0
+
+
+async def test_programs_are_recorded_without_envelopes_with_stderr_and_lifecycle(
+    traced_chain, tmp_path
+):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    chain = f"proxies: [{{name: nothing, run: [{sys.executable}, {tmp_path}/program.py]}}]\n"
+    async with traced_chain(chain + "agent: {use: test-agent}\n") as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+
+    way = [("client", "nothing"), ("nothing", "mcp-bridge"), ("mcp-bridge", "test-agent")]
+    assert traced.ways("session/prompt", RequestRecord) == way
+    labels = [(each.from_, each.to) for each in traced.records(RequestRecord)]
+    assert labels[:2] == [("Client", "Proxy(0)"), ("Proxy(0)", "Proxy(1)")]
+    stderr = traced.records(StderrRecord)
+    assert [(each.component, each.text) for each in stderr] == [("nothing", "hello from stderr")]
+
+
+async def test_errors_and_cancelled_requests_are_recorded(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        with pytest.raises(RequestError):
+            await traced.client.request("_x/unknown", {})
+
+    first, second, third = (each for each in traced.records(ResponseRecord) if each.is_error)
+    assert (first.payload["code"], first.error_domain) == (-32601, "acp")
+    assert (first.method, second.cause, third.cause) == ("_x/unknown", first.n, second.n)
+
+
+async def test_the_flight_recorder_keeps_the_first_bytes_of_large_payloads(traced_chain):
+    text = "say " + "x" * 100_000
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, text)
+
+    asked = next(each for each in traced.records(RequestRecord) if each.method == "session/prompt")
+    assert asked.size > 100_000
+    assert asked.params is None
+    assert asked.head.startswith('{"sessionId":')
+    assert len(asked.head) == 512
+    assert asked.session == session
+
+
+async def test_without_a_recorder_ports_are_not_traced(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text(f"version: 1\n{'mcp_bridge: off'}\nagent: {{use: test-agent}}\n")
+    async with attach_file(Client, load(str(file))) as attached:
+        await attached.client.initialize()
+        assert not isinstance(attached.chain.client.plain.neighbour, TracedPort)
+
+
+async def test_the_end_of_a_chain_lets_go_of_its_components(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        ports = [entry[1] for entry in traced.recorder.flight if isinstance(entry, tuple)]
+        assert not any(isinstance(port._port, UnconnectedPort) for port in ports)
+        await traced.client.prompt(session, "say hello")
+
+    assert ports
+    assert all(isinstance(port._port, UnconnectedPort) for port in ports)

@@ -1,0 +1,159 @@
+"""Trace files: what is on disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from conductor.routing.port import UnconnectedPort
+from conductor.tracing import trace_file
+from conductor.tracing.reader import Trace
+from conductor.tracing.records import LossRecord, TraceHeader
+from conductor.tracing.trace_file import TraceFile
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.jsonl"
+
+
+def begin(file, chain="review"):
+    """A traced port of a chain without components."""
+    recorder = file.recorder(chain)
+    recorder.attach([])
+    return recorder.trace(UnconnectedPort(), "client", "agent")
+
+
+def update(number, size=10):
+    return b'{"sessionId":"s1","update":{"n":%d,"text":"%b"}}' % (number, b"x" * size)
+
+
+def test_messages_are_written_whole_and_in_order(path):
+    file = TraceFile(path)
+    port = begin(file)
+    for number in range(100):
+        port.notify("session/update", update(number, 5000))
+    file.close()
+
+    header, *messages = Trace.load(path).records
+    assert (header.chain, header.payloads) == ("review", "full")
+    assert [each.params["update"]["n"] for each in messages] == list(range(100))
+    assert [each.n for each in messages] == list(range(1, 101))
+    assert {each.session for each in messages} == {"s1"}
+    assert {each.size for each in messages[:10]} == {len(update(0, 5000))}
+
+
+def test_only_the_user_can_read_the_file(path):
+    TraceFile(path).close()
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_of_an_earlier_run_is_kept(path):
+    for text in ("first", "second", "third", "fourth"):
+        file = TraceFile(path)
+        begin(file, text)
+        file.close()
+
+    found = {each.name: Trace.load(each).header.chain for each in path.parent.iterdir()}
+    assert found == {
+        "trace.jsonl": "fourth",
+        "trace.jsonl.1": "third",
+        "trace.jsonl.2": "second",
+    }
+
+
+def test_a_file_over_its_size_is_continued_in_another_with_the_headers(path):
+    file = TraceFile(path, max_size=40_000)
+    port = begin(file)
+    for number in range(3):
+        port.notify("session/update", update(number, 30_000))
+        file.flush()
+    file.close()
+
+    older = Trace.load(f"{path}.1")
+    newest = Trace.load(path)
+    assert isinstance(older.records[0], TraceHeader)
+    assert newest.records[0] == older.records[0]
+    assert [each.params["update"]["n"] for each in newest.messages] == [2]
+    assert [each.n for each in newest.messages] == [3]
+
+
+def test_what_cannot_be_written_in_time_is_dropped_and_counted(path, monkeypatch):
+    monkeypatch.setattr(trace_file, "_MAX_QUEUED", 50_000)
+    held = threading.Event()
+    written = trace_file.os.write
+    monkeypatch.setattr(
+        trace_file.os, "write", lambda fd, data: held.wait(60) and written(fd, data)
+    )
+    file = TraceFile(path)
+    port = begin(file)
+    for number in range(10):
+        port.notify("session/update", update(number, 10_000))
+    held.set()
+    file.flush()
+    port.notify("session/update", update(10, 10))
+    file.close()
+
+    trace = Trace.load(path)
+    numbers = [each.params["update"]["n"] for each in trace.messages]
+    (loss,) = (each for each in trace.records if isinstance(each, LossRecord))
+    assert numbers == [*range(4), 10]
+    assert loss.count == 6
+    assert trace.records.index(loss) == len(trace.records) - 2
+
+
+@pytest.mark.parametrize(
+    ("payloads", "small", "head"),
+    [("head", {"sessionId": "s1", "update": {"n": 0, "text": ""}}, 512), ("none", None, None)],
+)
+def test_payloads_can_be_left_out(path, payloads, small, head):
+    file = TraceFile(path, payloads)
+    port = begin(file)
+    port.notify("session/update", update(0, 0))
+    port.notify("session/update", update(1, 1000))
+    file.close()
+
+    first, second = Trace.load(path).messages
+    assert first.params == small
+    assert second.params is None
+    assert (second.head and len(second.head)) == head
+    assert (second.session, second.size) == ("s1", len(update(1, 1000)))
+
+
+def test_a_disk_error_ends_the_trace_and_nothing_else(path, monkeypatch):
+    logged = []
+    monkeypatch.setattr("conductor.log._listener", lambda *event: logged.append(event))
+    monkeypatch.setattr(TraceFile, "_create", lambda self: os.open("/dev/full", os.O_WRONLY))
+    file = TraceFile(path)
+    port = begin(file)
+    port.notify("session/update", update(0))
+    file.close()
+    port.notify("session/update", update(1))
+
+    (event,) = logged
+    assert event[:2] == ("error", "trace ended")
+    assert "No space left" in event[2]["error"]
+
+
+def test_a_payload_with_line_breaks_is_one_line(path):
+    file = TraceFile(path)
+    begin(file).notify("x", b'{\n "a":\r\n 1}')
+    file.close()
+
+    assert Trace.load(path).messages[0].params == {"a": 1}
+
+
+def test_half_surrogate_pairs_and_large_numbers_can_be_read_again(path):
+    file = TraceFile(path)
+    begin(file).notify("x", b'{"text":"\\ud800","n":123456789012345678901234567890,"f":1e400}')
+    file.close()
+
+    assert Trace.load(path).messages[0].params["n"] == 123456789012345678901234567890
+
+
+def test_a_file_that_cannot_be_created_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        TraceFile(tmp_path / "missing" / "trace.jsonl")

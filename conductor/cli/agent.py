@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from conductor.cli.trace_options import trace_options
+from conductor.cli.trace_options import open_trace, trace_options
 
 __all__ = ["command"]
 
@@ -38,4 +38,9 @@ def command(
     from conductor.cli.component_specs import parse_component_arguments
     from conductor.cli.stdio_chain import serve
 
-    serve(parse_component_arguments(components), mode="agent", on_start_failure=on_start_failure)
+    serve(
+        parse_component_arguments(components),
+        mode="agent",
+        on_start_failure=on_start_failure,
+        trace=open_trace(),
+    )

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from conductor.cli.trace_options import trace_options
+from conductor.cli.trace_options import open_trace, trace_options
 
 __all__ = ["command"]
 
@@ -30,8 +30,8 @@ def command(components: tuple[str, ...], name: str) -> None:
     from conductor.cli.stdio_chain import serve, serve_path
 
     if len(components) == 1 and _is_chain_file(components[0]):
-        serve_path(components[0], "proxy")
-    serve(parse_component_arguments(components), mode="proxy")
+        serve_path(components[0], "proxy", trace=open_trace())
+    serve(parse_component_arguments(components), mode="proxy", trace=open_trace())
 
 
 def _is_chain_file(word: str) -> bool:

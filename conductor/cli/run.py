@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from conductor.cli.trace_options import trace_options
+from conductor.cli.trace_options import open_trace, trace_options
 
 __all__ = ["command"]
 
@@ -33,4 +33,4 @@ def command(file: str, on_start_failure: Literal["explain", "error"] | None) -> 
     """
     from conductor.cli.stdio_chain import serve_path
 
-    serve_path(file, on_start_failure=on_start_failure)
+    serve_path(file, on_start_failure=on_start_failure, trace=open_trace())

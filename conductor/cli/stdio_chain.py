@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import attrs
 
@@ -16,9 +16,11 @@ from conductor.chain.chain import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.cli.load import load_chain, report
-from conductor.cli.trace_options import open_trace
 from conductor.errors import ChainFileError, CommandLineError
 from conductor.routing.component import Component
+
+if TYPE_CHECKING:
+    from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["serve", "serve_file", "serve_invalid", "serve_path", "serve_unusable_arguments"]
 
@@ -26,9 +28,13 @@ Mode: TypeAlias = Literal["agent", "proxy"]
 
 
 def serve(
-    components: Sequence[ComponentSpec], *, mode: Mode, on_start_failure: OnStartFailure = "error"
+    components: Sequence[ComponentSpec],
+    *,
+    mode: Mode,
+    on_start_failure: OnStartFailure = "error",
+    trace: TraceFile | None = None,
 ) -> NoReturn:
-    """Serve components given on the command line; never returns."""
+    """Serve components given on the command line; never returns. `trace` gets all messages."""
     chain = ChainFile(
         path="<command line>",
         name="conductor",
@@ -36,11 +42,14 @@ def serve(
         agent=None if mode == "proxy" else components[-1],
     )
     failure_context = _explained(None) if on_start_failure == "explain" else None
-    _serve(chain, lambda: _build(chain), failure_context)
+    _serve(chain, lambda: _build(chain), failure_context, trace)
 
 
 def serve_path(
-    path: str, mode: Mode | None = None, on_start_failure: OnStartFailure | None = None
+    path: str,
+    mode: Mode | None = None,
+    on_start_failure: OnStartFailure | None = None,
+    trace: TraceFile | None = None,
 ) -> NoReturn:
     """Serve the chain of a file; never returns. Mistakes in the file are reported to the client.
 
@@ -50,16 +59,20 @@ def serve_path(
     try:
         chain = load_chain(path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
     except ChainFileError as exc:
-        serve_invalid(path, exc, mode or "agent", on_start_failure)
-    serve_file(chain, on_start_failure)
+        serve_invalid(path, exc, mode or "agent", on_start_failure, trace)
+    serve_file(chain, on_start_failure, trace)
 
 
-def serve_file(chain: ChainFile, on_start_failure: OnStartFailure | None = None) -> NoReturn:
+def serve_file(
+    chain: ChainFile,
+    on_start_failure: OnStartFailure | None = None,
+    trace: TraceFile | None = None,
+) -> NoReturn:
     """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
     mode: Mode = "proxy" if chain.agent is None else "agent"
     explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
     failure_context = _explained(chain.path) if explains and mode == "agent" else None
-    _serve(chain, _ChainReloader(chain.path, mode, chain).make, failure_context)
+    _serve(chain, _ChainReloader(chain.path, mode, chain).make, failure_context, trace)
 
 
 def serve_invalid(
@@ -67,6 +80,7 @@ def serve_invalid(
     error: ChainFileError,
     mode: Mode = "agent",
     on_start_failure: OnStartFailure | None = None,
+    trace: TraceFile | None = None,
 ) -> NoReturn:
     """Report the mistakes of a file on stderr and in the response to `initialize`.
 
@@ -82,7 +96,7 @@ def serve_invalid(
         bridged=False,
         failure_context=_explained(path) if explains else None,
         unusable=True,
-        trace=open_trace(),
+        trace=trace,
     )
 
 
@@ -138,6 +152,7 @@ def _serve(
     chain: ChainFile,
     make: Callable[[], Sequence[Component]],
     failure_context: FailureContext | None,
+    trace: TraceFile | None,
 ) -> NoReturn:
     serve_stdio(
         make,
@@ -147,7 +162,7 @@ def _serve(
         bridged=False,  # the bridge declares the MCP capabilities itself
         failure_context=failure_context,
         name=chain.name,
-        trace=open_trace(),
+        trace=trace,
     )
 
 

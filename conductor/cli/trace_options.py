@@ -50,7 +50,9 @@ def open_trace() -> TraceFile | None:
     from pathlib import Path
 
     from conductor.tracing.trace_file import TraceFile
+    from conductor.transport.inherited_stdio import open_missing_stdio
 
+    open_missing_stdio()  # else the file could become stdin or stdout
     path = Path(options["trace_file"])
     try:
         return TraceFile(path, options["trace_payloads"])

@@ -21,12 +21,11 @@ from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_st
 from conductor.redaction import redact, redact_value
 from conductor.routing.traced_port import Passage
 from conductor.tracing.masking import mask
-from conductor.tracing.recorder import Began, Entry, Handled, Happened, Lost, Recorder
+from conductor.tracing.recorder import Began, Entry, Handled, Logged, Lost, Recorder, StderrLine
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
     LossRecord,
-    NoteRecord,
     Record,
     StderrRecord,
     TraceComponent,
@@ -95,9 +94,11 @@ class Encoder:
             case tuple():
                 yield from self._messages(Passage(*entry))
             case Handled():
-                yield _line(_handled(entry.recorder, entry))
-            case Happened():
-                yield _line(_happened(entry.recorder, entry))
+                yield _line(_handled(entry))
+            case Logged():
+                yield _line(_logged(entry))
+            case StderrLine():
+                yield _line(_stderr(entry))
             case Began(recorder, components):
                 yield self.header(recorder, components)
             case Lost(recorder, time, count):
@@ -198,11 +199,9 @@ class Encoder:
         return found
 
 
-def _handled(recorder: Recorder, entry: Handled) -> HandlerRecord:
+def _handled(entry: Handled) -> HandlerRecord:
     return HandlerRecord(
-        ts=_seconds(entry.ended - recorder.started),
-        time=_seconds(recorder.started_at + entry.ended - recorder.started),
-        chain=recorder.chain,
+        **_when(entry.recorder, entry.ended),
         component=entry.component,
         message=entry.message.n,
         method=entry.method,
@@ -213,25 +212,31 @@ def _handled(recorder: Recorder, entry: Handled) -> HandlerRecord:
     )
 
 
-def _happened(recorder: Recorder, entry: Happened) -> Record:
-    when = {
-        "ts": _seconds(entry.time - recorder.started),
-        "time": _seconds(recorder.started_at + entry.time - recorder.started),
-    }
-    fields = {name: _plain(value) for name, value in redact_value(entry.fields).items()}
-    text, component = redact(entry.text), entry.component or "conductor"
-    chain = recorder.chain
-    match entry.kind:
-        case "stderr":
-            return StderrRecord(chain=chain, component=component, text=text, **when)
-        case "note":
-            message = None if entry.message is None else entry.message.n
-            return NoteRecord(
-                chain=chain, component=component, text=text, message=message, fields=fields, **when
-            )
+def _logged(entry: Logged) -> LogRecord:
+    fields = redact_value(entry.fields)
     return LogRecord(
-        chain=chain, level=entry.level, event=text, component=component, fields=fields, **when
+        **_when(entry.recorder, entry.time),
+        level=entry.level,
+        event=redact(entry.event),
+        component=entry.component,
+        message=None if entry.message is None else entry.message.n,
+        fields={name: _plain(value) for name, value in fields.items()},
     )
+
+
+def _stderr(entry: StderrLine) -> StderrRecord:
+    when = _when(entry.recorder, entry.time)
+    return StderrRecord(**when, component=entry.component, text=redact(entry.text))
+
+
+def _when(recorder: Recorder, time: float) -> dict[str, Any]:
+    """The chain, and the time on both clocks."""
+    since = time - recorder.started
+    return {
+        "ts": _seconds(since),
+        "time": _seconds(recorder.started_at + since),
+        "chain": recorder.chain,
+    }
 
 
 def _with_payload(

@@ -27,9 +27,10 @@ __all__ = [
     "Began",
     "Entry",
     "Handled",
-    "Happened",
+    "Logged",
     "Lost",
     "Recorder",
+    "StderrLine",
     "current_recorder",
 ]
 
@@ -52,19 +53,27 @@ class Handled:
 
 
 @attrs.frozen(eq=False)
-class Happened:
-    """A log event of the conductor, a line of a component's stderr, or a remark of a plugin."""
+class Logged:
+    """A log event of the conductor or of a plugin. `time` is of the monotonic clock."""
 
     recorder: Recorder
     time: float
-    """In seconds of the monotonic clock."""
-    kind: Literal["log", "stderr", "note"]
+    level: str
+    event: str
+    component: str
+    message: Mark | None
+    """The message that was being handled."""
+    fields: dict[str, Any]
+
+
+@attrs.frozen(eq=False)
+class StderrLine:
+    """A line that a component wrote to stderr. `time` is of the monotonic clock."""
+
+    recorder: Recorder
+    time: float
+    component: str
     text: str
-    component: str | None
-    level: str = "info"
-    message: Mark | None = None
-    """The message that a remark is about."""
-    fields: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(eq=False)
@@ -84,7 +93,7 @@ class Lost:
     count: int
 
 
-Entry: TypeAlias = "tuple[Any, ...] | Handled | Happened | Began | Lost"
+Entry: TypeAlias = "tuple[Any, ...] | Handled | Logged | StderrLine | Began | Lost"
 """A tuple has the members of a `Passage`."""
 
 
@@ -176,18 +185,13 @@ class Recorder(Tracer):
         ended = time.monotonic()
         self.add(Handled(self, started, ended, component, method, location, message, outcome))
 
-    def note(self, component: str, text: str, **fields: Any) -> None:
-        """A plugin's remark about the message that its handler handles."""
-        now, message = time.monotonic(), self.handled()
-        self.add(Happened(self, now, "note", text, component, message=message, fields=fields))
-
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A log event; lines of a component's stderr are among them."""
-        now, component = time.monotonic(), fields.pop("component", None)
+        now, component = time.monotonic(), str(fields.pop("component", "conductor"))
         if event == "stderr":
-            self.add(Happened(self, now, "stderr", str(fields.get("line", "")), component))
+            self.add(StderrLine(self, now, component, str(fields.get("line", ""))))
         else:
-            self.add(Happened(self, now, "log", event, component, level, fields=fields))
+            self.add(Logged(self, now, level, event, component, self.handled(), fields))
 
 
 def _logged(level: str, event: str, fields: dict[str, Any]) -> None:

@@ -25,7 +25,6 @@ __all__ = [
     "LogRecord",
     "LossRecord",
     "MessageRecord",
-    "NoteRecord",
     "NotificationRecord",
     "Record",
     "RequestRecord",
@@ -151,21 +150,14 @@ class HandlerRecord(_Base, kw_only=True, omit_defaults=True, tag="handler"):
     """"answered": a request, without forwarding it; "dropped": a notification, likewise."""
 
 
-class NoteRecord(_Base, kw_only=True, omit_defaults=True, tag="note"):
-    """A remark of a plugin about the message that it handles, such as the rule that decided."""
-
-    component: str
-    message: int | None = None
-    text: str = ""
-    fields: dict[str, Any] = {}
-
-
 class LogRecord(_Base, kw_only=True, omit_defaults=True, tag="log"):
     """A log event of the conductor, of any level: start, handshake, stop, restart, bypass, …"""
 
     level: str = "info"
     event: str = ""
     component: str | None = None
+    message: int | None = None
+    """`n` of the message that was being handled; the rule that decided about it, for example."""
     fields: dict[str, Any] = {}
 
 
@@ -188,7 +180,6 @@ Record: TypeAlias = (
     | NotificationRecord
     | ResponseRecord
     | HandlerRecord
-    | NoteRecord
     | LogRecord
     | StderrRecord
     | LossRecord

@@ -18,6 +18,7 @@ from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.records import (
     HandlerRecord,
+    LogRecord,
     NotificationRecord,
     RequestRecord,
     ResponseRecord,
@@ -26,7 +27,10 @@ from conductor.tracing.records import (
 
 PLUGIN = """
 import attrs
+from conductor.log import get_logger
 from conductor.proxy import Proxy, on
+
+log = get_logger(component="shout")
 
 @attrs.define
 class Shout(Proxy):
@@ -34,6 +38,7 @@ class Shout(Proxy):
     async def shout(self, request: dict, forward):
         request["prompt"][0]["text"] += "!"
         await self.client.notify("_x/before", {})
+        log.info("rule applied", rule="loud")
         answer = await forward(request)
         await self.client.notify("_x/after", {})
         return answer
@@ -137,10 +142,20 @@ async def test_handlers_are_recorded_with_their_place(traced_chain, tmp_path):
     )
     asked = next(each for each in traced.records(RequestRecord) if each.method == "session/prompt")
     assert handled.message == asked.n
-    assert handled.handler == f"{tmp_path}/shout.py:7"
+    assert handled.handler == f"{tmp_path}/shout.py:10"
     assert handled.outcome == "forwarded"
     assert handled.took >= 0
     assert handled.waited >= 0
+
+
+async def test_log_events_name_the_message_that_is_handled(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        await traced.client.prompt(session, "say hello")
+
+    asked = next(each for each in traced.records(RequestRecord) if each.method == "session/prompt")
+    (logged,) = (each for each in traced.records(LogRecord) if each.event == "rule applied")
+    assert (logged.component, logged.message, logged.fields) == ("shout", asked.n, {"rule": "loud"})
 
 
 async def test_programs_are_recorded_without_envelopes_with_stderr_and_lifecycle(

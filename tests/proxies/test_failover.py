@@ -122,6 +122,17 @@ async def test_the_other_agent_gets_the_conversation_and_the_first_what_it_misse
     assert "the agent is not asked again yet. other answers instead." in client.transcript.text()
 
 
+async def test_the_transcript_for_another_agent_has_at_most_so_many_characters(chain, other):
+    agent = FakeAgent(turns=[["A long answer."], [LIMIT]])
+    async with chain(Failover([other], transcript=7), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+        await client.prompt(session, "echo")
+
+        shown = r"<transcript>\n[older messages are left out]\n\nagent: answer.\n</transcript>"
+        assert shown in client.transcript.text()
+
+
 async def test_a_replayed_session_is_in_the_transcript(chain, other):
     agent = FakeAgent(turns=[[LIMIT]])
 

@@ -49,6 +49,8 @@ class Context:
             answer = await context.elicit(f"Delete {name}?", {"type": "object", "properties": {}})
             if answer.action != "accept":
                 return "The user does not want that."
+            self.notes.pop(name)
+            return "Deleted."
 
     It is valid until the method returns. Methods that send requests raise `RequestError` if the
     answer is an error, or if no one can answer. Works with all revisions of MCP, those without

@@ -15,7 +15,7 @@ import pytest
 import trio
 from mcp.server.mcpserver import Context as SdkContext
 from mcp.shared.exceptions import MCPError
-from mcp.types import CreateMessageResult, ElicitResult, TextContent
+from mcp.types import CreateMessageResult, ElicitResult, ErrorData, TextContent
 from pydantic import BaseModel
 from support.bridge_harness import mcp_client
 
@@ -372,6 +372,35 @@ async def test_a_tool_samples_the_model_of_the_agent(mode):
 
     assert text_of(result) == "m1: 42"
     assert seen == [("life", 10, "Be brief.")]
+
+
+async def test_a_refusal_of_the_agents_mcp_client_is_an_error_that_the_model_reads():
+    async def refuse(_context: Any, _params: Any) -> ErrorData:
+        return ErrorData(code=-32050, message="no model today")
+
+    async with (
+        notes_in_session() as situation,
+        mcp_client(situation.entry, mode="legacy", sampling_callback=refuse) as mcp,
+    ):
+        result = await mcp.call_tool("think", {"about": "life"})
+
+    assert result.is_error
+    assert text_of(result) == "Error executing tool think: no model today (-32050)"
+
+
+async def test_an_agent_that_can_show_forms_only_is_not_asked_to_open_a_page():
+    agent = FakeAgent(capabilities={"mcpCapabilities": {"acp": True}})
+    async with open_chain(Notes(), agent, bridged=False) as client:
+        client.handlers["elicitation/create"] = lambda params: {"action": "decline"}
+        await client.initialize(capabilities={"elicitation": {"url": {}}})
+        await client.new_session("/work")
+        [given] = [h.params for h in agent.transcript if h.method == "session/new"]
+        call = {"name": "visit", "arguments": {}, "_meta": MODERN}
+        asked = {"requestId": "1", "method": "tools/call", "params": call}
+        server = given["mcpServers"][0]["serverId"]
+        answer = await agent.endpoint.request("mcp/message", {"serverId": server, **asked})
+
+    assert answer["result"]["structuredContent"] == {"result": "decline"}
 
 
 @ERAS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -234,3 +236,22 @@ def test_mcp_servers_takes_the_session():
         class Waits(Proxy):
             async def mcp_servers(self):
                 return []
+
+
+def test_a_class_with_mcp_methods_does_not_import_the_sdk():
+    """The import takes half a second; a chain without an agent that connects never needs it."""
+    source = (
+        "import sys\n"
+        "from conductor.proxy import Context, Proxy, prompt, resource, tool\n"
+        "class Notes(Proxy):\n"
+        "    @tool\n"
+        "    async def a(self, x: int, context: Context): ...\n"
+        "    @resource('notes://{x}')\n"
+        "    async def b(self, x: str): ...\n"
+        "    @prompt\n"
+        "    async def c(self): ...\n"
+        "    def mcp_servers(self, session): ...\n"
+        "print(sorted({'mcp', 'mcp_types', 'pydantic'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -73,7 +73,7 @@ class Report:
         factory=lambda: defaultdict(list), init=False
     )
     """Responses that handlers have not gone on with yet, with the names of their proxies."""
-    _answers: dict[HandlerCall, bytes | None] = attrs.field(factory=dict, init=False)
+    _answers: dict[HandlerCall, PassedMessage] = attrs.field(factory=dict, init=False)
     """The last response to a forwarded request."""
     _told: set[HandlerCall] = attrs.field(factory=set, init=False)
     """Handlers of notifications that have forwarded theirs."""
@@ -107,7 +107,7 @@ class Report:
         if sender is not None:
             self._responses[sender].append((self._named, message))
             if message.call in self._forwarded:
-                self._answers[sender] = message.payload
+                self._answers[sender] = message
         elif message.call in self._tasks:
             self._tasks.remove(message.call)
             self._show(message)
@@ -167,8 +167,9 @@ class Report:
                     self._show_change(item.params, message)
                     return
             case "response":
-                if handler_call in self._answers:
-                    self._show_change(self._answers.pop(handler_call), message)
+                answer = self._answers.pop(handler_call, None)
+                if answer is not None and answer.is_error == message.is_error:
+                    self._show_change(answer.payload, message)
                 else:
                     self._answers_itself(message)
                 return
@@ -329,6 +330,9 @@ def failure_lines(exc: BaseException) -> list[str]:
         _, *lines = "".join(traceback.format_exception_only(exc)).splitlines()
         return [f"{_shown(exc.filename)}:{exc.lineno}", *lines]
     lines = [describe(exc)]
+    if isinstance(exc, BaseExceptionGroup):
+        inner = [line for each in exc.exceptions for line in failure_lines(each)]
+        return lines + [f"  {line}" for line in inner]
     for frame in traceback.extract_tb(exc.__traceback__):
         file = frame.filename
         if file.startswith((_PACKAGE, "<", *_LIBRARIES)):

@@ -151,7 +151,10 @@ class _Conversation:
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # `| head`
+        _end_now(signal.SIGPIPE, None)
 
 
 def _is_coloured() -> bool:

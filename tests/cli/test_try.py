@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -247,6 +248,83 @@ def test_an_exception_is_shown_with_its_place(run, write, protocol):
     assert result.returncode == 1
 
 
+def test_all_exceptions_of_a_nursery_are_shown(run, write):
+    name = write(
+        """import trio
+
+
+class Failing(Proxy):
+    @on_prompt
+    async def fail(self, session, prompt, forward):
+        await forward()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.one)
+            nursery.start_soon(self.two)
+
+    async def one(self):
+        raise ValueError("one")
+
+    async def two(self):
+        raise KeyError("two")
+"""
+    )
+    shown = run("try", name).stdout
+
+    assert '      ValueError: one\n        notes.py:17 in one: raise ValueError("one")\n' in shown
+    assert "      KeyError: 'two'\n" in shown
+    assert "    error of the proxy to session/prompt #3: " in shown
+
+
+def test_an_answer_in_place_of_an_error_is_one_of_the_proxy(run, write):
+    """Not a change of the error: its members say nothing about those of the answer."""
+    name = write(
+        """from conductor.errors import RequestError
+
+
+class Forgiving(Proxy):
+    @on("session/set_mode")
+    async def forgive(self, params, forward):
+        try:
+            return await forward()
+        except RequestError:
+            return {}
+
+
+class Asking(Proxy):
+    def proxies(self):
+        return [Forgiving()]
+
+    @on_prompt
+    async def choose(self, session, prompt, forward):
+        await self.agent.request("session/set_mode", {"sessionId": session.id, "modeId": "no"})
+        return await forward()
+"""
+    )
+    shown = run("try", f"{name}:Asking", "--prompt", "say x").stdout
+
+    assert "← Asking/Forgiving: error of session/set_mode #4 {" in shown
+    assert (
+        """
+    answer of the proxy to session/set_mode #4: {}
+← Asking: answer to session/set_mode #4 {}
+"""
+        in shown
+    )
+
+
+def test_the_end_of_the_reader_ends_the_run(write, tmp_path):
+    command = f"{sys.executable} -m conductor try {write(NOTES)} | head -2"
+    result = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert result.stdout == "".join(REPORT.splitlines(keepends=True)[:2])
+    assert (result.stderr, result.returncode) == ("", 141)
+
+
 def test_messages_of_contained_proxies_have_their_names(run, write):
     file = write(
         """class Inner(Proxy):
@@ -282,19 +360,19 @@ class Outer(Proxy):
     assert "    Outer/Inner: answer of the proxy to session/prompt #4" in done.stdout
 
 
-def test_an_answer_that_is_none_fails_the_run(run, write):
+def test_an_answer_that_is_no_object_fails_the_run(run, write):
     """A wire handler may answer anything; the client of `try` says what is wrong with it."""
     file = write(
         """class Notes(Proxy):
     @on("session/prompt")
-    async def forget(self, params, forward):
-        pass
+    async def list(self, params, forward):
+        return [1]
 """
     )
     done = run("try", file)
 
     assert done.returncode == 1
-    assert "its answer to session/prompt is null, not an object" in done.stdout
+    assert "its answer to session/prompt is a list, not an object" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -10,6 +9,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from conductor import __version__
+from conductor.cli.lazy_group import LazyGroup
 from conductor.log import LEVELS, configure
 
 __all__ = ["acp_conductor", "run_command"]
@@ -26,40 +26,20 @@ _COMMANDS: Final = {
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package for a new proxy.",
     "try": "Run a proxy before the test agent and show what it does with each message.",
+    "trace": "Look at trace files: messages, their way through the chain, durations.",
 }
 """The commands with their lines in `--help`, which does not import them."""
 _MODULES: Final = {"try": "try_proxy"}
 """Modules with another name than their command."""
 
 
-class _LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        module = importlib.import_module(f"conductor.cli.{_MODULES.get(name, name)}")
-        command: click.Command = module.command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        import difflib
-
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    summaries=_COMMANDS,
+    prefix="conductor.cli.",
+    modules=_MODULES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 @click.option(
     "--log",

@@ -24,7 +24,10 @@ def json_diff(old: Any, new: Any) -> list[str]:
 
 def short_json(value: Any, width: int = _WIDTH) -> str:
     """A value as compact JSON, cut after `width` characters."""
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply to be shown)"
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

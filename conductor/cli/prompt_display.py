@@ -15,6 +15,7 @@ import attrs
 import msgspec
 
 from conductor.chain.start_failure_text import remedies
+from conductor.cli.terminal_text import printable
 from conductor.errors import RequestError
 
 __all__ = ["Display", "JsonDisplay", "Stdout", "TextDisplay", "one_line"]
@@ -116,7 +117,7 @@ class TextDisplay:
         if step == "initialize":
             lines += [f"  try: {remedy}" for remedy in remedies(error.message)]
         for line in lines:
-            print(_printable(line), file=sys.stderr, flush=True)
+            print(printable(line).rstrip(), file=sys.stderr, flush=True)
         self._last = ""
 
     def note(self, text: str) -> None:
@@ -192,13 +193,8 @@ class JsonDisplay:
 
 def one_line(text: str) -> str:
     """Untrusted text as one short line without control characters."""
-    line = _printable(text).strip()
+    line = printable(text).strip()
     return line if len(line) <= _WIDEST else line[:_WIDEST] + "…"
-
-
-def _printable(text: str) -> str:
-    """The text with unprintable characters replaced by spaces."""
-    return "".join(char if char.isprintable() else " " for char in text).rstrip()
 
 
 def _content(content: Any) -> str:

@@ -25,6 +25,8 @@ import attrs
 import trio
 
 from conductor.cli.json_diff import json_diff, short_json
+from conductor.cli.message_text import message_text
+from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.errors import describe
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
@@ -37,17 +39,6 @@ _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
 _LIBRARIES: Final = (os.path.dirname(os.__file__), os.path.dirname(trio.__file__))
 _MAX_DIFF: Final = 20
 _ARROWS: Final = {"agent": "→", "client": "←"}
-_WITHOUT_DETAILS: Final = frozenset({"initialize"})
-_COLOURS: Final = {
-    "message": "1",
-    "function": "36",
-    "note": "2",
-    "-": "31",
-    "+": "32",
-    "error": "31",
-}
-
-Style = Literal["message", "function", "note", "-", "+", "error", "text"]
 
 
 @attrs.define(eq=False)
@@ -202,9 +193,7 @@ class Report:
             self.line(f"    {line}", "error")
 
     def line(self, text: str, style: Style = "text") -> None:
-        printable = "".join(char if char.isprintable() else " " for char in text)
-        colour = _COLOURS.get(style) if self.coloured else None
-        self.write(f"\x1b[{colour}m{printable}\x1b[0m" if colour else printable)
+        self.write(styled(printable(text), style if self.coloured else "text"))
 
     # ----------------------------------------------------------------------------------------------
 
@@ -296,7 +285,8 @@ class Report:
                 title = f"{what} {message.method}{number}"
             case _:
                 title = message.method + number
-        details = _details(message)
+        value = _decoded(message.payload)
+        details = message_text(message.kind, message.method, value, is_error=message.is_error)
         return f"{title} {details}" if details else title
 
 
@@ -328,7 +318,7 @@ def failure_lines(exc: BaseException) -> list[str]:
     """An exception for people: its text, and the lines of code outside of the conductor."""
     if isinstance(exc, SyntaxError) and exc.filename is not None:
         _, *lines = "".join(traceback.format_exception_only(exc)).splitlines()
-        return [f"{_shown(exc.filename)}:{exc.lineno}", *lines]
+        return [f"{shown_path(exc.filename)}:{exc.lineno}", *lines]
     lines = [describe(exc)]
     if isinstance(exc, BaseExceptionGroup):
         inner = [line for each in exc.exceptions for line in failure_lines(each)]
@@ -338,68 +328,15 @@ def failure_lines(exc: BaseException) -> list[str]:
         if file.startswith((_PACKAGE, "<", *_LIBRARIES)):
             continue
         code = (frame.line or linecache.getline(file, frame.lineno or 0)).strip()
-        lines.append(f"  {_shown(file)}:{frame.lineno} in {frame.name}: {code}")
+        lines.append(f"  {shown_path(file)}:{frame.lineno} in {frame.name}: {code}")
     for note in getattr(exc, "__notes__", ()):
         lines.append(f"  {note}")
     return lines
 
 
-def _shown(file: str) -> str:
-    """The path of a file, relative to the current directory if that is shorter."""
-    relative = os.path.relpath(file)
-    return relative if len(relative) < len(file) else file
-
-
 def _receiver(handler_call: HandlerCall) -> Literal["agent", "client"]:
     """The direction of the message that a handler handles."""
     return "agent" if handler_call.port.source == "client" else "client"
-
-
-def _details(message: PassedMessage) -> str:
-    value = _decoded(message.payload)
-    if value is None or (message.method in _WITHOUT_DETAILS and not message.is_error):
-        return ""
-    if not isinstance(value, Mapping):
-        return short_json(value)
-    if message.kind == "response":
-        return short_json(value)
-    match message.method, value:
-        case "session/prompt", {"prompt": list(blocks)}:
-            return " ".join(map(_block, blocks))
-        case "session/update", {"update": {"sessionUpdate": str(kind)} as update}:
-            others = {name: each for name, each in update.items() if name != "sessionUpdate"}
-            return f"{kind} {_update(others)}".rstrip()
-        case "session/request_permission", {"options": list(options)}:
-            call = value.get("toolCall") or (value.get("subject") or {}).get("toolCall") or {}
-            names = ", ".join(str(each.get("optionId")) for each in options)
-            return f"{short_json(call.get('title'))} ({names})"
-        case "mcp/message", {"params": {"name": name, **rest}}:
-            return f"tool {name} {short_json(rest.get('arguments', {}))}"
-    return short_json({name: each for name, each in value.items() if name != "sessionId"})
-
-
-def _update(update: Mapping[str, Any]) -> str:
-    match update:
-        case {"content": {"type": str()} as content}:
-            return _block(content)
-        case {"toolCallId": id}:
-            told = [update.get(name) for name in ("title", "kind", "status")]
-            return " ".join([str(id), *(str(each) for each in told if each is not None)])
-        case {"availableCommands": list(commands)}:
-            names = [f"/{each.get('name')}" for each in commands]
-            return " ".join(names[:8]) + (" …" if len(names) > 8 else "")
-    return short_json(update)
-
-
-def _block(block: Any) -> str:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return short_json(text)
-        case {"type": str(type), "uri": str(uri)}:
-            return f"[{type} {uri}]"
-        case {"type": str(type)}:
-            return f"[{type}]"
-    return short_json(block)
 
 
 def _inner_method(payload: bytes | None) -> str | None:

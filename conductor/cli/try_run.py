@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NoReturn
 
@@ -14,6 +13,7 @@ import trio
 from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.stdio_server import exit_now
 from conductor.cli.prompt_files import ClientFiles
+from conductor.cli.terminal_text import is_coloured
 from conductor.cli.try_functions import tell_started_functions
 from conductor.cli.try_recording import PlayedRecording
 from conductor.cli.try_report import Report
@@ -59,7 +59,7 @@ def run_once(target: str, settings: TrySettings) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_now)  # also while a handler blocks the event loop
     try:
-        code = _run(target, settings, Report(_print, coloured=_is_coloured()))
+        code = _run(target, settings, Report(_print, coloured=is_coloured()))
     finally:
         kill_descendants()
     exit_now(code)
@@ -155,8 +155,3 @@ def _print(line: str) -> None:
         print(line, flush=True)
     except BrokenPipeError:  # `| head`
         _end_now(signal.SIGPIPE, None)
-
-
-def _is_coloured() -> bool:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain

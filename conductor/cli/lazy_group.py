@@ -1,0 +1,57 @@
+"""A group of commands that imports a command when it is used, not for `--help` of the group."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+__all__ = ["LazyGroup"]
+
+
+class LazyGroup(click.Group):
+    """A click group of modules.
+
+    `summaries` are the commands with their lines in `--help`. The command NAME is the attribute
+    `command` of the module `prefix` + NAME, or of `prefix` + `modules[NAME]`.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        summaries: Mapping[str, str],
+        prefix: str,
+        modules: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*arguments, **settings)
+        self._summaries = summaries
+        self._prefix = prefix
+        self._modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._summaries)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self._summaries:
+            return None
+        module = importlib.import_module(self._prefix + self._modules.get(name, name))
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        if args and args[0] not in self._summaries and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self._summaries, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,80 @@
+"""What a message says, in one line for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from conductor.cli.json_diff import short_json
+
+__all__ = ["message_text"]
+
+_WITHOUT_DETAILS: Final = frozenset({"initialize"})
+_MAX_NAMES: Final = 8
+"""Names and content blocks that are shown."""
+
+
+def message_text(
+    kind: Literal["request", "notification", "response"],
+    method: str,
+    payload: Any,
+    *,
+    is_error: bool = False,
+) -> str:
+    """What a message says, as one short line; empty if its method says it all.
+
+    `payload` is the decoded JSON of `params`, `result` or `error`; `method` of a response is that
+    of its request. The text may contain control characters of the peer.
+    """
+    if payload is None or (method in _WITHOUT_DETAILS and not is_error):
+        return ""
+    if not isinstance(payload, Mapping) or kind == "response":
+        return short_json(payload)
+    match method, payload:
+        case "session/prompt", {"prompt": list(blocks)}:
+            return " ".join(map(_block, blocks[:_MAX_NAMES]))
+        case "session/update", {"update": {"sessionUpdate": str(change)} as update}:
+            others = {name: each for name, each in update.items() if name != "sessionUpdate"}
+            return f"{change} {_update(others)}".rstrip()
+        case "session/request_permission", {"options": list(options)}:
+            names = ", ".join(str(_member(each, "optionId")) for each in options[:_MAX_NAMES])
+            return f"{short_json(_title(payload))} ({names})"
+        case "tools/call", {"name": str(name)}:
+            return f"tool {name} {short_json(payload.get('arguments', {}))}"
+        case "mcp/message", {"params": {"name": name, **rest}}:
+            return f"tool {name} {short_json(rest.get('arguments', {}))}"
+    return short_json({name: each for name, each in payload.items() if name != "sessionId"})
+
+
+def _update(update: Mapping[str, Any]) -> str:
+    match update:
+        case {"content": {"type": str()} as content}:
+            return _block(content)
+        case {"toolCallId": id}:
+            told = [update.get(name) for name in ("title", "kind", "status")]
+            return " ".join([str(id), *(str(each) for each in told if each is not None)])
+        case {"availableCommands": list(commands)}:
+            names = [f"/{_member(each, 'name')}" for each in commands[:_MAX_NAMES]]
+            return " ".join(names) + (" …" if len(commands) > _MAX_NAMES else "")
+    return short_json(update)
+
+
+def _block(block: Any) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return short_json(text)
+        case {"type": str(type), "uri": str(uri)}:
+            return f"[{type} {uri}]"
+        case {"type": str(type)}:
+            return f"[{type}]"
+    return short_json(block)
+
+
+def _title(payload: Mapping[str, Any]) -> Any:
+    """The title of the tool call that permission is requested for."""
+    call = payload.get("toolCall") or _member(payload.get("subject"), "toolCall")
+    return _member(call, "title")
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None

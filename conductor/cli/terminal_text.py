@@ -1,0 +1,48 @@
+"""Text of peers for a terminal: without control characters, coloured, with short paths."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["Style", "is_coloured", "printable", "shown_path", "styled"]
+
+Style: TypeAlias = Literal[
+    "message", "function", "note", "-", "+", "error", "warning", "response", "text"
+]
+_COLOURS: Final = {
+    "message": "1",
+    "function": "36",
+    "note": "2",
+    "-": "31",
+    "+": "32",
+    "error": "31",
+    "warning": "33",
+    "response": "34",
+}
+
+
+def is_coloured() -> bool:
+    """Whether stdout shows colours: a terminal, and neither NO_COLOR nor TERM=dumb is set."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
+
+
+def printable(text: str) -> str:
+    """The text with unprintable characters replaced by spaces: one line, without escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def styled(text: str, style: Style) -> str:
+    """The text with the escape sequences of a style; as it is in the style "text"."""
+    colour = _COLOURS.get(style)
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
+
+
+def shown_path(file: str) -> str:
+    """The path of a file, relative to the current directory if that is shorter."""
+    relative = os.path.relpath(file)
+    return relative if len(relative) < len(file) else file

@@ -1,0 +1,30 @@
+"""`acp-conductor trace`: commands that look at trace files. One module per subcommand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from conductor.cli.lazy_group import LazyGroup
+
+__all__ = ["command"]
+
+_COMMANDS: Final = {
+    "show": "Print one line per message, filtered; --follow a running conductor.",
+}
+"""The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""
+
+
+@click.group("trace", cls=LazyGroup, summaries=_COMMANDS, prefix="conductor.cli.trace_")
+def command() -> None:
+    """Look at what passed between the components of a chain.
+
+    `--trace FILE` of run, agent, proxy, serve and prompt writes a trace file, one record per line.
+    Trace files of the Rust conductor are read, too.
+
+    \b
+    Examples:
+      acp-conductor prompt --trace t.jsonl chains/hello.yaml "say hello"
+      acp-conductor trace show t.jsonl
+    """

@@ -1,0 +1,52 @@
+"""Trace files, read for commands: a file that cannot be read is a usage error (exit code 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from conductor.tracing.reader import Trace
+    from conductor.tracing.records import Record
+
+__all__ = ["followed_records", "load", "records_of"]
+
+
+def records_of(path: str) -> Iterator[Record]:
+    """The records of a file, in order. Raises `click.UsageError`."""
+
+    def lines() -> Iterator[bytes]:
+        with open(path, "rb") as file:
+            yield from file
+
+    return _records(lines(), path)
+
+
+def followed_records(path: str, wait: Callable[[], None]) -> Iterator[Record]:
+    """The records of a growing file, without end; `wait` is called between them.
+
+    Raises `click.UsageError`.
+    """
+    from conductor.cli.follow_file import follow_lines
+
+    return _records(follow_lines(path, wait), path)
+
+
+def load(path: str) -> Trace:
+    """A file in memory. Raises `click.UsageError`."""
+    from conductor.tracing.reader import Trace
+
+    return Trace(path, tuple(records_of(path)))
+
+
+def _records(lines: Iterator[bytes], path: str) -> Iterator[Record]:
+    from conductor.tracing.reader import TraceFileError, read_records
+
+    try:
+        yield from read_records(lines, path)
+    except TraceFileError as exc:
+        raise click.UsageError(f"{exc}\nTrace files are written by `--trace FILE`.") from exc
+    except OSError as exc:
+        raise click.UsageError(f"{path}: {exc.strerror}") from exc

@@ -1,0 +1,220 @@
+"""Which records of a trace are shown. Pure.
+
+Each criterion is one attribute; a record passes if it meets all that are given. A record that
+cannot meet a criterion (a line of stderr has no method) does not pass it. Names are patterns as of
+`fnmatch`: `session/*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import attrs
+
+from conductor.tracing.direction import Direction, direction
+from conductor.tracing.records import (
+    HandlerRecord,
+    LogRecord,
+    LossRecord,
+    MessageRecord,
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+    StderrRecord,
+    TraceHeader,
+)
+
+__all__ = ["RecordFilter"]
+
+_Message = RequestRecord | NotificationRecord | ResponseRecord
+
+
+@attrs.define
+class RecordFilter:
+    """Criteria for records; without any, messages and problems pass.
+
+    Records are given to `accepts` in the order of the file: handlers and log events belong to the
+    session and to the method of their message.
+    """
+
+    everything: bool = False
+    """Also handlers, log events below "warning" and stderr."""
+    session: str | None = None
+    methods: tuple[str, ...] = ()
+    """One of them matches the method, or the kind of the session update."""
+    component: str | None = None
+    """Matches sender or receiver, or the component of a record that is no message."""
+    sender: str | None = None
+    receiver: str | None = None
+    toward: Direction | None = None
+    hop: int | None = None
+    chain: str | None = None
+    since: float | None = None
+    """Seconds since 1970, as `until`; in a file without times, since its beginning."""
+    until: float | None = None
+    min_time: float = 0.0
+    """Seconds that a response or a handler took at least."""
+    min_size: int = 0
+    """Bytes of payload at least."""
+    errors: bool = False
+    """Error responses, failed handlers, log events of level "error", and lost records."""
+    text: str | None = None
+    """Is somewhere in the payload or the text, in upper or lower case."""
+    _seen: dict[int, _Message] = attrs.field(factory=dict, init=False)
+    """Messages that later records may name, by number."""
+
+    def accepts(self, record: Record) -> bool:
+        """Whether a record passes. A header always does."""
+        if isinstance(record, TraceHeader):
+            return self.chain is None or fnmatchcase(record.chain, self.chain)
+        message = self._message(record)
+        return (
+            self._is_of_shown_type(record)
+            and (self.chain is None or fnmatchcase(record.chain, self.chain))
+            and self._is_in_time(record)
+            and (not self.errors or _is_problem(record))
+            and self._is_of_message(message)
+            and self._is_of_component(record)
+            and self._passes(record)
+            and _took(record) >= self.min_time
+            and (self.text is None or _contains(record, self.text.casefold()))
+        )
+
+    def _message(self, record: Record) -> _Message | None:
+        """The record itself, or the message that it is about."""
+        match record:
+            case RequestRecord() | NotificationRecord() | ResponseRecord():
+                if self.session is not None or self.methods:
+                    self._seen[record.n] = record
+                return record
+            case HandlerRecord(message=int(n)) | LogRecord(message=int(n)):
+                return self._seen.get(n)
+        return None
+
+    def _is_of_shown_type(self, record: Record) -> bool:
+        match record:
+            case StderrRecord():
+                return self.everything
+            case HandlerRecord():
+                return self.everything or (self.errors and record.outcome == "failed")
+            case LogRecord():
+                return self.everything or record.level in ("warning", "error", "critical")
+        return True
+
+    def _is_in_time(self, record: Record) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        time = record.time or record.ts  # the files of other conductors have no time
+        return (self.since is None or time >= self.since) and (
+            self.until is None or time <= self.until
+        )
+
+    def _is_of_message(self, message: _Message | None) -> bool:
+        if self.session is None and not self.methods:
+            return True
+        if message is None:
+            return False
+        if self.session is not None and not fnmatchcase(message.session or "", self.session):
+            return False
+        if not self.methods:
+            return True
+        kind = _update_kind(message)
+        return any(
+            fnmatchcase(message.method, each) or (kind is not None and fnmatchcase(kind, each))
+            for each in self.methods
+        )
+
+    def _is_of_component(self, record: Record) -> bool:
+        if self.component is None:
+            return True
+        if isinstance(record, MessageRecord):
+            names = {record.sender, record.receiver, record.from_, record.to}
+        else:
+            names = {getattr(record, "component", None) or ""}
+        return any(fnmatchcase(name, self.component) for name in names)
+
+    def _passes(self, record: Record) -> bool:
+        """Whether a message took the way that is asked for, and is large enough."""
+        sender, receiver = self.sender, self.receiver
+        if not isinstance(record, MessageRecord):
+            given = (sender, receiver, self.toward, self.hop)
+            return all(each is None for each in given) and not self.min_size
+        return (
+            (sender is None or _is_named(sender, record.sender, record.from_))
+            and (receiver is None or _is_named(receiver, record.receiver, record.to))
+            and (self.toward is None or direction(record) == self.toward)
+            and (self.hop is None or record.hop == self.hop)
+            and record.size >= self.min_size
+        )
+
+
+def _is_named(pattern: str, name: str, label: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(label, pattern)
+
+
+def _update_kind(message: _Message) -> str | None:
+    """The kind of a session update: `agent_message_chunk`, `tool_call`, …"""
+    if message.method != "session/update" or not isinstance(message, NotificationRecord):
+        return None
+    match message.params:
+        case {"update": {"sessionUpdate": str(kind)}}:
+            return kind
+    return None
+
+
+def _is_problem(record: Record) -> bool:
+    match record:
+        case ResponseRecord():
+            return record.is_error
+        case HandlerRecord():
+            return record.outcome == "failed"
+        case LogRecord():
+            return record.level in ("error", "critical")
+        case LossRecord():
+            return True
+    return False
+
+
+def _took(record: Record) -> float:
+    match record:
+        case ResponseRecord():
+            return record.elapsed
+        case HandlerRecord():
+            return record.took
+    return 0.0
+
+
+def _contains(record: Record, text: str) -> bool:
+    return any(text in each.casefold() for each in _texts(record))
+
+
+def _texts(record: Record) -> Iterator[str]:
+    """Every text in a record: names, values, and the names of members."""
+    left: list[Any]
+    match record:
+        case RequestRecord() | NotificationRecord():
+            left = [record.method, record.session, record.head, record.params]
+        case ResponseRecord():
+            left = [record.method, record.session, record.head, record.payload]
+        case HandlerRecord():
+            left = [record.component, record.method, record.handler]
+        case LogRecord():
+            left = [record.component, record.event, record.fields]
+        case StderrRecord():
+            left = [record.component, record.text]
+        case _:
+            return
+    while left:
+        match left.pop():
+            case str(text):
+                yield text
+            case dict(members):
+                left += members
+                left += members.values()
+            case list(items):
+                left += items
+            case int() | float() as number:
+                yield str(number)

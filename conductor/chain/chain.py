@@ -11,7 +11,7 @@ requests are answered with an error, and the client's write buffer is flushed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -101,6 +101,8 @@ class Chain(ComponentHost):
     In "proxy" mode, the parent conductor does so."""
     failure_context: FailureContext | None = None
     """Enables the start-failure agent; without it the client gets the error of a failed start."""
+    wait_for_share: Callable[[], Awaitable[None]] | None = None
+    """Awaited before a plugin handles the next message; of a server, see `server.fair_share`."""
     recorder: Recorder | None = None
     """Records what passes."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)

@@ -208,7 +208,7 @@ class PluginComponent(Component):
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery, self._ready = nursery, True
-                self._scheduler.open(nursery, self.host.flusher)
+                self._scheduler.open(nursery, self.host.flusher, self.host.wait_for_share)
                 for function, args in self._queued_tasks:
                     nursery.start_soon(self._run_beside, function, args)
                 await self._stop.wait()

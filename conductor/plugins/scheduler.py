@@ -8,7 +8,7 @@ task is started per message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -76,6 +76,7 @@ class LaneScheduler:
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when a worker becomes idle; the waiter replaces it."""
     _flusher: Flusher = attrs.field(init=False)
+    _wait_for_share: Callable[[], Awaitable[None]] | None = attrs.field(default=None, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
     _close_errors: FailureErrors | None = attrs.field(default=None, init=False)
@@ -123,9 +124,17 @@ class LaneScheduler:
         """Whether a message is handled or queued."""
         return bool(self.dispatcher.running) or any(port.lane.held for port in self.ports)
 
-    def open(self, nursery: trio.Nursery, flusher: Flusher) -> None:
-        """Start serving, beginning with the messages queued so far."""
-        self._nursery, self._flusher = nursery, flusher
+    def open(
+        self,
+        nursery: trio.Nursery,
+        flusher: Flusher,
+        wait_for_share: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Start serving, beginning with the messages queued so far.
+
+        `wait_for_share` is awaited before each message.
+        """
+        self._nursery, self._flusher, self._wait_for_share = nursery, flusher, wait_for_share
         nursery.start_soon(self._slow_handler_warning.run)
         for port in self.ports:
             port.open()
@@ -330,6 +339,8 @@ class LaneScheduler:
     async def _worker(self, lane: Lane | None) -> None:
         dispatcher = self.dispatcher
         while True:
+            if self._wait_for_share is not None and lane is not None:
+                await self._wait_for_share()
             if lane is None or (item := lane.take()) is None:
                 lane = await self._wait_for_work()
                 continue

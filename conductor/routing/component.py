@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from conductor.chainfile.model import CANCEL_TIMEOUT
@@ -21,6 +22,8 @@ class ComponentHost(Protocol):
 
     flusher: Flusher
     limits: Limits
+    wait_for_share: Callable[[], Awaitable[None]] | None
+    """Awaited before a plugin handles the next message, if clients share the event loop."""
 
     def read_gate(self, component: Component) -> ReadGate | None:
         """The back-pressure gate of a component's reader; see `chain.back_pressure`."""

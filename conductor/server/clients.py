@@ -204,6 +204,7 @@ class ClientRegistry:
         if len(self.by_id) >= self.limits.clients and not self._evict_longest_detached():
             return Refusal(503, "too many clients", (("retry-after", "5"),))
         account = self.fair_share.account(owner.quota_key)
+        wait_for_share = partial(self.fair_share.wait_for_share, account)
         theirs, ours = memory_pair()
         self._last_number += 1
         client = RemoteClient(
@@ -211,11 +212,10 @@ class ClientRegistry:
             id=secrets.token_urlsafe(24),
             owner=owner,
             profile=profile,
-            lines=TurnTrackingChannel(
-                ours, wait_for_share=partial(self.fair_share.wait_for_share, account)
-            ),
+            lines=TurnTrackingChannel(ours, wait_for_share=wait_for_share),
             chain=self.make_chain(theirs),
         )
+        client.chain.wait_for_share = wait_for_share
         if self.directory is not None:
             self.directory.connection_opened(client.id)
             make, principal = client.chain.make, owner.principal

@@ -1,4 +1,4 @@
-"""Runs `python -m conductor`, and writes the number of its trio tasks to a descriptor on SIGUSR1.
+"""Runs `python -m conductor`, and writes the number of its trio tasks to a descriptor on SIGUSR2.
 
 python tests/chaos/counted.py DESCRIPTOR ARGUMENT...
 """
@@ -18,5 +18,5 @@ def tell(number: int, frame: object) -> None:
     os.write(descriptor, b"%d\n" % trio.lowlevel.current_statistics().tasks_living)
 
 
-signal.signal(signal.SIGUSR1, tell)
+signal.signal(signal.SIGUSR2, tell)
 runpy.run_module("conductor", run_name="__main__", alter_sys=True)

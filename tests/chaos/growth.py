@@ -109,7 +109,7 @@ class Server:
         )
 
     def _count_tasks(self) -> int:
-        self.process.send_signal(signal.SIGUSR1)
+        self.process.send_signal(signal.SIGUSR2)
         return int(os.read(self.tasks, 16))
 
     async def at_rest(self, *, patience: float = 30.0) -> Census:
@@ -307,10 +307,15 @@ def growth(before: Census, after: Census, clients: int) -> list[str]:
         found.append(f"{after.processes} processes and {after.zombies} zombies are left")
     if after.descriptors > before.descriptors + 2:  # of pools that are filled when needed
         found.append(f"descriptors: {before.descriptors} before, {after.descriptors} after")
-    each = (after.memory - before.memory) / clients
-    if each > MEMORY_EACH and after.memory - before.memory > MEMORY_NOISE:
-        found.append(f"memory: {each:,.0f} bytes for each client")
+    found += memory_growth(before.memory, after.memory, clients)
     return found
+
+
+def memory_growth(before: float, after: float, clients: int) -> list[str]:
+    each = (after - before) / clients
+    if each > MEMORY_EACH and after - before > MEMORY_NOISE:
+        return [f"memory: {each:,.0f} bytes for each client"]
+    return []
 
 
 MEMORY_EACH = 512
@@ -367,6 +372,8 @@ class Trial:
     """Seconds of such windows."""
     first: Census = attrs.field(init=False)
     latest: Census = attrs.field(init=False)
+    memory: list[int] = attrs.field(factory=list)
+    """Resident memory after each round, in bytes."""
 
     @property
     def clients(self) -> int:
@@ -399,6 +406,7 @@ class Trial:
             inside = [took for sent, took in prompts if began <= sent < began + seconds]
             self.times[kind] += inside
         self.latest = await self.server.at_rest()
+        self.memory.append(self.latest.memory)
 
     def show(self) -> None:
         show(f"{self.name}, {self.clients:,} clients", self.latest)
@@ -408,7 +416,14 @@ class Trial:
 
     def conclude(self) -> bool:
         """Print what was found; whether all is well."""
-        grown = growth(self.first, self.latest, self.clients)
+        # Memory of the last quarter of the rounds against the second quarter: before, the heap has
+        # not reached its size; and one census is up to 20 MiB off.
+        quarter = max(1, len(self.memory) // 4)
+        early, late = self.memory[quarter : 2 * quarter], self.memory[-quarter:]
+        latest = attrs.evolve(self.latest, memory=self.first.memory)
+        grown = growth(self.first, latest, self.clients) + memory_growth(
+            statistics.median(early or late), statistics.median(late), self.clients // 2
+        )
         times = self.times
         print(f"\n{self.name}:")
         for kind, seconds in self.measured.items():

@@ -165,6 +165,26 @@ async def test_a_flooding_client_waits_and_others_are_answered(tmp_path):
     assert ann.ahead > 0
 
 
+async def test_plugins_of_a_client_wait_for_its_share(tmp_path):
+    async with (
+        serving(tmp_path, access=TOKENS) as server,
+        websocket(server, ("authorization", f"Bearer {ANN}")) as socket,
+    ):
+        await ask(socket, initialize())
+        (client,) = server.clients.by_id.values()
+        account = server.clients.fair_share.account("token ann")
+
+        async with account.turns:
+            account.waiting += 1  # as for a task that waits for the share before it
+            waiter = client.chain.wait_for_share
+            assert waiter is not None
+            with trio.move_on_after(0) as waiting:
+                await waiter()
+            account.waiting -= 1
+
+    assert waiting.cancelled_caught
+
+
 async def test_use_before_authentication_is_charged_to_the_address(tmp_path):
     async with (
         serving(tmp_path, access=TOKENS) as server,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -86,6 +86,7 @@ class End(Port):
 @attrs.define(eq=False)
 class Host:
     flusher: Flusher = attrs.field(factory=Flusher)
+    wait_for_share: Callable[[], Awaitable[None]] | None = None
     limit: int = 1 << 20
     failures: list[Any] = attrs.field(factory=list)
 
@@ -111,10 +112,10 @@ class Hop:
 
 
 @asynccontextmanager
-async def hop(plugin: Proxy, end: type[End] = End) -> AsyncIterator[Hop]:
+async def hop(plugin: Proxy, end: type[End] = End, host: Host | None = None) -> AsyncIterator[Hop]:
     """Run the plugin; at the end it is stopped as at the end of a chain."""
     component = PluginComponent("hop", plugin, "proxy", start_timeout=30)
-    made = Hop(component, end("client"), end("agent"), Host())
+    made = Hop(component, end("client"), end("agent"), host or Host())
     connect_ports(made.client, component.client_port)
     assert component.agent_port is not None
     connect_ports(component.agent_port, made.agent)

@@ -7,8 +7,8 @@ repeatedly until the process ends. If the loop does not reply within the timeout
 processes are killed and the process exits. A second request reduces the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
-signal handlers: after a signal, an alarm does the thread's work there. Not covered: other C code
-that holds the lock, and regular expressions after EOF.
+signal handlers: after a signal, an alarm interrupts them so that the thread can run. Not covered:
+other C code that holds the lock, and regular expressions after EOF.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _ALARM_INTERVAL: Final = 1.0
 """Seconds between two alarms after a signal."""
+_ALARM_PAUSE: Final = 0.02
+"""Seconds for which a signal handler lets the thread run."""
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
 
@@ -61,9 +63,9 @@ class Watchdog:
     def __init__(self, stop_timeout: float, before_exit: Callable[[], None]):
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
         self._signals: list[int] = []
-        self._exiting = threading.RLock()
-        self._ran_at = 0.0
-        """The time at which the thread has last run, once a signal was received."""
+        self._exiting = False
+        self._interrupted: FrameType | None = None
+        """What a signal handler interrupts while it lets the thread run."""
         self._before_exit = before_exit
         self._token = trio.lowlevel.current_trio_token()
         self._loop_thread = threading.get_ident()
@@ -78,16 +80,17 @@ class Watchdog:
 
     def on_signal(self, number: int) -> None:
         """Request a shutdown; the second call shortens the timeout. For a signal handler."""
-        if not self._signals:
-            self._ran_at = time.monotonic()
         self._signals.append(number)
         self._notify(b"e")
 
-    def on_alarm(self, frame: FrameType | None) -> None:
-        """Exit if the thread did not get the interpreter lock for longer than the timeout. For a
-        signal handler; `frame` is the one that it interrupts."""
-        if time.monotonic() - self._ran_at > self._timeout() + _ALARM_INTERVAL:
-            self._exit(frame)
+    def let_thread_run(self, frame: FrameType | None) -> None:
+        """Release the interpreter lock for a moment, or until the process ends if the thread is
+        ending it. For a signal handler; `frame` is the one that it interrupts."""
+        self._interrupted = frame
+        time.sleep(_ALARM_PAUSE)
+        while self._exiting:
+            time.sleep(_ALARM_PAUSE)
+        self._interrupted = None
 
     def end_within(self, seconds: float) -> None:
         """Exit the process after this time even if the loop replies."""
@@ -131,7 +134,7 @@ class Watchdog:
                 return False
 
     def _frame(self) -> FrameType | None:
-        return sys._current_frames().get(self._loop_thread)
+        return self._interrupted or sys._current_frames().get(self._loop_thread)
 
     def _wait_for_end(self, poll: select.poll) -> None:
         """Ping the loop until it ends; exit the process if it does not reply in time."""
@@ -143,12 +146,12 @@ class Watchdog:
                 return
             replied = False
             while not replied:
-                now = self._ran_at = time.monotonic()
+                now = time.monotonic()
                 left = min(ping_time + self._timeout(), self._deadline) - now
                 if left <= 0:
                     others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
                     if now >= others_end or len(self._signals) > 1 or plugin_code(self._frame()):
-                        self._exit(self._frame())
+                        self._exit()
                     left = min(_POLL_INTERVAL, others_end - now)
                 if poll.poll(left * 1000):
                     replied = b"p" in os.read(self._read, 64)
@@ -158,12 +161,10 @@ class Watchdog:
     def _timeout(self) -> float:
         return _SECOND_REQUEST_TIMEOUT if len(self._signals) > 1 else self._stop_timeout
 
-    def _exit(self, frame: FrameType | None) -> NoReturn:
-        """Exit the process. If the other thread is doing that, wait, which releases the
-        interpreter lock that it needs."""
-        self._exiting.acquire()
+    def _exit(self) -> NoReturn:
+        self._exiting = True
         try:
-            where = blocked_by(frame)
+            where = blocked_by(self._frame())
             log.error("event loop blocked: process killed", **where)
             self._before_exit()
         finally:
@@ -191,13 +192,16 @@ def watchdog(
     def handle(number: int, frame: FrameType | None) -> None:
         watchdog_thread.on_signal(number)
         signal.setitimer(signal.ITIMER_REAL, _ALARM_INTERVAL, _ALARM_INTERVAL)
+        watchdog_thread.let_thread_run(frame)
         receiver = receivers[number]
         if callable(receiver):
             receiver(number, frame)
 
     for number in signals:
         signal.signal(number, handle)
-    alarm_receiver = signal.signal(signal.SIGALRM, lambda _, frame: watchdog_thread.on_alarm(frame))
+    alarm_receiver = signal.signal(
+        signal.SIGALRM, lambda _, frame: watchdog_thread.let_thread_run(frame)
+    )
     try:
         yield watchdog_thread
     finally:

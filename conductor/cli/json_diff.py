@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["json_diff", "short_json"]
+__all__ = ["json_diff", "short_json", "without_marks"]
 
 _WIDTH: Final = 88
 _CONTEXT: Final = 24
@@ -29,6 +29,16 @@ def short_json(value: Any, width: int = _WIDTH) -> str:
     except RecursionError:
         return "(nested too deeply to be shown)"
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def without_marks(value: Any) -> Any:
+    """A value without the members of `_meta` that are between proxies of the conductor."""
+    meta = value.get("_meta") if isinstance(value, dict) else None
+    if not isinstance(meta, dict):
+        return value
+    kept = {name: each for name, each in meta.items() if not name.startswith("acp-conductor/")}
+    rest = {name: each for name, each in value.items() if name != "_meta"}
+    return {**rest, "_meta": kept} if kept else rest
 
 
 def _diff(path: str, old: Any, new: Any) -> Iterator[str]:

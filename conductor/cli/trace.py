@@ -12,6 +12,7 @@ __all__ = ["command"]
 
 _COMMANDS: Final = {
     "show": "Print one line per message, filtered; --follow a running conductor.",
+    "why": "Show the way of one message through every hop.",
 }
 """The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""
 
@@ -27,4 +28,5 @@ def command() -> None:
     Examples:
       acp-conductor prompt --trace t.jsonl chains/hello.yaml "say hello"
       acp-conductor trace show t.jsonl
+      acp-conductor trace why t.jsonl 17
     """

@@ -32,7 +32,7 @@ from conductor.tracing.records import (
     TraceHeader,
 )
 
-__all__ = ["TraceLines", "hop_name", "message_title"]
+__all__ = ["TraceLines", "hop_name", "log_text", "message_title"]
 
 _WIDEST_HOP: Final = 40
 _NARROW: Final = 120
@@ -178,6 +178,12 @@ def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) 
     if message.count > 1:
         title += f" ×{message.count}"
     return f"{title}  {_cut(text, _TEXT)}" if text else title
+
+
+def log_text(log: LogRecord) -> str:
+    """Level, event and fields of a log event."""
+    fields = "".join(f" {name}={_field(value)}" for name, value in log.fields.items())
+    return f"{log.level}: {log.event}{fields}"
 
 
 _LEVELS: Final[dict[str, Style]] = {

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from conductor.cli.json_diff import json_diff, short_json
+from conductor.cli.json_diff import json_diff, short_json, without_marks
 from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.errors import describe
@@ -229,15 +229,13 @@ class Report:
 
     def _answers_itself(self, message: PassedMessage) -> None:
         what = "error" if message.is_error else "answer"
-        shown = short_json(_without_marks(_decoded(message.payload)))
+        shown = short_json(without_marks(_decoded(message.payload)))
         self._note(f"{what} of the proxy to {message.method}{self._suffix(message.call)}: {shown}")
 
     def _show_change(self, before: bytes | None, message: PassedMessage) -> None:
         if before == message.payload:
             return
-        lines = json_diff(
-            _without_marks(_decoded(before)), _without_marks(_decoded(message.payload))
-        )
+        lines = json_diff(without_marks(_decoded(before)), without_marks(_decoded(message.payload)))
         if not lines:
             return
         self._note(f"changed on its way to the {message.toward}:")
@@ -343,16 +341,6 @@ def _inner_method(payload: bytes | None) -> str | None:
     value = _decoded(payload)
     method = value.get("method") if isinstance(value, Mapping) else None
     return method if isinstance(method, str) else None
-
-
-def _without_marks(value: Any) -> Any:
-    """A value without the members of `_meta` that are between proxies of the conductor."""
-    meta = value.get("_meta") if isinstance(value, dict) else None
-    if not isinstance(meta, dict):
-        return value
-    kept = {name: each for name, each in meta.items() if not name.startswith("acp-conductor/")}
-    rest = {name: each for name, each in value.items() if name != "_meta"}
-    return {**rest, "_meta": kept} if kept else rest
 
 
 def _decoded(payload: bytes | None) -> Any:

@@ -1,0 +1,190 @@
+"""Links between the records of one message: which of the messages that a component received became
+the one that it sent. Pure.
+
+Plugins of the conductor record the link (`cause`). For other components it is inferred:
+
+1. Requests and notifications: a message that the component received from the other side, of the
+   same method, with an equal payload; the first one that is not linked yet.
+2. Those that are left: the same method and session, in order, between the links of rule 1.
+3. Responses: through their requests. The response to the request that was passed on is the cause;
+   without one, the component answered the request itself.
+
+A component that drops one message and sends another of its own, of the same method and session,
+looks as if it had changed the message. So inferred links are marked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.tracing.direction import direction
+from conductor.tracing.records import (
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+    TraceHeader,
+)
+
+__all__ = ["Cause", "How", "Message", "find_causes", "is_same_message"]
+
+Message: TypeAlias = RequestRecord | NotificationRecord | ResponseRecord
+How: TypeAlias = Literal["recorded", "equal payload", "order", "request"]
+_Key: TypeAlias = tuple[str, str, str, type, str]
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@attrs.frozen
+class Cause:
+    """The message that another one came from."""
+
+    n: int
+    how: How = "recorded"
+    """"recorded"; or inferred by rule 1 ("equal payload"), 2 ("order") or 3 ("request")."""
+
+
+def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
+    """The causes of messages, by number; a message that a component made itself has none.
+
+    The cause is the same message one hop before, or what the sender was handling
+    (`is_same_message` tells which).
+    """
+    records = list(records)
+    messages = [each for each in records if isinstance(each, Message)]
+    recording = _recording_components(records)
+    causes: dict[int, Cause] = {}
+    arrived: dict[_Key, list[Message]] = defaultdict(list)
+    sent: dict[_Key, list[Message]] = defaultdict(list)
+    for message in messages:
+        if message.cause is not None:
+            causes[message.n] = Cause(message.cause)
+        if isinstance(message, ResponseRecord):
+            continue
+        if message.cause is None and (message.chain, message.sender) not in recording:
+            sent[_key(message, message.sender)].append(message)
+        if (message.chain, message.receiver) not in recording:
+            arrived[_key(message, message.receiver)].append(message)
+    for key, leaving in sent.items():
+        if key in arrived:
+            causes |= _match(arrived[key], leaving)
+    _link_responses(messages, causes)
+    return causes
+
+
+def is_same_message(before: Message, after: Message) -> bool:
+    """Whether `after` is `before`, passed on or changed by the component that received it."""
+    return (
+        type(before) is type(after)
+        and before.method == after.method
+        and before.receiver == after.sender
+        and before.sender != after.receiver
+    )
+
+
+def _recording_components(records: Sequence[Record]) -> set[tuple[str, str]]:
+    """Chains and names of the components that record causes, or begin or end every message."""
+    found = set()
+    for each in records:
+        if isinstance(each, TraceHeader):
+            kinds = ("plugin", "bridge", "client", "parent")
+            found |= {(each.chain, one.name) for one in each.components if one.kind in kinds}
+        elif isinstance(each, Message) and each.cause is not None:
+            found.add((each.chain, each.sender))
+    return found
+
+
+def _key(message: Message, component: str) -> _Key:
+    return message.chain, component, direction(message), type(message), message.method
+
+
+def _match(arrived: Sequence[Message], leaving: Sequence[Message]) -> dict[int, Cause]:
+    """Link what left a component to what arrived there, of one method and direction."""
+    places = _equal_payloads(arrived, leaving)
+    causes = {out.n: Cause(arrived[at].n, "equal payload") for out, at in _pairs(leaving, places)}
+    used = {at for at in places if at is not None}
+    left: dict[str | None, list[int]] = defaultdict(list)
+    for at, message in enumerate(arrived):
+        if at not in used:
+            left[message.session].append(at)
+    if not left:
+        return causes
+    limits = _next_places(places, len(arrived))
+    first = 0
+    for out, place, limit in zip(leaving, places, limits, strict=True):
+        if place is not None:
+            first = max(first, place + 1)
+            continue
+        candidates = left[out.session]
+        index = bisect_left(candidates, first)
+        if index < len(candidates) and candidates[index] < limit:
+            candidate = arrived[candidates[index]]
+            if candidate.n < out.n:
+                causes[out.n] = Cause(candidate.n, "order")
+                first = candidates[index] + 1
+    return causes
+
+
+def _pairs(
+    leaving: Sequence[Message], places: Sequence[int | None]
+) -> Iterable[tuple[Message, int]]:
+    return ((out, at) for out, at in zip(leaving, places, strict=True) if at is not None)
+
+
+def _equal_payloads(arrived: Sequence[Message], leaving: Sequence[Message]) -> list[int | None]:
+    """For each message that left, the index of the first one that arrived with an equal payload."""
+    waiting: dict[Hashable, deque[int]] = defaultdict(deque)
+    for at, message in enumerate(arrived):
+        waiting[_payload(message)].append(at)
+    places: list[int | None] = []
+    for out in leaving:
+        equal = waiting.get(_payload(out))
+        is_found = equal and arrived[equal[0]].n < out.n
+        places.append(equal.popleft() if equal and is_found else None)
+    return places
+
+
+def _next_places(places: Sequence[int | None], end: int) -> list[int]:
+    """For each message that left, the place of the next linked one; `end` behind the last."""
+    limits = []
+    for at in reversed(places):
+        limits.append(end)
+        end = end if at is None else min(end, at)
+    return limits[::-1]
+
+
+def _payload(message: Message) -> Hashable:
+    """What is compared of a payload; its beginning and size if it was left out of the trace."""
+    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    if value is None:
+        return message.session, message.head, message.size
+    try:
+        return _encode(value)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError):
+        return repr(type(value)), message.size
+
+
+def _link_responses(messages: Sequence[Message], causes: dict[int, Cause]) -> None:
+    """Rule 3, for the responses without a recorded cause."""
+    requests = {each.n: each for each in messages if isinstance(each, RequestRecord)}
+    responses = {each.request: each for each in messages if isinstance(each, ResponseRecord)}
+    passed_on: dict[int, list[int]] = defaultdict(list)
+    for n, request in requests.items():
+        cause = causes.get(n)
+        before = None if cause is None else requests.get(cause.n)
+        if before is not None and is_same_message(before, request):
+            passed_on[before.n].append(n)
+    for response in responses.values():
+        if response.n in causes or response.request not in requests:
+            continue
+        earlier = [
+            responses[n].n
+            for n in passed_on[response.request]
+            if n in responses and responses[n].n < response.n
+        ]
+        causes[response.n] = Cause(max(earlier, default=response.request), "request")

@@ -1,0 +1,93 @@
+"""The way of one message through the chain, hop by hop, with what happened on it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from conductor.tracing.links import Cause, Message, find_causes, is_same_message
+from conductor.tracing.records import (
+    HandlerRecord,
+    LogRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+)
+
+__all__ = ["MessageWays"]
+
+
+@attrs.define(eq=False, init=False)
+class MessageWays:
+    """The messages of a trace by number, and what belongs to each."""
+
+    messages: dict[int, Message]
+    causes: dict[int, Cause]
+    handlers: dict[int, list[HandlerRecord]]
+    """The handlers that ran for a message, by its number; likewise `logs`."""
+    logs: dict[int, list[LogRecord]]
+    responses: dict[int, ResponseRecord]
+    """By the number of the request."""
+    _effects: dict[int, list[int]]
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        records = list(records)
+        self.messages = {each.n: each for each in records if isinstance(each, Message)}
+        self.causes = find_causes(records)
+        self.handlers, self.logs = defaultdict(list), defaultdict(list)
+        self.responses, self._effects = {}, defaultdict(list)
+        for each in records:
+            match each:
+                case HandlerRecord(message=int(n)):
+                    self.handlers[n].append(each)
+                case LogRecord(message=int(n)):
+                    self.logs[n].append(each)
+                case ResponseRecord():
+                    self.responses[each.request] = each
+        for n, cause in self.causes.items():
+            self._effects[cause.n].append(n)
+
+    def before(self, message: Message) -> Message | None:
+        """The same message, one hop before."""
+        cause = self.causes.get(message.n)
+        found = None if cause is None or cause.n >= message.n else self.messages.get(cause.n)
+        return found if found is not None and is_same_message(found, message) else None
+
+    def origin(self, message: Message) -> Message:
+        """The same message, where it first was sent."""
+        while (before := self.before(message)) is not None:
+            message = before
+        return message
+
+    def passed_on(self, message: Message) -> list[Message]:
+        """The same message, one hop further: one, or none if it ended here, or several copies."""
+        return [each for each in self._sent_for(message) if is_same_message(message, each)]
+
+    def also_sent(self, message: Message) -> list[Message]:
+        """What the receiver sent while it handled the message, without its answer."""
+        return [
+            each
+            for each in self._sent_for(message)
+            if not is_same_message(message, each) and not isinstance(each, ResponseRecord)
+        ]
+
+    def way(self, message: Message) -> list[Message]:
+        """The same message on all its hops, from its origin on, in order."""
+        left, found = [self.origin(message)], []
+        while left:
+            found.append(left.pop())
+            left += reversed(self.passed_on(found[-1]))
+        return found
+
+    def answers(self, way: Iterable[Message]) -> Iterator[Message]:
+        """The origins of the responses to a request on its hops: one, if none was replaced."""
+        requests = [each for each in way if isinstance(each, RequestRecord)]
+        responses = [self.responses[each.n] for each in requests if each.n in self.responses]
+        origins = {origin.n: origin for origin in map(self.origin, responses)}
+        yield from (origins[n] for n in sorted(origins))
+
+    def _sent_for(self, message: Message) -> list[Message]:
+        effects = (self.messages[n] for n in self._effects.get(message.n, ()))
+        return [each for each in effects if each.n > message.n]

@@ -1,0 +1,144 @@
+import pytest
+from support.trace_records import TraceScript
+
+from conductor.tracing.links import Cause, find_causes, is_same_message
+from conductor.tracing.records import TraceComponent, TraceHeader
+
+PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
+
+
+def causes(script):
+    return {n: (cause.n, cause.how) for n, cause in find_causes(script.records).items()}
+
+
+def test_recorded_links_are_kept():
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", {"x": 1}, cause=first)
+    answer = script.answer(second, {}, cause=second)
+
+    assert find_causes(script.records) == {second: Cause(first), answer: Cause(second)}
+
+
+def test_an_equal_payload_is_the_same_message_whatever_was_dropped_before_it():
+    script = TraceScript()
+    dropped, kept = (script.update("agent>notes", text) for text in ("a", "b"))
+    passed = script.update("notes>client", "b")
+
+    assert causes(script) == {passed: (kept, "equal payload")}
+    assert dropped not in {n for n, _ in causes(script).values()}
+
+
+def test_equal_messages_are_linked_in_order():
+    script = TraceScript()
+    came = [script.update("agent>notes", "same") for _ in range(3)]
+    went = [script.update("notes>client", "same") for _ in range(3)]
+
+    assert causes(script) == {
+        out: (into, "equal payload") for out, into in zip(went, came, strict=True)
+    }
+
+
+def test_changed_messages_are_linked_in_order_between_equal_ones():
+    script = TraceScript()
+    a, b, c, d = (script.update("agent>notes", text) for text in "abcd")
+    out_a = script.update("notes>client", "a")
+    changed = script.update("notes>client", "B")
+    out_c = script.update("notes>client", "c")
+    last = script.update("notes>client", "D")
+
+    assert causes(script) == {
+        out_a: (a, "equal payload"),
+        changed: (b, "order"),
+        out_c: (c, "equal payload"),
+        last: (d, "order"),
+    }
+
+
+def test_a_message_of_the_component_itself_is_not_linked_over_an_equal_one():
+    script = TraceScript()
+    script.update("agent>notes", "a")
+    script.update("notes>client", "a")
+    own = script.update("notes>client", "own")
+    script.update("agent>notes", "later")
+
+    assert own not in causes(script)
+
+
+def test_sessions_methods_and_directions_do_not_mix():
+    script = TraceScript()
+    script.notify("agent>notes", "session/update", {"sessionId": "other", "x": 1})
+    script.notify("agent>notes", "other", {"sessionId": "s", "x": 1})
+    script.notify("client>notes", "session/update", {"sessionId": "s", "x": 1})
+    script.notify("notes>client", "session/update", {"sessionId": "s", "x": 2})
+
+    assert causes(script) == {}
+
+
+def test_key_order_does_not_matter():
+    script = TraceScript()
+    came = script.notify("agent>notes", "m", {"a": 1, "b": 2})
+    went = script.notify("notes>client", "m", {"b": 2, "a": 1})
+
+    assert causes(script) == {went: (came, "equal payload")}
+
+
+def test_responses_are_linked_through_their_requests():
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", PROMPT)
+    of_agent = script.answer(second, {"stopReason": "end_turn"})
+    to_client = script.answer(first, {"stopReason": "refusal"})
+
+    assert causes(script) == {
+        second: (first, "equal payload"),
+        of_agent: (second, "request"),
+        to_client: (of_agent, "request"),
+    }
+
+
+def test_a_component_that_answers_itself_is_the_end_of_the_request():
+    script = TraceScript()
+    request = script.request("client>notes", "session/prompt", PROMPT)
+    answer = script.answer(request, {"stopReason": "end_turn"})
+
+    assert causes(script) == {answer: (request, "request")}
+
+
+@pytest.mark.parametrize("kind", ["plugin", "bridge"])
+def test_messages_of_plugins_without_a_recorded_cause_are_their_own(kind):
+    script = TraceScript()
+    components = (TraceComponent("notes", "Proxy(0)", kind),)
+    script.records[0] = TraceHeader(ts=0.0, chain="demo", components=components)
+    script.update("agent>notes", "a")
+    script.update("notes>client", "a")
+
+    assert causes(script) == {}
+
+
+def test_payloads_that_were_left_out_are_compared_by_their_beginning_and_size():
+    script = TraceScript()
+    for head, size in (("a", 900), ("b", 900)):
+        script.notify("agent>notes", "m", None, head=head, size=size)
+    went = script.notify("notes>client", "m", None, head="b", size=900)
+
+    assert causes(script) == {went: (2, "equal payload")}
+
+
+def test_a_message_sent_back_is_not_the_same():
+    script = TraceScript()
+    script.update("agent>notes", "a")
+    script.update("notes>agent", "a")
+    came, back = script.records[1:]
+
+    assert not is_same_message(came, back)
+
+
+def test_ten_thousand_unlinked_messages_take_no_quadratic_time():
+    script = TraceScript()
+    for number in range(10_000):
+        script.update("agent>notes", f"in {number}")
+    for number in range(10_000):
+        script.update("notes>client", f"out {number}")
+
+    assert len(find_causes(script.records)) == 10_000

@@ -58,10 +58,12 @@ class McpBridge(Proxy):
     """Connect agents to MCP servers over ACP. Added to a chain automatically.
 
     `mode`: how agents without native support get the servers; "off" refuses sessions that declare
-    any.
+    any. `sandboxed`: whether the agent runs in a sandbox, where it sees no socket of the bridge in
+    the file system.
     """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
+    sandboxed: bool = False
     limits: Limits = attrs.field(factory=Limits, init=False)
     """Limits of the chain."""
     connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
@@ -81,7 +83,9 @@ class McpBridge(Proxy):
     _prefix: str = attrs.field(factory=lambda: secrets.token_hex(4), init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._rewriter = DeclarationRewriter(self.mode, self.new_request_id, self._over_http)
+        self._rewriter = DeclarationRewriter(
+            self.mode, self.new_request_id, self._over_http, sandboxed=self.sandboxed
+        )
         self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
         self._native = NativeAgent(self, lambda mcp_connection: McpHandshake(mcp_connection, self))
 

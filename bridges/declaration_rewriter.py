@@ -6,6 +6,7 @@ becomes a stdio server for an agent that takes neither.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,10 +64,15 @@ class DeclarationRewriter:
     new_id: Callable[[], str]
     over_http: Callable[[Declaration, McpHttpSession], None]
     agent: AgentMcpSupport = attrs.field(factory=AgentMcpSupport, init=False)
-    shim_listener: ShimListener = attrs.field(factory=ShimListener, init=False)
+    sandboxed: bool = False
+    """Whether the agent runs in a sandbox."""
+    shim_listener: ShimListener = attrs.field(init=False)
     http: McpHttpServer | None = attrs.field(default=None, init=False)
     names: ServerNames = attrs.field(factory=ServerNames, init=False)
     _servers: dict[str, DeclaredServer] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.shim_listener = ShimListener(abstract=self.sandboxed)
 
     def delivery(self) -> Literal["native", "stdio", "http", "none"]:
         """How the agent gets servers that are declared over ACP."""
@@ -143,7 +149,9 @@ class DeclarationRewriter:
             raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
         declaration = self._declare(server, taken, into, remote=remote)
         declaration.token = self.shim_listener.issue(declaration)
-        argv = [sys.executable, "-I", "-S", _SHIM]
+        # A sandbox shows the interpreter, but not a virtual environment that links to it.
+        python = sys.executable if not self.sandboxed else os.path.realpath(sys.executable)
+        argv = [python, "-I", "-S", _SHIM]
         env = {"ACP_MCP_BRIDGE": address, "ACP_MCP_TOKEN": declaration.token}
         return stdio_entry(declaration.name, argv, env, self.agent.acp_version)
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from _socket import socket
     from collections.abc import Callable, Mapping
 
-_ADDRESS = "ACP_MCP_BRIDGE"  # unix:/path, or tcp:127.0.0.1:port where there are no Unix sockets
+# unix:/path, unix:@abstract-name, or tcp:127.0.0.1:port where there are no Unix sockets
+_ADDRESS = "ACP_MCP_BRIDGE"
 _TOKEN = "ACP_MCP_TOKEN"
 _CHUNK = 65536
 
@@ -46,7 +47,7 @@ def _connect(address: str) -> "socket":
     kind, _, place = address.partition(":")
     if kind == "unix":
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        connection.connect(place)
+        connection.connect("\0" + place[1:] if place.startswith("@") else place)
     else:
         host, _, port = place.rpartition(":")
         connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)

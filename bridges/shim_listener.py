@@ -110,6 +110,9 @@ class SocketTransport(WaitingTransport):
 class ShimListener:
     """Accepts shims while `serve` runs; `close` removes the socket and its directory."""
 
+    abstract: bool = False
+    """Whether the socket has a name of Linux's abstract namespace in place of a path: for shims in
+    a sandbox, which share the network but not the file system."""
     address: str | None = None
     _directory: SocketDirectory | None = attrs.field(default=None, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
@@ -222,6 +225,12 @@ class ShimListener:
         return (self._tokens.get(_digest(token)) if newline else None), rest
 
     def _unix(self) -> tuple[socket.socket, str]:
+        if self.abstract:
+            name = f"acp-mcp-{secrets.token_hex(16)}"
+            self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind("\0" + name)
+            listener.listen(_MAX_UNAUTHENTICATED)
+            return listener, f"unix:@{name}"
         self._directory = directory = SocketDirectory.make()
         self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(directory.path)

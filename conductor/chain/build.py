@@ -83,11 +83,16 @@ def open_agent_chain(
     return run_agent_chain(build, source, name=name, env=env)
 
 
-def bridge_component(mode: McpBridge, limits: Limits) -> tuple[PluginComponent, InsertableBridge]:
-    """The MCP bridge, to be placed before the agent, and its plugin."""
-    (component,) = _plugin_components(
-        ComponentSpec(name="mcp-bridge", use="mcp-bridge", options={"mode": mode}), "proxy"
-    )
+def bridge_component(
+    mode: McpBridge, limits: Limits, sandboxed: bool = False
+) -> tuple[PluginComponent, InsertableBridge]:
+    """The MCP bridge, to be placed before the agent, and its plugin.
+
+    `sandboxed`: whether the agent has a sandbox, which shows no socket in the file system.
+    """
+    options = {"mode": mode, "sandboxed": sandboxed}
+    spec = ComponentSpec(name="mcp-bridge", use="mcp-bridge", options=options)
+    (component,) = _plugin_components(spec, "proxy")
     bridge = cast("InsertableBridge", component.plugin)
     bridge.limits = limits
     return component, bridge
@@ -104,13 +109,14 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
+    sandboxed = spec.sandbox is not None
     if mode == "http":
-        return [bridge_component(mode, limits)[0], *_components(spec, "agent", None)]
+        return [bridge_component(mode, limits, sandboxed)[0], *_components(spec, "agent", None)]
     patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
-        return [bridge_component(mode, limits)[0], agent]
-    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits))
+        return [bridge_component(mode, limits, sandboxed)[0], agent]
+    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits, sandboxed))
     agent.link.interceptor = insertion.intercept
     return [agent]
 

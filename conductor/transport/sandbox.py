@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from glob import glob
@@ -20,6 +21,7 @@ from typing import Final, Literal
 
 import msgspec
 
+import conductor
 from conductor.chainfile.model import ComponentSpec, Sandbox
 from conductor.chainfile.paths import working_directory
 from conductor.transport.spawn import SpawnError
@@ -57,6 +59,11 @@ _SYSTEM_SECRETS: Final = (
 """Hidden, because the sandbox of root could read them."""
 _PROC: Final = ("/proc/sys", "/proc/sysrq-trigger")
 """Read-only: root could change the kernel's settings without any capability."""
+_SHIM: Final = (
+    os.path.realpath(sys.base_prefix),
+    os.path.join(os.path.dirname(os.path.dirname(conductor.__file__)), "bridges", "shim.py"),
+)
+"""The conductor's Python and the program that connects an agent to tools of proxies."""
 _NAMESPACES: Final = (
     "--unshare-user-try",
     "--unshare-ipc",
@@ -138,6 +145,10 @@ def is_below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
+def _is_of_system(path: str) -> bool:
+    return any(is_below(path, directory) for directory in _SYSTEM)
+
+
 def _home(environ: Mapping[str, str]) -> str:
     return os.path.normpath(environ.get("HOME") or os.path.expanduser("~"))
 
@@ -165,9 +176,12 @@ def _mounts(sandbox: Sandbox, shared: Mapping[str, str], home: str) -> list[_Mou
     for path in named:
         if path == "/" or is_below(path, "/proc"):
             raise SpawnError(f"a sandbox cannot show {path}: it would be none")
+    read = list(sandbox.read)
+    if sandbox.network:
+        read += [path for path in _SHIM if not is_below(home, path) and not _is_of_system(path)]
     visible = [
         *(_Mount(path, path, "read") for path in _SYSTEM if os.path.isdir(path)),
-        *(_Mount(path, path, "read") for path in sandbox.read if os.path.exists(path)),
+        *(_Mount(path, path, "read") for path in read if os.path.exists(path)),
         *(_Mount(path, path, "write") for path in sandbox.write),
         *(_Mount(inside, outside, "write") for outside, inside in shared.items()),
     ]
@@ -222,7 +236,7 @@ def _program(program: str, env: Mapping[str, str], mounts: Sequence[_Mount]) -> 
             raise SpawnError(f"{reason}: {program}")
         raise SpawnError(f"command not found: {program} (PATH is {path or 'empty'})")
     for file in dict.fromkeys((os.path.abspath(found), os.path.realpath(found))):
-        if not any(is_below(file, directory) for directory in _SYSTEM) and not any(
+        if not _is_of_system(file) and not any(
             is_below(file, mount.outside) for mount in mounts if mount.mode != "hide"
         ):
             raise SpawnError(

@@ -185,6 +185,62 @@ def test_a_workspace_at_another_path(sandboxed, home):
     assert editor.leave() == 0
 
 
+TOOLS = """
+from conductor.proxy import Proxy, tool
+
+class Tools(Proxy):
+    @tool
+    async def where(self) -> str:
+        'Tell that the tool runs.'
+        return "outside"
+"""
+
+
+@pytest.mark.parametrize("workspace", ["app", "/workspace"])
+def test_tools_of_proxies_reach_an_agent_in_the_sandbox(start_file, home, workspace):
+    (home.parent / "tools.py").write_text(TOOLS)
+    site = os.path.dirname(os.path.dirname(pytest.__file__))
+    agent = {
+        "run": [PYTHON, "-m", "conductor.testing.agent"],
+        "env": {"PYTHONPATH": f"{ROOT}:{site}"},
+        "sandbox": {
+            "workspaces": {str(home / "app"): str(home / workspace)},
+            "read": [str(ROOT), site, *VISIBLE],
+        },
+    }
+    editor = start_file(agent, {"use": "./tools.py:Tools"})
+    answer = open_session(editor, home / "app")
+
+    editor.answer(editor.prompt("call Tools where", answer["result"]["sessionId"]))
+
+    assert "outside" in "".join(map(str, editor.others))
+    assert editor.leave() == 0
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_the_shim_can_be_started_inside_with_the_network(start_file, home, network):
+    system_python = "/usr/bin/python3"
+    if not os.path.exists(system_python):
+        pytest.skip(f"needs {system_python}, which is no part of the conductor's Python")
+    shim = ROOT / "bridges" / "shim.py"
+    agent = {
+        "run": [system_python, "-S", "-E", str(COMPONENTS / "probe_agent.py")],
+        "sandbox": {
+            "workspaces": [str(home / "app")],
+            "read": [str(ROOT / "tests" / "support")],
+            "network": network,
+        },
+    }
+    editor = start_file(agent)
+    open_session(editor, home / "app")
+    command = [PYTHON, "-I", "-S", str(shim)]
+
+    started = editor.ask(f"eval subprocess.run({command}, stderr=-1).stderr.decode()")
+
+    assert ("started by an agent" in started) is network  # its error without an address
+    assert editor.leave() == 0
+
+
 def test_a_program_in_the_hidden_home_is_explained(start_file, home):
     program = home / "agent"
     program.write_text("#!/bin/sh\n")

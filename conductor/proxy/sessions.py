@@ -6,8 +6,9 @@ and 2. `event_layers` feeds it; this module waits for nothing but `Session.say` 
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -30,6 +31,8 @@ __all__ = [
     "chain_info",
     "session_of",
 ]
+
+_ids: Iterator[int] = itertools.count(1)
 
 OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
 
@@ -201,6 +204,34 @@ class Session:
         if description is not None:
             update["description"] = description
         await client.update(self.id, update)
+
+    async def ask(self, title: str, description: str | None = None, *, kind: str = "other") -> bool:
+        """Ask the user for permission: allow or reject. Returns whether it was given.
+
+        Version 1 shows it as a tool call of this `kind` (`edit`, `execute`, …); version 2 shows no
+        kind. It is not given if the turn is cancelled before the answer. Raises `RequestError` if
+        the client answers with an error.
+        """
+        client = self._peer("ask()")
+        options = [
+            {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
+            {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+        ]
+        params: dict[str, Any] = {"sessionId": self.id, "options": options}
+        if self.protocol_version > 1:
+            params["title"] = title
+            if description is not None:
+                params["description"] = description
+        else:
+            call = {
+                "toolCallId": f"conductor-permission-{next(_ids)}",
+                "title": title,
+                "kind": kind,
+            }
+            content = {"type": "content", "content": {"type": "text", "text": description}}
+            params["toolCall"] = call if description is None else {**call, "content": [content]}
+        answer = await client.request("session/request_permission", params)
+        return _object(_object(answer).get("outcome")).get("optionId") == "allow"
 
     def _peer(self, what: str) -> ClientPeer:
         if self._client is None or not self.id:

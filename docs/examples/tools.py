@@ -16,7 +16,7 @@ from datetime import timedelta
 import attrs
 import trio
 
-from conductor.proxy import Proxy, RequestError, ToolCall, per_session, slash, tool
+from conductor.proxy import Context, Proxy, RequestError, per_session, slash, tool
 
 
 @attrs.define
@@ -35,18 +35,20 @@ class Tools(Proxy):
         return {name: shlex.join(command) for name, command in self.commands.items()}
 
     @tool
-    async def run_command(self, name: str, call: ToolCall) -> str:
+    async def run_command(self, name: str, context: Context) -> str:
         """Run a command of this project, in its directory.
 
         Args:
             name: The name that `list_commands` shows.
         """
-        session = self.session_by_id(call.session_id)
+        session = context.session
         if name not in self.commands:
             raise RequestError(-32602, f"There is no command {name}: call list_commands")
-        if name not in self.approved[session.id] and not await self.ask(session, name):
-            return "The user refused."
-        self.approved[session.id].add(name)
+        if name not in self.approved[session.id]:
+            asked = shlex.join(self.commands[name])
+            if not await session.ask(asked, "For the rest of the session.", kind="execute"):
+                return "The user refused."
+            self.approved[session.id].add(name)
         with trio.move_on_after(self.timeout.total_seconds()):
             done = await trio.run_process(
                 self.commands[name],
@@ -59,17 +61,6 @@ class Tools(Proxy):
             return done.stdout.decode(errors="replace")[-20_000:]
         self.runs[session.id].append(f"{name}: took too long")
         raise RequestError(-32603, f"{name} took longer than {self.timeout}")
-
-    async def ask(self, session, name):
-        answer = await self.client.request_permission(
-            session_id=session.id,
-            tool_call={"toolCallId": f"run-{name}", "title": shlex.join(self.commands[name])},
-            options=[
-                {"optionId": "yes", "name": "Run it in this session", "kind": "allow_always"},
-                {"optionId": "no", "name": "Do not", "kind": "reject_once"},
-            ],
-        )
-        return getattr(answer.outcome, "option_id", None) == "yes"
 
     @slash("commands", "Show the commands that the agent has run")
     async def show(self, session, arguments):

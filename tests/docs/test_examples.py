@@ -95,34 +95,35 @@ async def test_recorder(acp_chain, tmp_path, version):
     ]
 
 
-@pytest.mark.parametrize("choice", ["yes", "no"])
-async def test_tools(acp_chain, tmp_path, choice):
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("choice", ["allow", "reject"])
+async def test_tools(acp_chain, tmp_path, choice, version):
     (tmp_path / "a.txt").write_text("")
     proxy = example("tools", commands={"list": ["ls"]})
     asked = []
 
     def decide(params):
-        asked.append(params["toolCall"]["title"])
+        asked.append(params.get("toolCall", params)["title"])
         return {"outcome": {"outcome": "selected", "optionId": choice}}
 
     async with acp_chain(proxy, TestAgent(), strict=True, bridge=True) as client:
         client.handlers["session/request_permission"] = decide
-        session = await open_session(client, 1, str(tmp_path))
+        session = await open_session(client, version, str(tmp_path))
         for prompt in (
             "call Tools list_commands {}",
             *['call Tools run_command {"name": "list"}'] * 2,
         ):
-            await client.prompt(session, prompt)
-        await client.prompt(session, 'call Tools run_command {"name": "rm"}')
+            await client.prompt_turn(session, prompt)
+        await client.prompt_turn(session, 'call Tools run_command {"name": "rm"}')
         said = client.transcript.text()
-        await client.prompt(session, "/commands")
+        await client.prompt_turn(session, "/commands")
 
     assert '"list": "ls"' in said
     assert "There is no command rm" in said
-    assert said.count("a.txt") == (2 if choice == "yes" else 0)
-    assert said.count("The user refused.") == (0 if choice == "yes" else 2)
-    assert asked == ["ls"] if choice == "yes" else ["ls", "ls"]
-    runs = "list: exit status 0\nlist: exit status 0" if choice == "yes" else "None was run."
+    assert said.count("a.txt") == (2 if choice == "allow" else 0)
+    assert said.count("The user refused.") == (0 if choice == "allow" else 2)
+    assert asked == ["ls"] if choice == "allow" else ["ls", "ls"]
+    runs = "list: exit status 0\nlist: exit status 0" if choice == "allow" else "None was run."
     assert client.transcript.text().endswith(runs)
 
 

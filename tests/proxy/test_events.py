@@ -604,3 +604,45 @@ async def test_a_tool_call_may_have_the_id_of_an_unfinished_one_of_an_earlier_tu
         ("tool start", "Read b", "read"),
         ("tool end", "Read b", "completed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "allowed"),
+    [
+        ({"outcome": "selected", "optionId": "allow"}, "True"),
+        ({"outcome": "selected", "optionId": "reject"}, "False"),
+        ({"outcome": "cancelled"}, "False"),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_session_asks_for_permission_in_both_versions(chain, version, outcome, allowed):
+    class Asking(Proxy):
+        @slash("ask", "Ask")
+        async def ask(self, session, arguments):
+            return str(await session.ask("Delete a", "It is old.", kind="delete"))
+
+    asked = []
+    async with chain(Asking(), FakeAgent()) as client:
+
+        def decide(params):
+            asked.append(params)
+            return {"outcome": outcome}
+
+        client.handlers["session/request_permission"] = decide
+        await client.initialize(version=version)
+        await client.prompt(await client.new_session(), "/ask")
+
+    assert client.transcript.text() == allowed
+    [params] = asked
+    assert [option["kind"] for option in params["options"]] == ["allow_once", "reject_once"]
+    if version == 1:
+        call = {**params["toolCall"], "toolCallId": ""}
+        content = {"type": "content", "content": {"type": "text", "text": "It is old."}}
+        assert call == {
+            "toolCallId": "",
+            "title": "Delete a",
+            "kind": "delete",
+            "content": [content],
+        }
+    else:
+        assert (params["title"], params["description"]) == ("Delete a", "It is old.")

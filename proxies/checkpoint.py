@@ -51,7 +51,6 @@ from conductor.proxy import (
     per_session,
     slash,
 )
-from proxies._family import family
 from proxies._shadow_git import CheckpointError, ShadowGit, Snapshot
 
 __all__ = ["Checkpoint"]
@@ -139,7 +138,7 @@ class Checkpoint(Proxy):
     async def _take(self, session: Session) -> None:
         """Take the checkpoint of the turn, unless it has one."""
         async with self._lock:
-            turn = self.turns[self._owner(session).id]
+            turn = self.turns[session.user_session.id]
             if turn.done:
                 return
             turn.done = True
@@ -167,13 +166,9 @@ class Checkpoint(Proxy):
         )
         return f"{text}\n{_left_out(done.undo)}" if done.undo.left_out else text
 
-    def _owner(self, session: Session) -> Session:
-        """The user's session that a subagent's session belongs to; the user's is its own."""
-        return family(self, session)[-1]
-
     def _git(self, session: Session) -> ShadowGit:
         """The repository for the session's directory. Raises `CheckpointError`."""
-        told = self._owner(session).cwd
+        told = session.user_session.cwd
         if not os.path.isabs(told) or not os.path.isdir(told):
             raise CheckpointError(f"the session has no directory ({told or 'none'}).")
         root = Path(told).resolve()

@@ -42,6 +42,7 @@ from conductor.proxy import (
     Proxy,
     RequestError,
     Session,
+    chunk_text,
     on_prompt,
     on_update,
     per_session,
@@ -100,7 +101,7 @@ class _Conversation:
         for transcript in transcripts:
             transcript.add("user", self.unanswered)
             if update.get("sessionUpdate") == "agent_message_chunk":
-                transcript.add("agent", _text_of(update))
+                transcript.add("agent", chunk_text(update) or "")
         self.unanswered = ""
 
 
@@ -161,7 +162,7 @@ class Failover(Proxy):
         if update["sessionUpdate"] != "user_message_chunk":
             conversation.add_output(update, [conversation.seen])
         elif not conversation.is_running:  # a replay; in a turn it repeats the prompt
-            conversation.seen.add("user", _text_of(update))
+            conversation.seen.add("user", chunk_text(update) or "")
         await forward()
 
     # ----------------------------------------------------------------------------------------------
@@ -238,12 +239,6 @@ def _blocks(transcript: Transcript) -> list[dict[str, Any]]:
         return []
     opening = "Another agent was asked before you. This is the conversation so far:"
     return [{"type": "text", "text": f"{opening}\n\n<transcript>\n{said}\n</transcript>"}]
-
-
-def _text_of(update: dict[str, Any]) -> str:
-    content = update.get("content")
-    said = content.get("text") if isinstance(content, dict) else None
-    return said if isinstance(said, str) else ""
 
 
 def _first_line(exc: Exception) -> str:

@@ -43,7 +43,6 @@ from conductor.proxy import (
     slash,
 )
 from conductor.proxy.tool_names import tool_table
-from proxies._family import family
 from proxies._permission_rules import Action, Call, Decision, Rule, choose_option, decide
 
 __all__ = ["Permissions"]
@@ -76,11 +75,11 @@ class Permissions(Proxy):
     async def decide(self, session: Session, asked: PermissionQuestion, forward: Forward) -> Any:
         known = asked.tool_call
         id = "" if known is None else known.id
-        _, *above = sessions = family(self, session)
+        above = session.ancestors
         call = Call.of(
             {"title": asked.params.get("title"), **({} if known is None else known.members)},
-            cwd=sessions[-1].cwd,
-            runs_in=[each.cwd for each in sessions if each.cwd],
+            cwd=session.user_session.cwd,
+            runs_in=[each.cwd for each in (session, *above) if each.cwd],
             session=session.id,
             above=[each.id for each in above],
             agent=session.agent_name,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -151,6 +152,8 @@ class Session:
     held_prompts: set[trio.CancelScope] = attrs.field(factory=set, repr=False)
     """The scopes of prompts that wait (`Prompt.wait`)."""
     _client: ClientPeer | None = None
+    _find: Callable[[str], Session] | None = attrs.field(default=None, repr=False)
+    """Finds a session of the same proxy by its id."""
     _old_calls: set[str] = attrs.field(factory=set)
     """Calls that were unfinished at the end of their turn."""
     _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
@@ -173,6 +176,26 @@ class Session:
     def agent_name(self) -> str:
         """The name of the agent in its `initialize` result; empty if it has told none."""
         return str(self.agent_info.get("name") or "")
+
+    @property
+    def ancestors(self) -> list[Session]:
+        """Of a subagent's session: the session that started it, the one above that, and so on up
+        to the user's session. Empty for a session of the user.
+
+        Agents announce these relations; a circle ends where it begins again.
+        """
+        found: list[Session] = [self]
+        while self._find is not None and (parent := found[-1].parent) is not None:
+            above = self._find(parent)
+            if above in found:
+                break
+            found.append(above)
+        return found[1:]
+
+    @property
+    def user_session(self) -> Session:
+        """The user's session that a subagent's session belongs to; a session of the user itself."""
+        return [self, *self.ancestors][-1]
 
     @property
     def mcp_server_names(self) -> list[str]:
@@ -441,4 +464,5 @@ def session_of(plugin: Any, id: str) -> Session:
     session: Session = plugin._acp_session_objects[id]
     if not session.id:
         session.id, session.chain, session._client = id, chain_info(plugin), plugin.client
+        session._find = partial(session_of, plugin)
     return session

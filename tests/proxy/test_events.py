@@ -435,6 +435,39 @@ async def test_a_subagents_session_knows_its_parent(chain):
     assert client.transcript.text("child") == f"{session}: hi"
 
 
+async def test_a_subagents_session_knows_all_sessions_above_it_and_the_users(chain):
+    class P(Proxy):
+        @on_text
+        async def note(self, session, text):
+            above = [each.id for each in session.ancestors]
+            return f"{above} {session.user_session.id} {self.session_by_id('child').parent}; "
+
+    def subagent(id):
+        return {"sessionUpdate": "subagent_update", "sessionId": id, "title": "x"}
+
+    def say(id):
+        content = {"type": "text", "text": "hi"}
+        agent.update(id, {"sessionUpdate": "agent_message_chunk", "content": content})
+
+    async def work(session):
+        agent.update("child", subagent("grandchild"))
+        for id in (session, "child", "grandchild"):
+            say(id)
+        agent.update("grandchild", subagent("child"))
+        say("child")
+
+    agent = FakeAgent(turns=[[subagent("child"), work]])
+    async with chain(P(), agent) as client:
+        user = await opened(client)
+        await client.prompt(user, "hi")
+
+    assert client.transcript.text(user) == f"[] {user} {user}; "
+    child, circle = client.transcript.text("child").split("; ")[:2]
+    assert child == f"['{user}'] {user} {user}"
+    assert circle == "['grandchild'] grandchild grandchild"
+    assert client.transcript.text("grandchild") == f"['child', '{user}'] {user} {user}; "
+
+
 async def test_on_cancel_comes_before_the_agent_learns_of_it(chain):
     seen = []
 

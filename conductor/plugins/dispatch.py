@@ -41,7 +41,6 @@ from conductor.plugins.handler_call import (
     running_handler,
 )
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
-from conductor.plugins.needed_result import needed_result
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
@@ -62,6 +61,7 @@ from conductor.proxy.session_state import forget_session, mark_sessions_open
 from conductor.proxy.sessions import chain_info
 from conductor.proxy.version_fit import VersionFit, version_fit
 from conductor.redaction import redact
+from conductor.schema.needed_result import needed_result
 
 __all__ = ["CANCELLED_ERROR", "Dispatcher"]
 

@@ -1,8 +1,7 @@
 """Type of a handler's message parameter, from its annotation, checked against the method.
 
 A schema type must be the params of the handled method in version 1 or 2 of the protocol; `dict`,
-`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON. A return annotation
-must not contradict the result of the method.
+`Any` and no annotation give plain JSON objects; `bytes` gives raw JSON.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ __all__ = [
     "DeclarationError",
     "check_forward",
     "check_order",
-    "check_return",
+    "members",
     "message_type",
     "method_of",
+    "readable_annotation",
     "result_type",
     "version_of",
 ]
 
 _MODULES: Final = {1: "conductor.schema.v1", 2: "conductor.schema.v2"}
 _PLAIN: Final = (dict, Any, Mapping, MutableMapping)
-_NEVER_A_RESULT: Final = (str, int, float, bool, list, tuple, set)
 
 
 class DeclarationError(TypeError):
@@ -77,10 +76,10 @@ def check_order(where: str, name: str, function: Any, first: str, second: str | 
     """
     swapped = first == "forward" or (
         first in function.__annotations__
-        and _is_forward(_annotation_or_any(where, function, first))
+        and _is_forward(readable_annotation(where, function, first))
     )
     if second is not None and second in function.__annotations__ and not swapped:
-        swapped = method_of(_annotation_or_any(where, function, second)) is not None
+        swapped = method_of(readable_annotation(where, function, second)) is not None
     if swapped:
         raise DeclarationError(
             f"{where}: the message comes first, then `forward`: "
@@ -95,7 +94,7 @@ def check_forward(where: str, function: Any, second: str, method: str, message: 
     """
     if second not in function.__annotations__:
         return
-    annotation = _annotation_or_any(where, function, second)
+    annotation = readable_annotation(where, function, second)
     if typing.get_origin(annotation) is not Forward:
         return
     sent, received = typing.get_args(annotation)
@@ -105,39 +104,6 @@ def check_forward(where: str, function: Any, second: str, method: str, message: 
             f"{where} handles {method!r} and gets {_shown(message)}; annotate {second!r} as "
             f"Forward[{_shown(message)}, {_shown(result)}]"
         )
-
-
-def check_return(where: str, function: Any, method: str) -> None:
-    """Raise `DeclarationError` if the return annotation cannot be the result of `method`.
-
-    A schema type must be the result type of the method in version 1 or 2 of the protocol; a
-    notification has no result. Extension methods, and annotations that only type checkers can read,
-    are not checked.
-    """
-    known = [versions[method] for versions in METHODS_BY_VERSION.values() if method in versions]
-    if not known or "return" not in function.__annotations__:
-        return
-    annotation = _annotation_or_any(where, function, "return")
-    for member in _members(annotation):
-        cls = typing.get_origin(member) or member
-        if not isinstance(cls, type) or not issubclass(cls, (Object, *_NEVER_A_RESULT)):
-            continue
-        if cls not in _results_of(method):
-            names = {each.result for each in known if each.result is not None}
-            wanted = " or ".join([*sorted(names), "dict"]) if names else "None"
-            raise DeclarationError(
-                f"{where} handles {method!r} and is annotated to return {cls.__name__}; "
-                f"write `-> {wanted}`"
-            )
-
-
-def _results_of(method: str) -> Iterator[Any]:
-    """Yield the result types of a method in the protocol versions that are imported."""
-    for version, module in _MODULES.items():
-        known = METHODS_BY_VERSION[version].get(method)
-        loaded = sys.modules.get(module)
-        if known is not None and known.result is not None and loaded is not None:
-            yield from _members(getattr(loaded, known.result))
 
 
 def _has_result(method: str) -> bool:
@@ -152,25 +118,26 @@ def _is_forward(annotation: Any) -> bool:
 
 def _objects(annotation: Any) -> set[type[Object]]:
     """Return the schema types in a type or union."""
-    members = _members(annotation)
-    return {each for each in members if isinstance(each, type) and issubclass(each, Object)}
+    return {
+        each for each in members(annotation) if isinstance(each, type) and issubclass(each, Object)
+    }
 
 
 def _shown(annotation: Any) -> str:
     """Return the text of a type for an error message."""
     if annotation is dict:
         return "dict[str, Any]"
-    names = [getattr(each, "__name__", repr(each)) for each in _members(annotation)]
+    names = [getattr(each, "__name__", repr(each)) for each in members(annotation)]
     return "None" if annotation is None else " | ".join(names)
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def members(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the type itself."""
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _annotation_or_any(where: str, function: Any, name: str) -> Any:
+def readable_annotation(where: str, function: Any, name: str) -> Any:
     """Return an annotation, or `Any` if it names types that only type checkers see."""
     try:
         return _annotation(where, function, name)
@@ -243,10 +210,9 @@ def _loadedin(method: str, version: int, module: str) -> Iterator[Any]:
 
 
 def _is_from(annotation: Any, module: str) -> bool:
-    members = typing.get_args(annotation) or (annotation,)
     return any(
         isinstance(member, type) and issubclass(member, Object) and member.__module__ == module
-        for member in members
+        for member in typing.get_args(annotation) or (annotation,)
     )
 
 

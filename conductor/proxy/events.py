@@ -39,6 +39,11 @@ from typing import Any, Final, Literal, TypeVar, overload
 import attrs
 
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.return_annotations import (
+    check_answer_return,
+    check_no_return,
+    check_text_return,
+)
 from conductor.proxy.update_kinds import meant_kind
 
 __all__ = [
@@ -139,6 +144,12 @@ def _mark(function: F, mark: EventMark) -> F:
             f"{what}: {shown} takes ({', '.join(names)}); write "
             f"`{define} {function.__name__}(self, {', '.join(wanted)})`"
         )
+    if mark.event in ("on_text", "slash"):
+        check_text_return(f"{what}: {shown}", function)
+    elif "forward" in wanted and mark.event != "on_update":
+        check_answer_return(f"{what}: {shown}", function)
+    elif is_async:
+        check_no_return(f"{what}: {shown}", function)
     setattr(function, _MARK, (*getattr(function, _MARK, ()), mark))
     return function
 

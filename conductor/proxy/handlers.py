@@ -16,7 +16,6 @@ from conductor.proxy.annotations import (
     DeclarationError,
     check_forward,
     check_order,
-    check_return,
     message_type,
     result_type,
     version_of,
@@ -24,6 +23,7 @@ from conductor.proxy.annotations import (
 from conductor.proxy.conversion import message_reader
 from conductor.proxy.event_layers import EventLayers, event_layers
 from conductor.proxy.middleware import accepts_any, compose, handler_layer, location_of
+from conductor.proxy.return_annotations import check_return
 from conductor.proxy.session_state import per_session
 from conductor.proxy.session_tracking import add_session_attributes
 from conductor.proxy.update_kinds import UpdateFilter
@@ -314,7 +314,7 @@ def _handler(where: str, name: str, function: Any, method: str, source: Sender |
     annotation = message_type(where, function, parameters[0].name, method)
     if second is not None:
         check_forward(where, function, second, method, annotation)
-    check_return(where, function, method)
+    check_return(where, function, method, version_of(annotation))
     return Handler(
         method,
         function,

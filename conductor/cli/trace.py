@@ -13,6 +13,7 @@ __all__ = ["command"]
 _COMMANDS: Final = {
     "show": "Print one line per message, filtered; --follow a running conductor.",
     "why": "Show the way of one message through every hop.",
+    "stats": "Count messages, bytes, durations, tokens and cost.",
 }
 """The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""
 

@@ -1,0 +1,218 @@
+"""Messages, bytes and durations of a trace, by hop, method, component and handler. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+
+import attrs
+
+from conductor.tracing.links import Message
+from conductor.tracing.records import (
+    HandlerRecord,
+    LossRecord,
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+)
+from conductor.tracing.way import MessageWays
+
+__all__ = ["Durations", "Row", "TraceStatistics", "Turn", "statistics"]
+
+
+@attrs.frozen
+class Durations:
+    """Percentiles of durations, in seconds, by nearest rank."""
+
+    count: int
+    total: float
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Durations | None:
+        """`None` for no durations."""
+        ordered = sorted(seconds)
+        if not ordered:
+            return None
+        p50, p95, p99 = (ordered[ceil(len(ordered) * share) - 1] for share in (0.5, 0.95, 0.99))
+        return cls(len(ordered), sum(ordered), p50, p95, p99, ordered[-1])
+
+
+@attrs.frozen
+class Row:
+    """The numbers of one hop, method, component or handler."""
+
+    name: str
+    messages: int
+    size: int
+    """Bytes of payloads."""
+    durations: Durations | None
+
+
+@attrs.frozen
+class Turn:
+    """A prompt turn."""
+
+    request: RequestRecord
+    response: ResponseRecord
+    updates: int
+    """Session updates that the agent sent during the turn, tool calls included."""
+    tool_calls: int
+
+
+@attrs.frozen
+class TraceStatistics:
+    """The numbers of a trace. Rows are in the order of the chain, or the longest total first."""
+
+    seconds: float
+    """From the first record to the last."""
+    messages: int
+    """A message that passes several hops counts once."""
+    records: int
+    """Messages on all hops."""
+    size: int
+    """Bytes of payloads on all hops."""
+    errors: int
+    lost: int
+    hops: Sequence[Row]
+    """Durations are those from a request to its response on the hop."""
+    methods: Sequence[Row]
+    """Each message once, with its durations on its first hop."""
+    components: Sequence[Row]
+    """Durations are those from the arrival of a message to its leaving on the other side."""
+    handlers: Sequence[Row]
+    turns: Sequence[Turn]
+    """The longest first."""
+    origins: Sequence[Message]
+    """Each message once, as it first was sent, in order."""
+
+
+def statistics(records: Sequence[Record]) -> TraceStatistics:
+    """Count the records of a trace."""
+    ways = MessageWays(records)
+    messages = list(ways.messages.values())
+    before = {each.n: ways.before(each) for each in messages}
+    origins = [each for each in messages if before[each.n] is None]
+    times = [each.time or each.ts for each in records]
+    return TraceStatistics(
+        seconds=max(times) - min(times) if times else 0.0,
+        messages=sum(each.count for each in origins),
+        records=sum(each.count for each in messages),
+        size=sum(each.size for each in messages),
+        errors=sum(1 for each in origins if isinstance(each, ResponseRecord) and each.is_error),
+        lost=sum(each.count for each in records if isinstance(each, LossRecord)),
+        hops=_hops(messages),
+        methods=_methods(origins, ways.responses),
+        components=_components(messages, before),
+        handlers=_handlers(records),
+        turns=_turns(origins, ways.responses),
+        origins=origins,
+    )
+
+
+def _hops(messages: Iterable[Message]) -> list[Row]:
+    of_hop: dict[tuple[int, str], list[Message]] = defaultdict(list)
+    names: dict[frozenset[str], str] = {}
+    for each in messages:
+        ends = frozenset((each.sender, each.receiver))
+        name = names.setdefault(ends, f"{each.sender}, {each.receiver}")
+        of_hop[each.hop, name].append(each)
+    return [_row(name, found, _elapsed(found)) for (_, name), found in sorted(of_hop.items())]
+
+
+def _methods(
+    origins: Iterable[Message],
+    responses: Mapping[int, ResponseRecord],
+) -> list[Row]:
+    of_method: dict[str, list[Message]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for each in origins:
+        name = _method(each)
+        if not isinstance(each, ResponseRecord):
+            of_method[name].append(each)
+        if isinstance(each, RequestRecord) and each.n in responses:
+            seconds[name].append(responses[each.n].elapsed)
+    return _longest_first(_row(name, of_method[name], seconds[name]) for name in of_method)
+
+
+def _components(messages: Iterable[Message], before: Mapping[int, Message | None]) -> list[Row]:
+    of_component: dict[str, list[Message]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for each in messages:
+        earlier = before[each.n]
+        if earlier is not None:
+            of_component[each.sender].append(each)
+            seconds[each.sender].append(max(each.ts - earlier.ts, 0.0))
+    return [_row(name, found, seconds[name]) for name, found in of_component.items()]
+
+
+def _handlers(records: Iterable[Record]) -> list[Row]:
+    of_handler: dict[str, list[float]] = defaultdict(list)
+    for each in records:
+        if isinstance(each, HandlerRecord):
+            of_handler[f"{each.component} {each.handler}"].append(each.took)
+    return _longest_first(
+        Row(name, len(seconds), 0, Durations.of(seconds)) for name, seconds in of_handler.items()
+    )
+
+
+def _turns(
+    origins: Sequence[Message],
+    responses: Mapping[int, ResponseRecord],
+) -> list[Turn]:
+    updates: dict[str | None, list[NotificationRecord]] = defaultdict(list)
+    for each in origins:
+        if isinstance(each, NotificationRecord) and each.method == "session/update":
+            updates[each.session].append(each)
+    turns = []
+    for each in origins:
+        if not isinstance(each, RequestRecord) or each.method != "session/prompt":
+            continue
+        response = responses.get(each.n)
+        if response is not None:
+            during = _between(updates[each.session], each.n, response.n)
+            tools = sum(1 for one in during if _method(one) == "session/update tool_call")
+            turns.append(Turn(each, response, sum(one.count for one in during), tools))
+    return sorted(turns, key=lambda turn: -turn.response.elapsed)
+
+
+def _between(
+    messages: Sequence[NotificationRecord], first: int, last: int
+) -> Sequence[NotificationRecord]:
+    """The messages with numbers between these; they are in order."""
+    start, end = (bisect(messages, n, key=lambda each: each.n) for n in (first, last))
+    return messages[start:end]
+
+
+def _method(message: Message) -> str:
+    """The method, and the kind of a session update."""
+    match message:
+        case NotificationRecord(
+            method="session/update", params={"update": {"sessionUpdate": str(kind)}}
+        ):
+            return f"session/update {kind}"
+    return message.method
+
+
+def _elapsed(messages: Iterable[Message]) -> list[float]:
+    return [each.elapsed for each in messages if isinstance(each, ResponseRecord) and each.request]
+
+
+def _row(name: str, messages: Sequence[Message], seconds: Sequence[float]) -> Row:
+    size = sum(each.size for each in messages)
+    return Row(name, sum(each.count for each in messages), size, Durations.of(seconds))
+
+
+def _longest_first(rows: Iterable[Row]) -> list[Row]:
+    """Sorted by the time in all; those without durations are last."""
+
+    def key(row: Row) -> tuple[float, int]:
+        return (-row.durations.total if row.durations else 0.0, -row.messages)
+
+    return sorted(rows, key=key)

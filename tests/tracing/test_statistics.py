@@ -1,0 +1,64 @@
+from support.trace_records import TraceScript
+
+from conductor.tracing.statistics import Durations, statistics
+
+PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "hi"}]}
+
+
+def example():
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)  # 0.25 s
+    second = script.request("notes>agent", "session/prompt", PROMPT)  # 0.5
+    script.update("agent>notes", "hello")  # 0.75
+    script.update("notes>client", "hello")  # 1.0
+    script.answer(second, {"stopReason": "end_turn"}, session="s")  # 1.25
+    script.answer(first, {"stopReason": "end_turn"}, session="s")  # 1.5
+    script.handler("notes", first, handler="/notes.py:7", took=0.5)
+    other = script.request("client>notes", "session/load", {"sessionId": "s"})  # 2.0
+    script.answer(other, {"code": 1, "message": "no"}, is_error=True)  # 2.25
+    return statistics(script.records)
+
+
+def test_percentiles_are_by_nearest_rank():
+    assert Durations.of([]) is None
+    assert Durations.of([3.0]) == Durations(1, 3.0, 3.0, 3.0, 3.0, 3.0)
+    hundred = [float(each) for each in range(100, 0, -1)]
+    assert Durations.of(hundred) == Durations(100, 5050.0, 50.0, 95.0, 99.0, 100.0)
+
+
+def test_a_message_counts_once_and_its_records_on_every_hop():
+    found = example()
+
+    assert (found.messages, found.records, found.errors, found.lost) == (5, 8, 1, 0)
+    assert found.seconds == 2.25
+
+
+def test_durations_of_hops_methods_components_and_handlers():
+    found = example()
+
+    hops = [(row.name, row.messages, row.durations) for row in found.hops]
+    assert hops == [
+        ("client, notes", 5, Durations(2, 1.5, 0.25, 1.25, 1.25, 1.25)),
+        ("notes, agent", 3, Durations.of([0.75])),
+    ]
+    assert [(row.name, row.durations) for row in found.methods] == [
+        ("session/prompt", Durations.of([1.25])),
+        ("session/load", Durations.of([0.25])),
+        ("session/update agent_message_chunk", None),
+    ]
+    assert [(row.name, row.messages, row.durations) for row in found.components] == [
+        ("notes", 3, Durations.of([0.25] * 3))
+    ]
+    assert [(row.name, row.durations) for row in found.handlers] == [
+        ("notes /notes.py:7", Durations.of([0.5]))
+    ]
+
+
+def test_turns_have_their_updates():
+    (turn,) = example().turns
+
+    assert (turn.request.n, turn.response.elapsed, turn.updates, turn.tool_calls) == (1, 1.25, 1, 0)
+
+
+def test_an_empty_trace_has_no_numbers():
+    assert statistics([]).messages == 0

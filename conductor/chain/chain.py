@@ -192,8 +192,10 @@ class Chain(ComponentHost):
         for component in self.components:
             component.break_cycles()
         self.components.clear()
-        self.client.observers_to = self.client.observers_from = ()
+        self.client.break_cycles()
+        self._connection.break_cycles()
         del self._startup_gate, self._back_pressure, self._cancelled_turns
+        self.unanswered = self._detached = None
 
     # -- detaching the client --------------------------------------------------------------
 

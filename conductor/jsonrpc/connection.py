@@ -122,6 +122,14 @@ class Connection:
     def __attrs_post_init__(self) -> None:
         self._splitter = BlockSplitter(self.limits.max_message_bytes)
 
+    def break_cycles(self) -> None:
+        """Break reference cycles and drop what is neither routed nor written, after the end."""
+        del self.receiver
+        self.on_blocked = _ignore_blocked
+        self.write_buffer = WriteBuffer()
+        self._splitter = BlockSplitter(self.limits.max_message_bytes)
+        self._unrouted = self._batch = None
+
     # -- received from the peer ------------------------------------------------------------------
 
     def feed(self, chunk: bytes) -> None:

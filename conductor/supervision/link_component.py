@@ -39,6 +39,9 @@ class LinkComponent(Component):
             None if enveloped is None else tracer.trace(enveloped, self.name, "agent"),
         )
 
+    def break_cycles(self) -> None:
+        self.link.break_cycles()
+
     def backlog(self) -> int:
         return self.link.backlog()
 

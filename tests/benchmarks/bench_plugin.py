@@ -89,6 +89,7 @@ class Counter(Port):
 
 @attrs.define
 class BenchHost:
+    wait_for_share: None = None
     flusher: Flusher = attrs.field(factory=Flusher)
 
 

@@ -123,6 +123,7 @@ class _End(Port):
 @attrs.define
 class _Host:
     flusher: Flusher = attrs.field(factory=Flusher)
+    wait_for_share: None = None
 
 
 async def measure(proxies: Sequence[Proxy], message: Message) -> float:

@@ -89,6 +89,8 @@ async def test_messages_may_arrive_while_a_plugin_stops(checkpoints, autojump_cl
 
 
 class _Host:
+    wait_for_share = None
+
     def __init__(self):
         self.flusher = Flusher()
 

@@ -43,3 +43,21 @@ async def test_the_components_of_an_ended_chain_are_freed_at_once(tmp_path, no_c
 
         assert components
         assert [ref() for ref in components] == [None] * len(components)
+
+
+async def test_what_an_ended_client_has_sent_is_freed_at_once(tmp_path, no_collections):
+    """Its session set-ups, and a message that it has not finished."""
+    async with serving(tmp_path, chain=CHAIN) as server:
+        async with websocket(server) as socket:
+            await ask(socket, initialize())
+            await ask(socket, new_session(1))
+            (client,) = server.clients.by_id.values()
+            chain, ended = client.chain, client.ended
+            log = weakref.ref(chain.client.session_log)
+            splitter = weakref.ref(chain._connection._splitter)
+            del client
+        await ended.wait()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert (log(), splitter()) == (None, None)
+        assert chain.unanswered is None

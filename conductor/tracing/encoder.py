@@ -17,7 +17,11 @@ import msgspec
 from conductor import __version__
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
+from conductor.jsonrpc.notification_batch import (
+    SESSION_UPDATE,
+    NotificationBatch,
+    params_at_start,
+)
 from conductor.redaction import redact, redact_value
 from conductor.routing.traced_port import Passage
 from conductor.tracing.masking import mask
@@ -109,7 +113,10 @@ class Encoder:
         payload = passage.payload
         if isinstance(payload, NotificationBatch):
             first = self._n + 1
-            for index, params in enumerate(payload.params):
+            lines = self._update_lines(passage, payload) if self.payloads == "full" else None
+            if lines is not None:
+                yield from lines
+            for index, params in enumerate(payload.params if lines is None else ()):
                 cause = None if passage.cause is None else passage.cause.part(index)
                 one = passage._replace(payload=bytes(params), mark=None, cause=cause)
                 yield self._message(one)
@@ -117,6 +124,56 @@ class Encoder:
                 passage.mark.n = first
         else:
             yield self._message(passage)
+
+    def _update_lines(self, passage: Passage, updates: NotificationBatch) -> list[bytes] | None:
+        """The lines of updates of one session without secrets; `None` for other notifications.
+
+        What they have in common is encoded once: half a microsecond for an update of 100 bytes,
+        instead of four and a half.
+        """
+        block = updates.as_lines(b"", b"\n")
+        params = block.split(b"\n")
+        params.pop()
+        session = session_id_of(params[0])
+        start = b'{"sessionId":%b,' % _encode(session)
+        if (
+            updates.method != SESSION_UPDATE
+            or session is None
+            or block.count(start) != len(params)
+            or not all(each.startswith(start) for each in params)
+            or mask(updates.method, block) != block
+        ):
+            return None
+        port = passage.port
+        recorder = port.tracer
+        assert isinstance(recorder, Recorder)
+        head = _encode(
+            {
+                "type": "notification",
+                **_when(recorder, passage.time),
+                "protocol": "acp",
+                "from": recorder.label(port.sender),
+                "to": recorder.label(port.component),
+                "method": updates.method,
+                "session": session,
+                "sender": port.sender,
+                "receiver": port.component,
+                "hop": recorder.hop(port),
+            }
+        )[:-1]
+        first = self._n + 1
+        self._n += len(params)
+        cause = None if passage.cause is None else passage.cause.n
+        if cause is None:
+            return [
+                b'%b,"n":%d,"size":%d,"params":%b}\n' % (head, n, len(each), each)
+                for n, each in enumerate(params, first)
+            ]
+        return [
+            b'%b,"n":%d,"cause":%d,"size":%d,"params":%b}\n'
+            % (head, n, n - first + cause, len(each), each)
+            for n, each in enumerate(params, first)
+        ]
 
     def _message(self, passage: Passage) -> bytes:
         recorder = passage.port.tracer

@@ -79,6 +79,8 @@ PURE = [
     "conductor.routing.server_names",
     "conductor.routing.port",
     "conductor.routing.traced_port",
+    "conductor.tracing.alignment",
+    "conductor.tracing.comparison",
     "conductor.tracing.direction",
     "conductor.tracing.links",
     "conductor.tracing.reader",

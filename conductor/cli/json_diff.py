@@ -19,7 +19,10 @@ def json_diff(old: Any, new: Any) -> list[str]:
 
     Long values are shortened. Empty if the values are equal.
     """
-    return list(_diff("", old, new))
+    try:
+        return list(_diff("", old, new))
+    except RecursionError:
+        return ["- (nested too deeply to be compared)", "+ (nested too deeply to be compared)"]
 
 
 def short_json(value: Any, width: int = _WIDTH) -> str:

@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "show": "Print one line per message, filtered; --follow a running conductor.",
     "why": "Show the way of one message through every hop.",
     "stats": "Count messages, bytes, durations, tokens and cost.",
+    "diff": "Compare two traces; exit code 1 if they differ.",
 }
 """The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""
 

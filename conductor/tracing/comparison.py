@@ -1,0 +1,265 @@
+"""What is different in two traces of the same work. Pure.
+
+Messages are compared hop by hop and direction by direction: there the order is fixed, between hops
+it may vary from run to run. Values that differ in every run are replaced first (`Normalizer`):
+session ids by their number, other generated ids, UUIDs and times by their kind. Sizes and durations
+are not compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from conductor.tracing.alignment import Pair, align
+from conductor.tracing.links import Message
+from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
+
+__all__ = ["Comparison", "Difference", "Normalizer", "compare"]
+
+_IDS: Final = frozenset(
+    {
+        *("toolCallId", "messageId", "userMessageId", "terminalId", "requestId", "elicitationId"),
+        *("connectionId", "serverId", "acpId", "traceparent", "tracestate"),
+    }
+)
+"""Members with an id that is generated anew in each run."""
+_TIMES: Final = frozenset({"updatedAt", "createdAt", "timestamp", "startedAt", "endedAt"})
+_MAX_COMPARED: Final = 400
+"""Pairs of messages that are compared for their similarity; `_COMPARED` characters of each."""
+_COMPARED: Final = 1000
+_MARKS: Final = "acp-conductor/"
+"""Members of `_meta` that are between proxies of the conductor."""
+_SHORTEST: Final = len("2026-01-31T14:03:20")
+_GENERATED: Final = re.compile(
+    r"(?P<uuid>\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)"
+    r"|(?P<time>\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)",
+    re.IGNORECASE,
+)
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+@attrs.define(eq=False)
+class Normalizer:
+    """Replaces the values of one trace that differ in every run."""
+
+    ignored: Collection[str] = ()
+    """Names of members that are left out."""
+    _sessions: dict[str, str] = attrs.field(factory=dict, init=False)
+    _known: dict[tuple[int, bytes], Any] = attrs.field(factory=dict, init=False)
+    """Normalized payloads: most messages pass several hops unchanged. By number of sessions, and
+    payload."""
+
+    def see_session(self, id: str) -> None:
+        """Number a session id; to be called in the order of the trace."""
+        self._sessions.setdefault(id, f"<session {len(self._sessions) + 1}>")
+
+    def normalize(self, value: Any) -> Any:
+        """A payload without values of its run. The value that is given is not changed."""
+        if not isinstance(value, dict | list):
+            return self._normalize(value)
+        key = len(self._sessions), _encoded(value)
+        if key not in self._known:
+            try:
+                self._known[key] = self._normalize(value)
+            except RecursionError:
+                self._known[key] = "<nested too deeply to be compared>"
+        return self._known[key]
+
+    def _normalize(self, value: Any) -> Any:
+        kind = type(value)  # a third of the time that `match` takes
+        if kind is str:
+            if value in self._sessions:
+                return self._sessions[value]
+            is_candidate = len(value) >= _SHORTEST and "-" in value
+            return _GENERATED.sub(_kind, value) if is_candidate else value
+        if kind is dict:
+            members = {
+                self._sessions.get(name, name): self._member(name, each)
+                for name, each in value.items()
+                if name not in self.ignored and not name.startswith(_MARKS)
+            }
+            if members.get("_meta") == {}:
+                del members["_meta"]
+            return members
+        return [self._normalize(each) for each in value] if kind is list else value
+
+    def _member(self, name: str, value: Any) -> Any:
+        if name in _IDS and isinstance(value, str | int):
+            return f"<{name}>"
+        if name in _TIMES and isinstance(value, str | int | float):
+            return "<time>"
+        return self._normalize(value)
+
+
+def _kind(found: re.Match[str]) -> str:
+    return f"<{found.lastgroup}>"
+
+
+@attrs.frozen
+class Difference:
+    """A message that is in one trace only, or in both with other payloads."""
+
+    lane: str
+    """Sender and receiver, as `client → notes`."""
+    old: Message | None = None
+    new: Message | None = None
+    old_payload: Any = None
+    """Normalized, as `new_payload`."""
+    new_payload: Any = None
+
+
+@attrs.frozen
+class Comparison:
+    """The differences of two traces, by hop and direction."""
+
+    equal: int
+    """Number of messages that are equal."""
+    differences: Sequence[Difference]
+    only_ends: bool
+    """Whether only the messages of the client and of the agent were compared: the traces have
+    different components between them."""
+
+
+@attrs.frozen(eq=False)
+class _Entry:
+    message: Message
+    payload: Any
+    key: Hashable
+
+
+def compare(
+    old: Sequence[Record], new: Sequence[Record], ignored: Collection[str] = ()
+) -> Comparison:
+    """Compare two traces; members named in `ignored` are left out of all payloads."""
+    old_messages, new_messages = _messages(old), _messages(new)
+    only_ends = _hops(old_messages) != _hops(new_messages)
+    before = _lanes(old_messages, only_ends, Normalizer(ignored))
+    after = _lanes(new_messages, only_ends, Normalizer(ignored))
+    equal, differences = 0, []
+    for lane in [*before, *(each for each in after if each not in before)]:
+        for difference in _aligned(lane, before.get(lane, []), after.get(lane, [])):
+            if difference is None:
+                equal += 1
+            else:
+                differences.append(difference)
+    return Comparison(equal, differences, only_ends)
+
+
+def _messages(records: Iterable[Record]) -> list[Message]:
+    return [each for each in records if isinstance(each, Message)]
+
+
+def _hops(messages: Iterable[Message]) -> set[frozenset[str]]:
+    return {frozenset((each.sender, each.receiver)) for each in messages}
+
+
+def _lanes(
+    messages: Iterable[Message], only_ends: bool, normalizer: Normalizer
+) -> dict[str, list[_Entry]]:
+    """The messages of each hop and direction, in order."""
+    lanes: dict[str, list[_Entry]] = defaultdict(list)
+    for message in messages:
+        if message.session is not None:
+            normalizer.see_session(message.session)
+        lane = _end(message) if only_ends else f"{message.sender} → {message.receiver}"
+        if lane is None:
+            continue
+        _, slash, number = message.chain.partition("/")
+        lanes[f"chain {number}: {lane}" if slash else lane].append(_entry(message, normalizer))
+    return lanes
+
+
+def _end(message: Message) -> str | None:
+    if "Client" in (message.from_, message.to):
+        return "client → chain" if message.from_ == "Client" else "chain → client"
+    if "Agent" in (message.from_, message.to):
+        return "agent → chain" if message.from_ == "Agent" else "chain → agent"
+    return None
+
+
+def _entry(message: Message, normalizer: Normalizer) -> _Entry:
+    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    payload = normalizer.normalize(message.head if value is None else value)
+    return _Entry(message, payload, (*_title(message), _encoded(payload)))
+
+
+def _encoded(payload: Any) -> bytes:
+    try:
+        return _encode(payload)
+    except RecursionError:
+        return b"nested too deeply: %d" % id(payload)
+    except (
+        ValueError,
+        msgspec.MsgspecError,
+        OverflowError,
+    ):  # half a surrogate pair, large integers
+        return repr(payload).encode(errors="replace")
+
+
+def _title(message: Message) -> tuple[Hashable, ...]:
+    """What two messages have in common that are one with another payload."""
+    match message:
+        case ResponseRecord():
+            return "response", message.method, message.is_error
+        case NotificationRecord(params={"update": {"sessionUpdate": str(kind)}}):
+            return "notification", message.method, kind
+    return type(message).__name__, message.method, None
+
+
+def _aligned(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Difference | None]:
+    """The differences of one hop and direction in order, and `None` for each equal message."""
+    removed: list[_Entry] = []
+    added: list[_Entry] = []
+    for i, j in align([each.key for each in old], [each.key for each in new]):
+        if i is not None and j is not None:
+            yield from _replaced(lane, removed, added)
+            removed, added = [], []
+            yield None
+        elif i is not None:
+            removed.append(old[i])
+        elif j is not None:
+            added.append(new[j])
+    yield from _replaced(lane, removed, added)
+
+
+def _replaced(lane: str, old: list[_Entry], new: list[_Entry]) -> Iterator[Difference]:
+    """Messages in place of others: those with the same title are paired."""
+    old_titles, new_titles = ([_title(each.message) for each in some] for some in (old, new))
+    pairs: Iterable[Pair] = align(old_titles, new_titles)
+    if old_titles != new_titles and len(old) * len(new) <= _MAX_COMPARED:
+        pairs = _most_similar(old, new)
+    for i, j in pairs:
+        difference = Difference(lane)
+        if i is not None:
+            difference = attrs.evolve(difference, old=old[i].message, old_payload=old[i].payload)
+        if j is not None:
+            difference = attrs.evolve(difference, new=new[j].message, new_payload=new[j].payload)
+        yield difference
+
+
+def _most_similar(old: list[_Entry], new: list[_Entry]) -> Iterator[Pair]:
+    """Pair each new message with the most similar old one of its title, in order."""
+    first = 0
+    for j, entry in enumerate(new):
+        title = _title(entry.message)
+        same = [i for i in range(first, len(old)) if _title(old[i].message) == title]
+        if not same:
+            yield None, j
+            continue
+        best = max(same, key=lambda i: _similarity(old[i], entry))
+        yield from ((i, None) for i in range(first, best))
+        yield best, j
+        first = best + 1
+    yield from ((i, None) for i in range(first, len(old)))
+
+
+def _similarity(old: _Entry, new: _Entry) -> float:
+    before, after = repr(old.payload)[:_COMPARED], repr(new.payload)[:_COMPARED]
+    return SequenceMatcher(None, before, after, autojunk=False).quick_ratio()

@@ -33,8 +33,9 @@ _INTERNAL = {
     },
     "FakeProxy": {"new_endpoint"},
     "Session": {
-        *("chain", "commands", "forget_ended", "held_prompts", "opened", "set_up"),
-        *("state_update", "state_updates", "turn_ended", "update", "update_tool_call"),
+        *("asked_call", "chain", "commands", "forget_ended", "held_prompts", "opened", "set_up"),
+        *("state_update", "state_updates", "subagent_of", "turn_ended", "update"),
+        "update_tool_call",
     },
     "Transcript": {"add", *_RECEIVER},
 }

@@ -54,6 +54,15 @@ async def test_the_branch_of_the_directory(load, acp_chain, tmp_path):
     assert prompts(agent) == [["Branch: feature", "hello"]]
 
 
+async def test_a_directory_without_git_has_no_branch(load, acp_chain, tmp_path):
+    agent = FakeAgent()
+    async with acp_chain(load("branch", "Branch")(), agent, strict=True) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session(str(tmp_path)), "hello")
+
+    assert prompts(agent) == [["hello"]]
+
+
 async def test_turns_are_counted(load, acp_chain):
     agent = FakeAgent(turns=[[], [{"stopReason": "max_tokens"}]])
     async with acp_chain(load("turns", "Turns")("Italian"), agent, strict=True) as client:

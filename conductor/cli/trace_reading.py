@@ -11,17 +11,26 @@ if TYPE_CHECKING:
     from conductor.tracing.reader import Trace
     from conductor.tracing.records import Record
 
-__all__ = ["followed_records", "load", "records_of"]
+__all__ = ["followed_records", "lines_and_records", "load", "records_of"]
 
 
 def records_of(path: str) -> Iterator[Record]:
     """The records of a file, in order. Raises `click.UsageError`."""
+    return _records(_lines(path), path)
+
+
+def lines_and_records(path: str) -> Iterator[tuple[bytes, Record]]:
+    """The lines of a file with their records, in order. Raises `click.UsageError`."""
+    last = b""
 
     def lines() -> Iterator[bytes]:
-        with open(path, "rb") as file:
-            yield from file
+        nonlocal last
+        for line in _lines(path):
+            last = line
+            yield line
 
-    return _records(lines(), path)
+    for record in _records(lines(), path):  # takes one line for each record
+        yield last, record
 
 
 def followed_records(path: str, wait: Callable[[], None]) -> Iterator[Record]:
@@ -39,6 +48,11 @@ def load(path: str) -> Trace:
     from conductor.tracing.reader import Trace
 
     return Trace(path, tuple(records_of(path)))
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        yield from file
 
 
 def _records(lines: Iterator[bytes], path: str) -> Iterator[Record]:

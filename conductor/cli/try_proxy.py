@@ -35,7 +35,7 @@ __all__ = ["command"]
     type=click.Choice(["allow", "deny"]),
     default="allow",
     show_default=True,
-    help="Response of the client to permission requests.",
+    help="Response of the client to permission requests and questions.",
 )
 @click.option(
     "--protocol",

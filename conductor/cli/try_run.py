@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NoReturn
 
 import attrs
@@ -14,6 +15,7 @@ from conductor.chain.build import bridge_component, open_agent_chain
 from conductor.chain.stdio_server import exit_now
 from conductor.cli.prompt_files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
+from conductor.cli.try_answers import answer_permission, answer_question
 from conductor.cli.try_functions import tell_started_functions
 from conductor.cli.try_recording import PlayedRecording
 from conductor.cli.try_report import Report
@@ -26,7 +28,7 @@ from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Proxy
 from conductor.routing.component import Component
 from conductor.testing.agent import TestAgent
-from conductor.testing.fakes import FakeClient
+from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
@@ -34,6 +36,13 @@ __all__ = ["DEFAULT_PROMPT", "TrySettings", "run_once"]
 
 DEFAULT_PROMPT: Final = "say hello\ntool Search\nask Edit a file"
 """Commands of the test agent: a text, a tool call, a permission request."""
+
+_QUESTIONS: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
+_CAPABILITIES: Final[dict[int, dict[str, Any]]] = {
+    1: {**FULL_CAPABILITIES, **_QUESTIONS},
+    2: _QUESTIONS,
+}
+"""Of the client, by version of the protocol."""
 
 
 @attrs.frozen
@@ -98,7 +107,8 @@ class _Conversation:
             client = attached.client
             client.handlers |= self._handlers()
             try:
-                await client.initialize(version=self.settings.version)
+                version = self.settings.version
+                await client.initialize(version=version, capabilities=_CAPABILITIES[version])
                 code = 1
                 session = await client.new_session(self.settings.cwd)
                 for prompt in self.settings.prompts:
@@ -129,16 +139,10 @@ class _Conversation:
 
     def _handlers(self) -> dict[str, Callable[[Any], Any]]:
         """The client reads files, but writes none."""
-        wanted = "allow" if self.settings.permissions == "allow" else "reject"
-
-        def decide(params: Any) -> dict[str, Any]:
-            for option in params.get("options", ()):
-                if str(option.get("kind")).startswith(wanted):
-                    return {"outcome": {"outcome": "selected", "optionId": option["optionId"]}}
-            return {"outcome": {"outcome": "cancelled"}}
-
+        agrees = self.settings.permissions == "allow"
         return {
-            "session/request_permission": decide,
+            "session/request_permission": partial(answer_permission, allows=agrees),
+            "elicitation/create": partial(answer_question, accepts=agrees),
             "fs/read_text_file": ClientFiles(self.settings.cwd).read,
             "fs/write_text_file": lambda params: {},
         }

@@ -447,6 +447,33 @@ def test_permissions_are_denied_on_request(run, write):
     assert '"Edit a file: reject\\n"' in result.stdout
 
 
+@pytest.mark.parametrize("protocol", ["1", "2"])
+@pytest.mark.parametrize(
+    ("permissions", "answer", "said"),
+    [
+        ("allow", '{"action": "accept", "content": {"name": "ann"}}', "ann"),
+        ("deny", '{"action": "decline"}', "decline"),
+    ],
+)
+def test_questions_are_answered(run, write, protocol, permissions, answer, said):
+    name = write(
+        """class Asking(Proxy):
+    @tool
+    async def who(self, context: Context) -> str:
+        name = {"type": "string", "enum": ["ann", "bob"]}
+        schema = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+        asked = await context.elicit("Who?", schema)
+        return asked.data["name"] if asked.action == "accept" else asked.action
+"""
+    )
+    options = ["--protocol", protocol, "--permissions", permissions]
+    done = run("try", name, *options, "--prompt", "call Asking who")
+
+    assert done.returncode == 0
+    assert f"→ answer to elicitation/create #5 {answer}\n" in done.stdout
+    assert f'← session/update agent_message_chunk "{said}\\n"\n' in done.stdout
+
+
 @pytest.mark.parametrize(
     ("target", "shown"),
     [

@@ -283,6 +283,20 @@ class AgentPeer(Peer):
         """Cancel the session's running turn (`session/cancel`)."""
         await self.notify("session/cancel", {"sessionId": session_id})
 
+    async def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
+        """Cancel one tool call of a turn, which goes on. Version 2 of the protocol.
+
+        Only for a tool call with the capability `cancel`. It returns when the agent has accepted;
+        an update of the call tells its end. Raises `RequestError` if the call has ended.
+        """
+        params = {"sessionId": session_id, "toolCallId": tool_call_id}
+        await self.request("tool_call/cancel", params)
+
+    async def cancel_terminal(self, session_id: str, terminal_id: str) -> None:
+        """Stop the command in a terminal of the agent; otherwise as `cancel_tool_call`."""
+        params = {"sessionId": session_id, "terminalId": terminal_id}
+        await self.request("terminal/cancel", params)
+
     async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any) -> str:
         """Open a session of the proxy's own, unknown to the client; returns its id."""
         params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import Proxy, on
+from conductor.proxy import Proxy, on, on_session
 from conductor.schema import v1
 from conductor.testing import FakeAgent
 
@@ -169,6 +169,27 @@ async def test_a_proxy_sets_the_options_of_a_session(chain, version, tag):
     assert [params for _, params in received] == [
         {"sessionId": session, "configId": "model", "value": "big", **tag},
         {"sessionId": session, "configId": "fast", "value": True, "type": "boolean"},
+    ]
+
+
+async def test_a_proxy_cancels_tool_calls_and_terminals_of_the_agent(chain):
+    class Cancels(Proxy):
+        @on_session
+        async def cancel(self, session):
+            await self.agent.cancel_tool_call(session.id, "call-1")
+            await self.agent.cancel_terminal(session.id, "terminal-1")
+
+    received = []
+    methods = ["tool_call/cancel", "terminal/cancel"]
+    agent = FakeAgent({method: recorder(received, method, {}) for method in methods})
+    async with chain(Cancels(), agent, strict=True) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/work")
+        await client.prompt_turn(session, "go")
+
+    assert received == [
+        ("tool_call/cancel", {"sessionId": session, "toolCallId": "call-1"}),
+        ("terminal/cancel", {"sessionId": session, "terminalId": "terminal-1"}),
     ]
 
 

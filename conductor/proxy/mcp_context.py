@@ -70,7 +70,7 @@ class Context:
 
     @property
     def session(self) -> Session:
-        """The ACP session that the server was declared for: `cwd`, `say()`, `notice()`.
+        """The ACP session that the server was declared for: `cwd`, `say()`, `notice()`, `ask()`.
 
         Its `id` is empty if the agent connects before it has answered `session/new`. Mode, title
         and `tool_calls` are up to date only in a class with handlers of events (`@on_session`).

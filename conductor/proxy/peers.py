@@ -108,7 +108,7 @@ class ClientPeer(Peer):
     """The client, with methods for the requests that clients answer.
 
     Elicitations are the same in protocol versions 1 and 2; files, terminals and permission requests
-    are those of version 1.
+    are those of version 1. `Session.ask` asks for permission in both.
     """
 
     __slots__ = ()

@@ -42,12 +42,13 @@ def chain(tmp_path):
         ('call Notes write {"text": "eggs"}', "written", "milk\nmore milk\nbread\neggs\n"),
     ],
 )
-async def test_the_example_gives_the_agent_its_tools(chain, prompt, said, left):
+@pytest.mark.parametrize("version", [1, 2])
+async def test_the_example_gives_the_agent_its_tools(chain, prompt, said, left, version):
     file, notes = chain
     async with attach_file(FakeClient, load(str(file))) as attached:
         client = attached.client
-        await client.initialize()
-        await client.prompt(await client.new_session("/"), prompt)
+        await client.initialize(version=version)
+        await client.prompt_turn(await client.new_session("/"), prompt)
         chunks = [
             record_update.params["update"]["content"]["text"]
             for record_update in client.transcript.of("session/update")

@@ -8,6 +8,7 @@ import re
 
 import pytest
 from support import record_agents
+from support.doc_snippets import ROOT, snippets
 
 from conductor.proxy import Proxy, on
 from conductor.testing import FakeAgent, Recorder, Recording
@@ -51,6 +52,18 @@ def test_a_recording_is_read(file):
     assert [message.payload for message in recording.messages] == [
         REQUEST["params"],
         RESPONSE["payload"],
+    ]
+
+
+def test_the_lines_in_the_documentation_are_a_recording(tmp_path):
+    lines = snippets(ROOT / "docs" / "testing.md")[-1].text
+    path = tmp_path / "page.jsonl"
+    path.write_text(lines.replace("{…}", "{}"))
+
+    assert Recording.load(path).labels == [
+        "session/prompt?",
+        "session/update",
+        "answer to session/prompt",
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import attrs
@@ -59,7 +59,8 @@ class Connection:
         return await receive.receive()
 
     async def list_tools(self) -> None:
-        await self.ask("tools/list")
+        with suppress(trio.BrokenResourceError):  # the shim ends with its session
+            await self.ask("tools/list")
 
     async def _read(self, nursery: trio.Nursery) -> None:
         rest = b""
@@ -70,7 +71,8 @@ class Connection:
                     nursery.start_soon(self.list_tools)
                 elif "method" in line:
                     pong = {"jsonrpc": "2.0", "id": line["id"], "result": {}}
-                    await self.process.stdin.send_all(json.dumps(pong).encode() + b"\n")
+                    with suppress(trio.BrokenResourceError):  # the shim ends with its session
+                        await self.process.stdin.send_all(json.dumps(pong).encode() + b"\n")
                 else:
                     if "tools" in line.get("result", {}):
                         self.tools = [tool["name"] for tool in line["result"]["tools"]]

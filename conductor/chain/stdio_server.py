@@ -30,7 +30,7 @@ from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio, restore_blocking
 
 if TYPE_CHECKING:
-    from conductor.tracing.trace_file import TraceFile
+    from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["exit_code", "exit_now", "serve_stdio"]
 
@@ -49,7 +49,7 @@ def serve_stdio(
     unusable: bool = False,
     enforces_cancel_timeout: bool = True,
     name: str = "conductor",
-    trace: TraceFile | None = None,
+    trace: TraceWriter | None = None,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 

@@ -35,7 +35,7 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.tracing.recorder import Recorder
-from conductor.tracing.trace_file import TraceFile
+from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
@@ -53,7 +53,7 @@ class PromptSettings:
     permissions: Literal["ask", "allow", "deny"] | None
     fs: Literal["off", "read", "write"]
     as_json: bool
-    trace: TraceFile | None = None
+    trace: TraceWriter | None = None
     authenticate: str | None = None
     """The id of the method to log in with, before the session is opened."""
 

@@ -20,7 +20,7 @@ from conductor.errors import ChainFileError, CommandLineError
 from conductor.routing.component import Component
 
 if TYPE_CHECKING:
-    from conductor.tracing.trace_file import TraceFile
+    from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["serve", "serve_file", "serve_invalid", "serve_path", "serve_unusable_arguments"]
 
@@ -32,7 +32,7 @@ def serve(
     *,
     mode: Mode,
     on_start_failure: OnStartFailure = "error",
-    trace: TraceFile | None = None,
+    trace: TraceWriter | None = None,
 ) -> NoReturn:
     """Serve components given on the command line; never returns. `trace` gets all messages."""
     chain = ChainFile(
@@ -49,7 +49,7 @@ def serve_path(
     path: str,
     mode: Mode | None = None,
     on_start_failure: OnStartFailure | None = None,
-    trace: TraceFile | None = None,
+    trace: TraceWriter | None = None,
 ) -> NoReturn:
     """Serve the chain of a file; never returns. Mistakes in the file are reported to the client.
 
@@ -66,7 +66,7 @@ def serve_path(
 def serve_file(
     chain: ChainFile,
     on_start_failure: OnStartFailure | None = None,
-    trace: TraceFile | None = None,
+    trace: TraceWriter | None = None,
 ) -> NoReturn:
     """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
     mode: Mode = "proxy" if chain.agent is None else "agent"
@@ -80,7 +80,7 @@ def serve_invalid(
     error: ChainFileError,
     mode: Mode = "agent",
     on_start_failure: OnStartFailure | None = None,
-    trace: TraceFile | None = None,
+    trace: TraceWriter | None = None,
 ) -> NoReturn:
     """Report the mistakes of a file on stderr and in the response to `initialize`.
 
@@ -152,7 +152,7 @@ def _serve(
     chain: ChainFile,
     make: Callable[[], Sequence[Component]],
     failure_context: FailureContext | None,
-    trace: TraceFile | None,
+    trace: TraceWriter | None,
 ) -> NoReturn:
     serve_stdio(
         make,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from conductor.tracing.trace_file import TraceFile
+    from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["open_trace", "trace_options"]
 
@@ -39,7 +39,7 @@ def trace_options(command: F) -> F:
     return file(payloads(command))
 
 
-def open_trace() -> TraceFile | None:
+def open_trace() -> TraceWriter | None:
     """The trace file of the running command, if it is asked for.
 
     Raises `click.UsageError` if it cannot be created.

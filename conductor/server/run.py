@@ -47,7 +47,7 @@ from conductor.transport.orphan_reaper import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 if TYPE_CHECKING:
-    from conductor.tracing.trace_file import TraceFile
+    from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
 
@@ -75,7 +75,9 @@ class ServerSettings:
     directory: SessionDirectory | None = None
 
 
-def chain_factory(file: ChainFile, trace: TraceFile | None = None) -> Callable[[Transport], Chain]:
+def chain_factory(
+    file: ChainFile, trace: TraceWriter | None = None
+) -> Callable[[Transport], Chain]:
     """A function that builds the chain of the file for one client's transport."""
     specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
@@ -114,7 +116,7 @@ def chain_factory(file: ChainFile, trace: TraceFile | None = None) -> Callable[[
     return make_chain
 
 
-def serve(file: ChainFile, settings: ServerSettings, trace: TraceFile | None = None) -> NoReturn:
+def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None = None) -> NoReturn:
     """Serve until a signal, then exit the process with 128 + n after signal n.
 
     Exits with 3 if it cannot listen.
@@ -137,7 +139,7 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceFile | None = N
 
 
 async def _serve(
-    file: ChainFile, settings: ServerSettings, signals: list[int], trace: TraceFile | None
+    file: ChainFile, settings: ServerSettings, signals: list[int], trace: TraceWriter | None
 ) -> None:
     stop_timeout = file.stop_timeout
     with (

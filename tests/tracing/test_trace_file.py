@@ -10,7 +10,7 @@ import pytest
 
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import UnconnectedPort
-from conductor.tracing import trace_file
+from conductor.tracing import trace_file, trace_writer
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LossRecord, TraceHeader
 from conductor.tracing.trace_file import TraceFile
@@ -112,7 +112,7 @@ def test_a_file_over_its_size_is_continued_in_another_with_the_headers(path):
 
 
 def test_what_cannot_be_written_in_time_is_dropped_and_counted(path, monkeypatch):
-    monkeypatch.setattr(trace_file, "_MAX_QUEUED", 50_000)
+    monkeypatch.setattr(trace_writer, "_MAX_QUEUED", 50_000)
     held = threading.Event()
     written = trace_file.os.write
     monkeypatch.setattr(

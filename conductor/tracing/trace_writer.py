@@ -1,0 +1,167 @@
+"""Encoding of entries by a thread, from a queue that never makes a message wait.
+
+The thread wakes a moment after the first entry, so that entries are encoded together. If it cannot
+keep up, entries are dropped and counted; a record says so at their place. Encoded records go to
+`write` of a subclass (`TraceFile`), and to `listeners`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.log import Logger, get_logger
+from conductor.tracing.encoder import Encoder, Payloads
+from conductor.tracing.recorder import Began, Entry, Lost, Recorder
+from conductor.tracing.records import TraceComponent
+
+__all__ = ["TraceWriter", "log"]
+
+_MAX_QUEUED: Final = 32 * 1024 * 1024
+"""Bytes of payloads that wait to be written."""
+_ENTRY_SIZE: Final = 300
+"""Bytes that an entry counts without its payload."""
+_DELAY: Final = 0.02
+"""Seconds from the first entry to the writing."""
+_WRITE_SIZE: Final = 1024 * 1024
+"""Bytes that are written at once."""
+_CLOSE_TIMEOUT: Final = 5.0
+
+log = get_logger(component="trace")
+
+
+@attrs.define(eq=False, repr=False)
+class TraceWriter:
+    """Encodes what recorders record; `recorder()` makes the recorder of each chain.
+
+    `listeners` get each block of lines in the thread of the writer, with whole payloads: they must
+    not raise. `start` begins the thread.
+    """
+
+    payloads: Payloads = "full"
+    listeners: list[Callable[[list[bytes]], None]] = attrs.field(factory=list, init=False)
+    """To be added before a chain starts, as is `recorder_type`."""
+    recorder_type: Callable[[str, Callable[[Entry], None]], Recorder] = attrs.field(
+        default=Recorder, init=False
+    )
+    chains: dict[Recorder, tuple[TraceComponent, ...]] = attrs.field(factory=dict, init=False)
+    """The components of each chain that is running."""
+    encoder: Encoder = attrs.field(init=False)
+    log: Logger = attrs.field(default=log, init=False)
+    _heard: Encoder = attrs.field(init=False)
+    """Encodes for the listeners; both encoders give a record the same number."""
+    _queue: deque[tuple[Entry, int]] = attrs.field(factory=deque, init=False)
+    _queued: int = attrs.field(default=0, init=False)
+    """Bytes of all entries that were queued; `_written` of those that were taken."""
+    _written: int = attrs.field(default=0, init=False)
+    _lost: int = attrs.field(default=0, init=False)
+    _awake: bool = attrs.field(default=False, init=False)
+    _wake: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _closing: bool = attrs.field(default=False, init=False)
+    _thread: threading.Thread | None = attrs.field(default=None, init=False)
+    _failed: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.encoder = Encoder(self.payloads)
+        self._heard = self.encoder if self.payloads == "full" else Encoder("full")
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
+        self._thread.start()
+
+    def recorder(self, chain: str) -> Recorder:
+        """A recorder for a chain of this name."""
+        return self.recorder_type(chain, self._put)
+
+    def ended(self, recorder: Recorder) -> None:
+        """The chain of this recorder has ended."""
+        self.chains.pop(recorder, None)
+
+    def flush(self) -> None:
+        """Wait until what is queued now is written, for up to five seconds."""
+        end = time.monotonic() + _CLOSE_TIMEOUT
+        while self._written < self._queued and time.monotonic() < end:
+            time.sleep(_DELAY / 10)
+
+    def close(self) -> None:
+        """Write what is queued, and end the thread. Waits up to five seconds."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_TIMEOUT)
+
+    # -- of a subclass, in the thread of the writer ------------------------------------------------
+
+    def write(self, lines: list[bytes]) -> None:
+        """Write encoded records. An `OSError` is logged, and ends the writing."""
+
+    def end_writing(self) -> None:
+        """Nothing more is written."""
+
+    # -- in the thread of the chain ----------------------------------------------------------------
+
+    def _put(self, entry: Entry) -> None:
+        if self._failed and not self.listeners:
+            return
+        size = _ENTRY_SIZE
+        if isinstance(entry, tuple) and (payload := entry[4]) is not None:
+            size += payload.size if isinstance(payload, NotificationBatch) else len(payload)
+        if self._queued - self._written + size > _MAX_QUEUED and self._queue:
+            self._lost += 1
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
+            self._queue.append((Lost(recorder, time.monotonic(), lost), 0))
+        self._queued += size
+        self._queue.append((entry, size))
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+
+    # -- in the thread of the writer ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._wake.wait()
+                if not self._closing:
+                    time.sleep(_DELAY)
+                self._wake.clear()
+                self._awake = False
+                self._write_queued()
+            self._write_queued()
+        finally:
+            self.end_writing()
+
+    def _write_queued(self) -> None:
+        while self._queue:
+            lines: list[bytes] = []
+            heard = lines if self._heard is self.encoder else []
+            size, taken = 0, 0
+            while self._queue and size < _WRITE_SIZE:
+                entry, entry_size = self._queue.popleft()
+                taken += entry_size
+                if isinstance(entry, Began):
+                    self.chains[entry.recorder] = entry.components
+                for line in self.encoder.encode(entry):
+                    lines.append(line)
+                    size += len(line)
+                if self.listeners and heard is not lines:
+                    heard += self._heard.encode(entry)
+            if not self._failed:
+                try:
+                    self.write(lines)
+                except OSError as exc:
+                    self.log.error("trace ended", error=str(exc))
+                    self._failed = True
+            for listener in self.listeners:
+                listener(heard)
+            self._written += taken

@@ -19,7 +19,7 @@ import attrs
 from conductor.proxy.tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
 from proxies._regex import compile_pattern
 from proxies._tool_commands import Commands, commands, is_chained
-from proxies._tool_paths import NamedPaths, named_paths
+from proxies._tool_paths import NamedPaths, home_expanded, named_paths
 
 __all__ = [
     "Action",
@@ -97,7 +97,7 @@ class Call:
         kind, title = str(call.get("kind") or "other"), str(call.get("title") or "")
         run = commands(call["rawInput"], kind)
         run = attrs.evolve(run, directories=(*run.directories, *runs_in))
-        bases = [os.path.join(cwd, os.path.expanduser(each)) for each in (cwd, *run.directories)]
+        bases = [os.path.join(cwd, home_expanded(each)) for each in (cwd, *run.directories)]
         return cls(
             kind=kind,
             kinds=frozenset(_evident_kinds(kind, run, call.get("content"))),
@@ -430,8 +430,9 @@ def _may_be_mcp(table: ToolTable, kind: str, run: Commands, content: Any) -> boo
 
 
 def _options_and_operands(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words after `--` are both: some programs pass them on, as options, to another one."""
     end = words.index("--") if "--" in words else len(words)
-    options = [word for word in words[:end] if word.startswith("-") and word != "-"]
+    options = [word for word in words if word.startswith("-") and word not in ("-", "--")]
     return options, [word for word in words[:end] if word not in options] + [*words[end + 1 :]]
 
 

@@ -22,7 +22,7 @@ import attrs
 
 from proxies._path_globs import matches
 
-__all__ = ["NamedPaths", "key_words", "named_paths", "resolve", "strings"]
+__all__ = ["NamedPaths", "home_expanded", "key_words", "named_paths", "resolve", "strings"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -82,6 +82,15 @@ _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\([0-7]{1,3}|.)")
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 _WILD: Final = frozenset("*?[{")
+_QUOTES: Final = "'\"`<>@\ufeff"
+"""Characters around a path that some tools remove."""
+_OF_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root|fd/[0-9]+)(?=/|$)")
+"""A path that depends on the process that opens it."""
+_MAX_JSON: Final = 1024 * 1024
+"""Maximum characters of JSON in a text."""
+_STRUCTURED: Final = _words("edits changes")
+"""Members of `_CONTENTS` that are no text: as a text, they are JSON."""
+_TEXTS: Final = _CONTENTS - _STRUCTURED
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
 _WEB: Final = _words("http https ws wss ftp git ssh")
 
@@ -161,7 +170,7 @@ class NamedPaths:
     def _hinted(self) -> Iterator[PathReading]:
         """Yield readings of the hints, for the first few with symbolic links and wildcards."""
         few = self.hints[:_MAX_RESOLVED]
-        inside = (os.path.join(self.cwd, os.path.expanduser(text)) for text in few)
+        inside = (os.path.join(self.cwd, home_expanded(text)) for text in few)
         entered = [text for text in inside if _is_directory(text)][:5]  # `cd DIRECTORY && cat FILE`
         bases = list(dict.fromkeys([*self.bases, *entered]))
         patterns = [text for text in few if not _WILD.isdisjoint(text)][:_MAX_EXPANDED]
@@ -214,7 +223,7 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
     if len(text) > _MAX_PATH_LENGTH:
         return [], False
     texts, certain = [text], True
-    if (clean := text.strip().strip("'\"`")) != text:
+    if (clean := text.strip().strip(_QUOTES).strip()) != text:
         texts.append(clean)
     if (scheme := _scheme(clean)) is not None:
         location = clean[len(scheme) + 1 :]
@@ -231,9 +240,14 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
             certain = False
             texts.append(os.path.expandvars(each))
         if each.startswith("~"):
-            expanded = os.path.expanduser(each)
+            expanded = home_expanded(each)
             certain = certain and expanded != each
             texts.append(expanded)
+        if "\\" in each:
+            texts.append(each.replace("\\", "/"))
+        if (other := _of_process(each)) is not None:
+            certain = False
+            texts.append(other)
     readings: list[PathReading] = []
     for each in dict.fromkeys(texts):
         for base in dict.fromkeys(bases):
@@ -242,6 +256,24 @@ def resolve(text: str, bases: Sequence[str]) -> tuple[list[PathReading], bool]:
             certain = certain and "\0" not in each and real is not None
             readings += [PathReading(lexical, one or lexical) for one in (real, _real(lexical))]
     return list(dict.fromkeys(readings)), certain
+
+
+def home_expanded(text: str) -> str:
+    """Expand `~`; a text that is no path is returned as it is."""
+    try:
+        return os.path.expanduser(text)
+    except ValueError:  # NUL, or half a surrogate pair
+        return text
+
+
+def _of_process(text: str) -> str | None:
+    """Return a path without its beginning that depends on the process; `None` without one."""
+    plain = re.sub(r"/(?:\.?/)+", "/", text)
+    found = _OF_PROCESS.search(plain) or _OF_PROCESS.search(_normal(plain))
+    if found is None:
+        return None
+    rest = found.string[found.end() :]
+    return rest if found[1] == "root" else rest.lstrip("/")
 
 
 def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -267,10 +299,13 @@ def strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def _json(key: str, text: str) -> Any:
     """Parse a text that some agents send as JSON; `None` if it is none, is prose or a file."""
-    if text[:1] not in ("{", "[") or len(text) > _MAX_PATH_LENGTH:
+    text = text.strip(" \t\r\n\ufeff")
+    if text[:1] not in ("{", "["):
         return None
-    if "".join(key_words(key)) in _CONTENTS | _PROSE:
+    if "".join(key_words(key)) in _TEXTS | _PROSE:
         return None
+    if len(text) > _MAX_JSON:
+        return {"path": "\0"}
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -309,7 +344,13 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
         is_patch = name in _PATCH_WORDS or not {"patch", "diff"}.isdisjoint(key_words(key))
         if is_patch:
             found += _patch_names(text)
-        if not text or name in _PROSE or (is_patch and name != "input" and "\n" in text):
+        if name in _STRUCTURED and text.lstrip()[:1] in ("{", "[") and _json(key, text) is None:
+            possible.append(text)  # tools may repair it
+        if (
+            not text
+            or (name in _PROSE and not _is_one_path(text))
+            or (is_patch and name != "input" and "\n" in text)
+        ):
             continue
         if name in _COMMANDS and runs:
             continue
@@ -376,10 +417,12 @@ def _member_names(value: Any) -> Iterator[tuple[str, str]]:
             waiting += [("", each) for each in value]
         elif isinstance(value, dict):
             for name, each in value.items():
-                if "".join(key_words(name)) not in _CONTENTS or isinstance(each, dict):
+                if isinstance(each, dict) or "".join(key_words(name)) not in _TEXTS:
                     waiting.append((name, each))
                 if not _looks_like_path(name):
                     yield key, name
+        elif isinstance(value, str) and (parsed := _json(key, value)) is not None:
+            waiting.append((key, parsed))
 
 
 def _is_known(name: str) -> bool:
@@ -400,12 +443,17 @@ def _is_file(text: str, bases: Sequence[str]) -> bool:
 def _bases(given: Any) -> Iterator[str]:
     for key, text in given.items() if isinstance(given, dict) else ():
         if isinstance(text, str) and "".join(key_words(key)) in _BASES:
-            yield os.path.expanduser(text)
+            yield home_expanded(text)
 
 
 def _looks_like_path(text: str) -> bool:
     begins = text.startswith(("~", "$", "file:")) or text in (".", "..")
     return begins or "/" in text or "\\" in text or "%2" in text
+
+
+def _is_one_path(text: str) -> bool:
+    """Whether a text that should be prose is a path."""
+    return len(text.split()) == 1 and (_looks_like_path(text) or "." in text.rstrip("."))
 
 
 def _leads_elsewhere(text: str) -> bool:
@@ -429,14 +477,14 @@ def _scheme(text: str) -> str | None:
 
 
 def _may_be_path(text: str) -> bool:
-    return "\n" not in text and len(text) <= _MAX_PATH_LENGTH
+    return "\n" not in text.strip() and len(text) <= _MAX_PATH_LENGTH
 
 
 def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
     """Yield the globs, each also with symbolic links in its literal prefix resolved."""
     for glob in globs:
         yield glob
-        whole = os.path.join(directory, os.path.expanduser(glob))
+        whole = os.path.join(directory, home_expanded(glob))
         fixed = re.split(r"[*?]", whole, maxsplit=1)[0]
         base = whole if fixed == whole else fixed.rpartition("/")[0]
         real = _real(base)
@@ -446,7 +494,7 @@ def _with_real_base(globs: Sequence[str], directory: str) -> Iterator[str]:
 
 def _expanded(word: str, cwd: str) -> list[str]:
     """Expand braces in a word, and wildcards in its last path component."""
-    alternatives, found = [os.path.join(cwd, os.path.expanduser(word))], []
+    alternatives, found = [os.path.join(cwd, home_expanded(word))], []
     for _ in range(50):
         whole = alternatives.pop(0)
         before, _, rest = whole.rpartition("{")

@@ -105,6 +105,8 @@ def test_the_corpus_is_large_and_has_all_kinds():
         {"command": "x" + "{a,b,{" * 1000},
         {"command": " ".join(["{%s}" % ("," * 500)] * 200)},
         {"command": "git " + "'\"" * 100_000},
+        {"options": '{"file_path": ".env", "x": "' + "x" * 2_000_000 + '"}'},
+        {"options": "[" * 2_000_000},
     ],
     ids=lambda given: f"{next(iter(given))} {str(next(iter(given.values())))[:12]}",
 )
@@ -118,3 +120,12 @@ def test_a_huge_input_takes_no_long_time_and_is_not_allowed(given):
     ]
 
     assert decide(rules, "ask", call).action in ("ask", "deny")
+
+
+def test_a_path_with_half_a_surrogate_pair_is_not_allowed():
+    given = {"path": "~\ud800/x", "cwd": "~\ud800", "command": "cat ~\ud800"}
+    rules = [Rule("allow_once", kind=["read"], path=["/**"]), Rule("allow_once", argv=["cat"])]
+
+    for kind in ("read", "execute"):
+        call = Call.of({"kind": kind, "rawInput": given}, cwd="/work", session="s", agent="a")
+        assert decide(rules, "ask", call).action == "ask"

@@ -10,6 +10,9 @@ Agents may number their sessions, so one id may have several principals.
 Where several nodes share a directory, a session that this principal has not set up here is looked
 up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
 
+Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
+count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.
+
 Rules: unreadable params are refused; a session is recorded before the agent gets the request; a
 principal at its quota is refused further sessions, and never displaces a record, its own included;
 if the directory does not answer, requests that need it are refused.
@@ -18,6 +21,8 @@ if the directory does not answer, requests that need it are refused.
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,6 +55,8 @@ _LOOKED_UP: Final = frozenset(
 )
 """Methods for sessions that may be unknown to this node: their handlers query the directory."""
 _OPEN: Final = ("ours", "free")
+_PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
+"""A component of a path that leads elsewhere, or a character that ends a name in some languages."""
 
 
 @attrs.define(eq=False)
@@ -154,7 +161,8 @@ class _SessionGuard(Proxy):
             if self.directory is None or method in _LOOKED_UP
             else self.owners.has(session, self.principal)
         )
-        if not is_allowed:
+        is_of_another = _is_path(session) and not self.owners.has(session, self.principal)
+        if is_of_another or not is_allowed:
             raise _not_found(session)
 
     @on("session/new")
@@ -329,6 +337,17 @@ def _not_found(session: str) -> RequestError:
     return RequestError(_RESOURCE_NOT_FOUND, "Resource not found", {"sessionId": session})
 
 
+def _is_path(session: str) -> bool:
+    """Whether the id, as the name of a file, is another file's name, too."""
+    return _PATH.search(session) is not None
+
+
 def _digest(session: str) -> bytes:
-    encoded = session.encode("utf-8", "surrogatepass")
+    encoded = _folded(session).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).digest()
+
+
+def _folded(session: str) -> str:
+    if session.isascii():
+        return session.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", session).casefold())

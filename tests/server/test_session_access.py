@@ -111,6 +111,35 @@ async def test_an_ambiguous_session_id_is_refused(connect, params):
     assert "ambiguous session id" in answer["error"]["message"]
 
 
+@pytest.mark.parametrize("spelling", ["./%s", "x/../%s", "%s/", "{directory}/%s", "%s\0", "%s\n"])
+async def test_a_session_id_that_is_a_path_to_a_session_of_another_principal(
+    connect, tmp_path, spelling
+):
+    """Agents join the id to a directory."""
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    path = spelling.replace("{directory}", str(tmp_path / "kept")) % session
+    async with connect(BOB) as bob:
+        answers = [
+            await ask(bob, naming(f"session/{method}", path))
+            for method in ("load", "resume", "fork", "delete", "prompt")
+        ]
+    async with connect(ANN) as ann:
+        own = await ask(ann, request(2, "session/list"))
+
+    assert [answer["error"]["code"] for answer in answers] == [-32002] * 5
+    assert own["result"]["sessions"] == [{"sessionId": session, "cwd": "/"}]
+
+
+def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():
+    """Agents that store sessions in files read it on file systems that ignore the difference."""
+    owners = SessionAccess()
+    owners.claim("1a-\xc9", "ann")
+
+    assert not owners.allow("1A-E\u0301", "bob")
+    assert owners.allow("1A-e\u0301", "ann")
+
+
 def test_one_session_id_may_have_several_principals():
     owners = SessionAccess()
     for principal in ("ann", "bob"):

@@ -138,8 +138,7 @@ class TcpAcceptor:
                 peekable = PeekableStream(secured, self.app.wait_for_share)
                 await self._tls_handshake(secured, address)
                 certificate = self._name_in_certificate(secured, address)
-            if self.tls is None or secured.selected_alpn_protocol() != "h2":
-                await peekable.peek(self.limits.header_bytes)
+            await peekable.peek(self.limits.header_bytes)
         if timeout.cancelled_caught:
             return
         peer = TcpPeer(

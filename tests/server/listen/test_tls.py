@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 import trio_websocket
 import trustme
 from support.server_clients import PATIENCE, ask, connect, initialize, new_session, serving
@@ -160,3 +162,18 @@ async def test_a_connection_without_tls_is_closed(tmp_path):
             assert await stream.receive_some() in (b"", await stream.receive_some())
         async with http(server, certificates.client()) as client:
             assert (await client.get("/health")).status_code == 200
+
+
+async def test_an_http2_connection_that_says_nothing_is_closed_after_the_time_for_heads(tmp_path):
+    certificates = Certificates.make(tmp_path)
+    context = certificates.client()
+    context.set_alpn_protocols(["h2"])
+    async with serving(tmp_path, tls=certificates.server(), timeouts={"headers": 0.3}) as server:
+        host, _, port = server.addresses[0].split("/")[2].rpartition(":")
+        stream = await trio.open_ssl_over_tcp_stream(
+            host, int(port), ssl_context=context, https_compatible=True
+        )
+        await stream.do_handshake()
+        with trio.fail_after(PATIENCE), suppress(trio.BrokenResourceError):
+            assert await stream.receive_some() == b""
+        await trio.aclose_forcefully(stream)

@@ -13,24 +13,31 @@ from typing import Any, Final
 
 from conductor.secret_detection import names_a_secret
 
-__all__ = ["MASK", "redact", "redact_value", "register_environment", "register_secrets"]
+__all__ = [
+    "MASK",
+    "redact",
+    "redact_value",
+    "register_environment",
+    "register_secrets",
+    "registered_secrets",
+]
 
 MASK: Final = "***"
 _MIN_LENGTH: Final = 6
-_secrets: set[str] = set()
+_secrets: frozenset[str] = frozenset()
 _pattern: re.Pattern[str] | None = None
 
 
 def register_secrets(values: Iterable[str]) -> None:
     """Mask these values in all text redacted from now on."""
-    global _pattern
+    global _pattern, _secrets
     # A value of several lines is printed line by line, and JSON escapes some characters.
     parts = {
         part for value in values for line in value.splitlines() for part in _escaped_forms(line)
     }
     new = {part for part in parts if len(part) >= _MIN_LENGTH} - _secrets
     if new:
-        _secrets.update(new)
+        _secrets |= new
         longest_first = sorted(_secrets, key=len, reverse=True)
         _pattern = re.compile("|".join(map(re.escape, longest_first)))
 
@@ -38,6 +45,11 @@ def register_secrets(values: Iterable[str]) -> None:
 def register_environment(environ: Mapping[str, str]) -> None:
     """Register the values of all environment variables that are named like a secret."""
     register_secrets(value for name, value in environ.items() if names_a_secret(name))
+
+
+def registered_secrets() -> frozenset[str]:
+    """What is masked: the same object until another value is registered."""
+    return _secrets
 
 
 def redact(text: str) -> str:

@@ -1,13 +1,177 @@
-"""Mask secrets in the payloads of a trace. Pure, except for the registered secrets."""
+"""Mask secrets in the lines of a trace file.
+
+Secrets are found by known value (`redaction`), by form (`secret_formats`) and by a name beside them
+(`secret_members`), in all that is written: payloads, also cut ones, stderr, log events, names. One
+search for some eighty literals decides which places are looked at, so that text without secrets
+costs 0.3 µs for 100 bytes and 0.3 ms for a megabyte; automata of up to 64 literals use vector
+instructions.
+"""
 
 from __future__ import annotations
 
-from conductor.redaction import redact
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
 
-__all__ = ["mask"]
+import attrs
+from ahocorasick_rs import MATCHKIND_LEFTMOST_FIRST, BytesAhoCorasick
+
+from conductor.redaction import MASK, registered_secrets
+from conductor.tracing.secret_formats import FORMATS, Span, format_span
+from conductor.tracing.secret_members import NAMES, PLACES, member_spans, place_spans
+
+__all__ = ["Masker", "current_masker", "mask"]
+
+_MASK: Final = MASK.encode()
+_MAX_LITERALS: Final = 60
+_DIGITS: Final = b"0123456789.+-eE"
+_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
+_VOCABULARY: Final = frozenset(
+    b"""request response notification handler stderr protocol method session params payload sender
+    receiver elapsed wire_id chain masked cancelled is_error error_domain mcp_server conductor
+    components version location client plugin process remote bridge parent forwarded answered
+    dropped failed component message waited outcome fields payloads successor initialize""".split()
+)
+"""Words of the format of trace files: masking them would make a file unreadable."""
+
+Check = Callable[[bytes, int, int], Iterator[Span]]
+"""Gets the start and the end of a literal that was found."""
 
 
-def mask(method: str, payload: bytes) -> bytes:
-    """The raw JSON of a message's payload, with secrets replaced by `***`."""
-    text = payload.decode(errors="surrogateescape")
-    return redact(text).encode(errors="surrogateescape")
+@attrs.define(eq=False)
+class Masker:
+    """Masks the secrets that are registered now, and others that are recognized."""
+
+    known: frozenset[str] = attrs.field(factory=registered_secrets)
+    _searches: list[tuple[BytesAhoCorasick, list[Check]]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        values = {each.encode(errors="surrogateescape") for each in self.known} - _VOCABULARY
+        checks: list[tuple[bytes, Check]] = [
+            (value, _known) for value in sorted(values, key=len, reverse=True)
+        ]
+        checks += [(each, partial(_checked, _format, each)) for each in FORMATS]
+        checks += [(each, partial(_checked, place_spans, each)) for each in PLACES]
+        names: list[tuple[bytes, Check]] = [
+            (each, partial(_checked, member_spans, each)) for each in NAMES
+        ]
+        groups = [checks[i : i + _MAX_LITERALS] for i in range(0, len(checks), _MAX_LITERALS)]
+        self._searches = [_search(each) for each in (*groups, names)]
+
+    def spans(self, data: bytes) -> list[Span]:
+        """The secrets in some JSON, in order; they do not overlap."""
+        found: list[Span] = []
+        for search, checks in self._searches:
+            for index, start, end in search.find_matches_as_indexes(data):
+                found += checks[index](data, start, end)
+        return _merged(found) if found else found
+
+    def mask(self, data: bytes) -> bytes:
+        """JSON with its secrets replaced by `***`, the same object if it has none.
+
+        Digits of numbers are replaced by ones.
+        """
+        spans = self.spans(data)
+        if not spans:
+            return data
+        parts: list[bytes] = []
+        done = 0
+        for start, end in spans:
+            parts += (data[done:start], _replacement(data, start, end))
+            done = end
+        return b"".join((*parts, data[done:]))
+
+    def mask_lines(self, lines: bytes) -> bytes:
+        """Lines of a trace file with their secrets masked; the changed ones say so (`masked`)."""
+        spans = self.spans(lines)
+        if not spans:
+            return lines
+        parts: list[bytes] = []
+        done, line_end = 0, -1
+        for start, end in spans:
+            if start > line_end:
+                done = _finish_line(parts, lines, done, line_end)
+                line_end = lines.find(b"\n", start)
+            parts += (lines[done:start], _replacement(lines, start, end))
+            done = end
+        done = _finish_line(parts, lines, done, line_end)
+        return b"".join((*parts, lines[done:]))
+
+
+def mask(data: bytes) -> bytes:
+    """`Masker.mask` with the secrets that are registered now."""
+    return current_masker().mask(data)
+
+
+def current_masker() -> Masker:
+    global _masker
+    known = registered_secrets()
+    if _masker is None or _masker.known is not known:
+        _masker = Masker(known)
+    return _masker
+
+
+_masker: Masker | None = None
+
+
+def _search(checks: Sequence[tuple[bytes, Check]]) -> tuple[BytesAhoCorasick, list[Check]]:
+    literals = [literal for literal, _ in checks]
+    return BytesAhoCorasick(literals, MATCHKIND_LEFTMOST_FIRST), [check for _, check in checks]
+
+
+def _known(data: bytes, start: int, end: int) -> Iterator[Span]:
+    yield start, end
+
+
+def _format(data: bytes, literal: bytes, start: int) -> Iterator[Span]:
+    found = format_span(data, literal, start)
+    if found is not None:
+        yield found
+
+
+def _checked(
+    check: Callable[[bytes, bytes, int], Iterator[Span]],
+    literal: bytes,
+    data: bytes,
+    start: int,
+    end: int,
+) -> Iterator[Span]:
+    return check(data, literal, start)
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    """In order, overlapping ones as one."""
+    spans.sort()
+    merged = spans[:1]
+    for start, end in spans[1:]:
+        first, last = merged[-1]
+        if start < last:
+            merged[-1] = first, max(last, end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _replacement(data: bytes, start: int, end: int) -> bytes:
+    secret = data[start:end]
+    if secret.strip(_DIGITS) or _is_in_string(data, start):
+        return _MASK
+    return b"1" * len(secret)
+
+
+def _is_in_string(data: bytes, at: int) -> bool:
+    """Whether a place in JSON lines is in a string."""
+    line = data[data.rfind(b"\n", 0, at) + 1 : at]
+    return _ESCAPED.sub(b"", line).count(b'"') % 2 == 1
+
+
+def _finish_line(parts: list[bytes], lines: bytes, done: int, end: int) -> int:
+    """Append the rest of a line in which something was masked; returns its end."""
+    if end < 0:
+        return done
+    rest = lines[done:end]
+    if rest.endswith(b"}"):
+        rest = rest[:-1] + b',"masked":true}'
+    parts.append(rest)
+    return end

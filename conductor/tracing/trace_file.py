@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from conductor.tracing.encoder import Payloads
+from conductor.tracing.masking import current_masker
 from conductor.tracing.trace_writer import TraceWriter, log
 
 __all__ = ["MAX_SIZE", "TraceFile"]
@@ -45,16 +46,15 @@ class TraceFile(TraceWriter):
         self.log = log.bind(file=str(self.path))
         self.start()
 
-    def write(self, lines: list[bytes]) -> None:
-        data = b"".join(lines)
-        if self._size and self._size + len(data) > self.max_size:
+    def write(self, lines: bytes) -> None:
+        if self._size and self._size + len(lines) > self.max_size:
             os.close(self._fd)
             self._rename_older()
             self._fd = self._create()
             headers = starmap(self.encoder.header, self.chains.items())
-            data = b"".join(headers) + data
-        self._size += len(data)
-        view = memoryview(data)
+            lines = current_masker().mask_lines(b"".join(headers)) + lines
+        self._size += len(lines)
+        view = memoryview(lines)
         while view:
             view = view[os.write(self._fd, view) :]
 

@@ -18,6 +18,7 @@ import attrs
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
+from conductor.tracing.masking import current_masker
 from conductor.tracing.recorder import Began, Entry, Lost, Recorder
 from conductor.tracing.records import TraceComponent
 
@@ -40,8 +41,8 @@ log = get_logger(component="trace")
 class TraceWriter:
     """Encodes what recorders record; `recorder()` makes the recorder of each chain.
 
-    `listeners` get each block of lines in the thread of the writer, with whole payloads: they must
-    not raise. `start` begins the thread.
+    `listeners` get each block of lines in the thread of the writer, with whole payloads and masked
+    secrets: they must not raise. `start` begins the thread.
     """
 
     payloads: Payloads = "full"
@@ -99,8 +100,8 @@ class TraceWriter:
 
     # -- of a subclass, in the thread of the writer ------------------------------------------------
 
-    def write(self, lines: list[bytes]) -> None:
-        """Write encoded records. An `OSError` is logged, and ends the writing."""
+    def write(self, lines: bytes) -> None:
+        """Write encoded records, with secrets masked. An `OSError` is logged, and ends the writing."""
 
     def end_writing(self) -> None:
         """Nothing more is written."""
@@ -139,6 +140,7 @@ class TraceWriter:
                 self._write_queued()
             self._write_queued()
         finally:
+            self._failed = True
             self.end_writing()
 
     def _write_queued(self) -> None:
@@ -156,12 +158,23 @@ class TraceWriter:
                     size += len(line)
                 if self.listeners and heard is not lines:
                     heard += self._heard.encode(entry)
+            masked, lines = _masked(lines, is_listened=bool(self.listeners))
+            heard = lines if self._heard is self.encoder else _masked(heard, is_listened=True)[1]
             if not self._failed:
                 try:
-                    self.write(lines)
+                    self.write(masked)
                 except OSError as exc:
                     self.log.error("trace ended", error=str(exc))
                     self._failed = True
             for listener in self.listeners:
                 listener(heard)
             self._written += taken
+
+
+def _masked(lines: list[bytes], *, is_listened: bool) -> tuple[bytes, list[bytes]]:
+    """Lines without secrets, joined, and one by one for listeners."""
+    data = b"".join(lines)
+    masked = current_masker().mask_lines(data)
+    if is_listened and masked is not data:
+        lines = masked.splitlines(keepends=True)
+    return masked, lines

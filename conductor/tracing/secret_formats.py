@@ -1,0 +1,70 @@
+"""Secrets that are recognized by their form, in bytes of JSON: known key formats, private keys,
+passwords in URLs, `Authorization` values. Pure.
+
+A form is a literal that is searched for, and a pattern for what must be there. Patterns do not
+match quotes and lone backslashes, so that masked JSON stays valid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+__all__ = ["FORMATS", "Span", "format_span"]
+
+Span: TypeAlias = tuple[int, int]
+"""Start and end of a secret."""
+
+_KEYS: Final[Mapping[bytes, bytes]] = {
+    b"sk-": rb"sk-(?=[\w-]*\d)[\w-]{16,}",
+    b"sk_": rb"sk_(?:live|test)_\w{10,}",
+    b"rk_": rb"rk_(?:live|test)_\w{10,}",
+    **{b"gh%b_" % kind: rb"gh._[A-Za-z0-9]{16,}" for kind in (b"p", b"o", b"u", b"s", b"r")},
+    b"github_pat_": rb"github_pat_\w{20,}",
+    b"glpat-": rb"glpat-[\w-]{10,}",
+    b"xox": rb"xox[a-z]-[\w-]{8,}",
+    b"xapp-": rb"xapp-[\w-]{8,}",
+    b"AKIA": rb"AKIA[0-9A-Z]{12,}",
+    b"ASIA": rb"ASIA[0-9A-Z]{12,}",
+    b"AIza": rb"AIza[\w-]{20,}",
+    b"ya29.": rb"ya29\.[\w-]{16,}",
+    b"GOCSPX-": rb"GOCSPX-[\w-]{16,}",
+    b"eyJ": rb"eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?",
+    b"hf_": rb"hf_[A-Za-z0-9]{20,}",
+    b"npm_": rb"npm_[A-Za-z0-9]{20,}",
+    b"pypi-": rb"pypi-[\w-]{20,}",
+    b"whsec_": rb"whsec_\w{16,}",
+    b"shpat_": rb"shpat_\w{16,}",
+    b"lin_api_": rb"lin_api_\w{16,}",
+    b"dop_v1_": rb"dop_v1_\w{16,}",
+}
+"""By their beginning; before it is no letter or digit."""
+_AROUND: Final[Mapping[bytes, bytes]] = {
+    b"-----BEGIN ": rb'-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[^"\\-]|\\[^"]|-(?!----END))*'
+    rb"(?:-----END [A-Z0-9 ]*-----)?",
+    b"://": rb'://(?:[^/?#\s@"\\:]{0,200}:)?([^/?#\s@"\\]{1,400})@',
+    b"earer ": rb"earer +((?=[\w.~+/-]*[\d=])[\w.~+/=-]{8,})",
+    b"asic ": rb"asic +((?=[\w.~+/-]*[\d=])[\w.~+/=-]{8,})",
+}
+"""If the pattern has a group, it is the secret."""
+FORMATS: Final = (*_KEYS, *_AROUND)
+"""The literals to search for."""
+_PATTERNS: Final = {
+    literal: re.compile(pattern) for literal, pattern in (*_KEYS.items(), *_AROUND.items())
+}
+_ESCAPE: Final = re.compile(rb"\\(?:[nrtbf]|u[0-9a-fA-F]{4})\Z")
+
+
+def format_span(data: bytes, literal: bytes, at: int) -> Span | None:
+    """The secret that begins with a literal of `FORMATS` at this place; `None` if it is none."""
+    found = _PATTERNS[literal].match(data, at)
+    if found is None or (literal in _KEYS and _continues_word(data, at)):
+        return None
+    return found.span(found.re.groups)
+
+
+def _continues_word(data: bytes, at: int) -> bool:
+    """Whether a letter or digit is before this place that is not the end of an escape."""
+    before = data[at - 1 : at]
+    return before.isalnum() and _ESCAPE.search(data, max(0, at - 6), at) is None

@@ -1,0 +1,138 @@
+"""Secrets that are recognized by a name beside them, in bytes of JSON. Pure.
+
+Places of both schemas: values of `env` and `headers`, members of `authenticate` and `auth/login`.
+Elsewhere, as in `_meta`: a string, list or object in a member that is named like a secret
+(`secret_detection`), `{"name": "token", "value": …}`, `["--token", …]`; and in texts `TOKEN=…` and
+`"token": "…"`. The JSON may be cut at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from conductor.secret_detection import looks_like_a_secret, names_a_secret
+from conductor.tracing.secret_formats import Span
+
+__all__ = ["NAMES", "PLACES", "member_spans", "place_spans"]
+
+PLACES: Final = (b'"env', b'nvironment"', b'eaders"', b'"method":"auth')
+"""Literals to search for, for `place_spans`."""
+NAMES: Final = tuple(
+    rb"""oken OKEN ecret ECRET assword ASSWORD asswd ASSWD assphrase ASSPHRASE redential REDENTIAL
+    uthorization UTHORIZATION ookie OOKIE key" Key" KEY" key\ Key\ KEY\ key= Key= KEY= key: Key:
+    KEY: auth" Auth" AUTH" AUTH= jwt" JWT" JWT= creds" pwd" PWD= pat" PAT" otp" dsn" DSN" DSN= pass"
+    PASS" PASS= ebhook ignature" salt" pin\"""".split()
+)
+"""Literals to search for, for `member_spans`."""
+_NAME: Final = rb"[\w.\-/]{0,80}"
+_BEFORE: Final = re.compile(rb"[\w.\-/]{0,80}\Z")
+_AFTER: Final = re.compile(rb"""(%b)(?:\\*["'])?\s*[:=,]""" % _NAME)
+_STRING: Final = rb'"((?:[^"\\]|\\.)*)'
+"""A string without its closing quote, which may be cut."""
+_VALUE: Final = re.compile(rb'"\s*:\s*(?:(?P<open>[\[{])|%b)' % _STRING, re.DOTALL)
+_BESIDE: Final = re.compile(rb'"\s*,\s*"value"\s*:\s*%b' % _STRING, re.DOTALL)
+_ARGUMENT: Final = re.compile(rb'"\s*,\s*%b' % _STRING, re.DOTALL)
+_IN_TEXT: Final = re.compile(
+    rb"""(?P<quote>\\*["'])?(?P<sign>\s*[:=]\s*)(?P<value_quote>\\*["'])?"""
+    rb"""(?P<value>[^\s"'\\,;&<>(){}\[\]$*]{6,})(?P<call>[(\[])?"""
+)
+_OPENED: Final = re.compile(rb'nv(?:ironment)?(?:[Vv]ar\w*)?"\s*:\s*([\[{])|eaders"\s*:\s*([\[{])')
+_AUTHENTICATION: Final = re.compile(
+    rb'"method":"(?:authenticate|auth/login)"[^\n]*?"(?:params|payload)":'
+)
+_HEAD: Final = re.compile(rb'[^\n]*?"head":%b' % _STRING)
+_TOKEN: Final = re.compile(rb'%b"?|[\[\]{}]' % _STRING, re.DOTALL)
+_COLON: Final = re.compile(rb"\s*:")
+_SCHEMA: Final = re.compile(rb'\s*"(?:type|description|title|\$ref|anyOf|oneOf|const|enum)"')
+_AMBIGUOUS: Final = frozenset(
+    {"auth", "key", "keys", "pass", "pat", "pin", "salt", "signature", "terminal-auth"}
+)
+"""Names that more often belong to something else: the value has to look like a secret."""
+_HARMLESS: Final = frozenset({"authMethods", "authMethodId", "methodId", "progressToken"})
+_DESCRIPTIONS: Final = frozenset({b"methodId", b"id", b"name", b"type", b"label", b"description"})
+
+
+def place_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
+    """The secrets in the place of the schema that begins with a literal of `PLACES` here."""
+    if literal == b'"method":"auth':
+        yield from _authentication(data, at)
+        return
+    found = _OPENED.match(data, data.index(b"nv" if literal != b'eaders"' else b"eaders", at))
+    if found is not None:
+        start = found.start(found.lastindex or 0)
+        is_list = data[start : start + 1] == b"["
+        keeps = {b"name"} if is_list else frozenset[bytes]()
+        for first, end in _strings(data, start, lambda name: name in keeps):
+            equals = data.find(b"=", first, end) if is_list else -1
+            yield (equals + 1 if equals > 0 else first), end
+
+
+def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
+    """The secrets beside the name with a literal of `NAMES` at this place."""
+    after = _AFTER.match(data, at)
+    if after is None:  # most words of a text end here
+        return
+    end = after.end(1)
+    before = _BEFORE.search(data, max(0, at - 80), at)
+    start = at if before is None else before.start()
+    name = data[start:end].decode(errors="replace")
+    if name in _HARMLESS or not names_a_secret(name.rpartition("/")[2]):
+        return
+    is_member = data[start - 1 : start] == b'"' and data[start - 2 : start - 1] != b"\\"
+    if is_member and data[end : end + 1] == b'"':
+        yield from _member(data, name, end)
+    elif (found := _IN_TEXT.match(data, end)) is not None and not found["call"]:
+        value = found["value"].decode(errors="replace")
+        is_quoted = found["quote"] is not None and found["value_quote"] is not None
+        is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
+        is_setting = found["sign"] == b"=" and is_parameter  # else it is a line of a program
+        if is_quoted or is_setting or looks_like_a_secret(value):
+            yield found.span("value")
+
+
+def _member(data: bytes, name: str, end: int) -> Iterator[Span]:
+    """The secrets in the value of a member; `end` is that of its name."""
+    is_certain = name.casefold() not in _AMBIGUOUS
+    if (found := _VALUE.match(data, end)) is not None:
+        if found["open"] is None:
+            value = found[2].decode(errors="replace")
+            if value and (is_certain or looks_like_a_secret(value)):
+                yield found.span(2)
+        elif is_certain and _SCHEMA.match(data, found.end()) is None:
+            yield from _strings(data, found.start("open"), lambda name: False)
+    else:
+        beside = _BESIDE.match(data, end)
+        if beside is None and name.startswith("-"):
+            beside = _ARGUMENT.match(data, end)
+        if beside is not None:
+            yield beside.span(1)
+
+
+def _authentication(data: bytes, at: int) -> Iterator[Span]:
+    """Everything in an authentication message that is no name."""
+    found = _AUTHENTICATION.match(data, at)
+    if found is not None and data[found.end() : found.end() + 1] == b"{":
+        yield from _strings(data, found.end(), lambda name: name in _DESCRIPTIONS)
+    elif found is not None and (head := _HEAD.match(data, at)) is not None:
+        yield head.span(1)
+
+
+def _strings(data: bytes, start: int, is_kept: Callable[[bytes], bool]) -> Iterator[Span]:
+    """The string values in the list or object that begins here; not those of kept members."""
+    depth, name = 0, b""
+    for found in _TOKEN.finditer(data, start):
+        sign = found[0]
+        if sign in (b"[", b"{"):
+            depth += 1
+        elif sign in (b"]", b"}"):
+            depth -= 1
+            if not depth:
+                return
+        elif _COLON.match(data, found.end()) is not None:
+            name = found[1]
+        else:
+            if found[1] and not is_kept(name):
+                yield found.span(1)
+            name = b""

@@ -1,0 +1,281 @@
+"""No secret is in a trace: canaries in every string of both schemas."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from conductor import redaction
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.log import get_logger
+from conductor.routing.port import UnconnectedPort
+from conductor.tracing.masking import Masker, mask
+from conductor.tracing.reader import Trace
+from conductor.tracing.recorder import current_recorder
+from conductor.tracing.trace_file import TraceFile
+from tests.support.schema_strategies import CASES, definitions
+
+KNOWN = "blue-horse-battery"
+FORMS = {
+    "github": "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "openai": "sk-proj-abcdefghij0123456789",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghij",
+    "aws": "AKIAABCDEFGHIJKLMNOP",
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\nabcdef+/123=\n-----END RSA PRIVATE KEY-----",
+    "password of a URL": "postgres://user:horse-battery@db.example/x",
+    "header": "Authorization: Bearer horse0battery1",
+    "setting": "export DB_PASSWORD=horse-battery",
+    "JSON in a text": '{"api_key": "horse-battery"}',
+}
+LOOK_ALIKES = {
+    "apiKey": "horse-battery",
+    "acme.dev/token": "horse-battery",
+    "x-api-key": "horse-battery",
+    "credentials": {"user": "horse-battery", "list": ["horse-battery"]},
+    "env": {"A": "horse-battery"},
+    "headers": [{"name": "A", "value": "horse-battery"}],
+    "http_headers": {"A": "horse-battery"},
+    "environment": ["A=horse-battery"],
+    "args": ["--token", "horse-battery", "--password=horse-battery"],
+    "fields": [{"name": "clientSecret", "value": "horse-battery"}],
+}
+
+
+@pytest.fixture
+def known_secret(monkeypatch):
+    for name in ("_secrets", "_pattern"):
+        monkeypatch.setattr(redaction, name, getattr(redaction, name))
+    redaction.register_secrets([KNOWN])
+
+
+class Instances:
+    """An instance of each definition with all its members, for each of its alternatives."""
+
+    def __init__(self, definitions: dict[str, Any], text: str, meta: Any = None) -> None:
+        self.definitions = definitions
+        self.text = text
+        self.meta = meta
+
+    def of(self, schema: Any, depth: int = 0) -> list[Any]:
+        if "$ref" in schema:
+            if depth > 14:
+                return []
+            return self.of(self.definitions[schema["$ref"].rpartition("/")[2]], depth + 1)
+        if "const" in schema:
+            return [schema["const"]]
+        made: list[Any] = []
+        for each in schema.get("anyOf", schema.get("oneOf", ())):
+            made += self.of(each, depth + 1)
+        members = self._members(schema, depth)
+        for each in schema.get("allOf", ()):
+            inherited = self.of(each, depth + 1)
+            made = [_joined(one, other) for one in made or [{}] for other in inherited]
+        if members:
+            made = [_joined(one, each) for one in made or [{}] for each in members]
+        return made or self._plain(schema, depth)
+
+    def _members(self, schema: Any, depth: int) -> list[dict[str, Any]]:
+        found: dict[str, list[Any]] = {}
+        for name, each in schema.get("properties", {}).items():
+            is_meta = name == "_meta"
+            found[name] = [self.meta] if is_meta else self.of(each, depth + 1)
+        rest = schema.get("additionalProperties")
+        if isinstance(rest, dict):
+            found["another"] = self.of(rest, depth + 1)
+        if not found:
+            return []
+        rows = min(max(map(len, found.values())), 12)
+        return [
+            {name: values[row % len(values)] for name, values in found.items() if values}
+            for row in range(rows)
+        ]
+
+    def _plain(self, schema: Any, depth: int) -> list[Any]:
+        kinds = schema.get("type", ())
+        if "array" in kinds:
+            return [self.of(schema["items"], depth + 1)] if "items" in schema else [[self.text]]
+        if "string" in kinds:
+            return [schema["enum"][0] if "enum" in schema else self.text]
+        if "integer" in kinds or "number" in kinds:
+            return [7]
+        return [True] if "boolean" in kinds else [{"any": self.text}]
+
+
+def _joined(one: Any, other: Any) -> Any:
+    return {**one, **other} if isinstance(one, dict) and isinstance(other, dict) else other
+
+
+def messages(state: str, version: int, text: str, meta: Any = None) -> list[tuple[str, bytes]]:
+    """Method and payload of all messages of a schema."""
+    found = definitions(state, version)
+    made = Instances(found, text, meta)
+    return [
+        (schema["x-method"], json.dumps(each, ensure_ascii=False).encode())
+        for schema in found.values()
+        if "x-method" in schema
+        for each in made.of(schema)
+    ]
+
+
+def traced(path, sent, payloads="full"):
+    """The lines of a trace file with these messages as requests, notifications, results, errors."""
+    file = TraceFile(path, payloads)
+    recorder = file.recorder("chain")
+    recorder.attach([])
+    port = recorder.trace(UnconnectedPort(), "client", "agent")
+    for number, (method, payload) in enumerate(sent):
+        if number % 200 == 199:
+            file.flush()
+        port.notify(method, payload)
+        for result, error in ((payload, None), (None, payload)):
+            call = InFlightRequest(method, UnconnectedPort(), 1)
+            port.request(call, method, payload)
+            port.respond(call, result, error)
+    recorder.end()
+    file.close()
+    assert len(Trace.load(path).messages) == 5 * len(sent)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("payloads", ["full", "head"])
+@pytest.mark.parametrize(("state", "version"), CASES)
+def test_a_known_secret_in_any_string_is_masked(tmp_path, known_secret, state, version, payloads):
+    sent = messages(state, version, f"a {KNOWN}!", {KNOWN: KNOWN})
+
+    text = traced(tmp_path / "trace", sent, payloads)
+
+    assert sum(KNOWN.encode() in payload for _, payload in sent) > 100
+    assert KNOWN not in text
+    assert "a ***!" in text
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("state", "version"), CASES)
+def test_a_secret_of_a_known_form_in_any_string_is_masked(state, version, form):
+    for _, payload in messages(state, version, f"see {FORMS[form]}, please"):
+        hidden = json.loads(mask(payload))
+        assert secret_of(form) not in json.dumps(hidden)
+
+
+def secret_of(form: str) -> str:
+    """The part of a form that must not be seen."""
+    return "horse" if "horse" in FORMS[form] else FORMS[form][8:20]
+
+
+def test_text_around_a_secret_is_kept():
+    for form, text in FORMS.items():
+        masked = json.loads(mask(json.dumps({"text": f"see {text}, please"}).encode()))
+        assert masked["text"].startswith("see "), form
+        assert masked["text"].endswith(", please"), form
+
+
+@pytest.mark.parametrize("payloads", ["full", "head"])
+@pytest.mark.parametrize(("state", "version"), CASES)
+def test_look_alikes_in_any_meta_are_masked(tmp_path, state, version, payloads):
+    sent = messages(state, version, "plain text", LOOK_ALIKES)
+
+    text = traced(tmp_path / "trace", sent, payloads)
+
+    assert sum(b"horse" in payload for _, payload in sent) > 100
+    assert "horse" not in text
+
+
+@pytest.mark.parametrize(("state", "version"), CASES)
+def test_of_other_strings_only_those_in_env_and_headers_are_masked(state, version):
+    masked = set()
+    for _, payload in messages(state, version, "plain text"):
+        masked |= set(changed(json.loads(payload), json.loads(mask(payload))))
+
+    assert {path[0] for path in masked} == {"env", "headers"}
+
+
+def changed(before: Any, after: Any, path: tuple[str, ...] = ()) -> Any:
+    """The last names on the way to each string that is different."""
+    if isinstance(before, dict):
+        assert before.keys() == after.keys()
+        for name in before:
+            yield from changed(before[name], after[name], (*path, name)[-2:])
+    elif isinstance(before, list):
+        for one, other in zip(before, after, strict=True):
+            yield from changed(one, other, path)
+    elif before != after:
+        assert after == "***"
+        yield path
+
+
+@pytest.mark.parametrize("method", ["authenticate", "auth/login"])
+@pytest.mark.parametrize("payloads", ["full", "head"])
+def test_everything_but_names_is_masked_in_an_authentication(tmp_path, method, payloads):
+    params = {"methodId": "login", "code": "horse", "_meta": {"x": ["horse"], "y": "x" * 600}}
+
+    text = traced(tmp_path / "trace", [(method, json.dumps(params).encode())], payloads)
+
+    assert "horse" not in text
+
+
+def test_a_cut_payload_is_masked(known_secret):
+    whole = json.dumps({"env": [{"name": "A", "value": "horse-battery"}], "x": KNOWN}).encode()
+    for length in range(whole.index(b"horse") + 1, len(whole)):
+        assert b"horse" not in mask(whole[:length])[: length - len(KNOWN)]
+
+
+def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_secret):
+    file = TraceFile(tmp_path / "trace")
+    recorder = file.recorder(f"chain {KNOWN}")
+    recorder.attach([])
+    port = recorder.trace(UnconnectedPort(), f"name {KNOWN}", "agent")
+    port.notify(f"x/{KNOWN}", b'{"a":1}')
+    token = current_recorder.set(recorder)
+    log = get_logger(component=f"component {KNOWN}")
+    log.info("stderr", line=f"TOKEN=horse-battery {FORMS['github']}")
+    log.info(f"event {KNOWN}", error=f"failed with {FORMS['openai']}", api_key="horse-battery")
+    current_recorder.reset(token)
+    recorder.end()
+    file.close()
+
+    text = (tmp_path / "trace").read_text()
+    assert "horse" not in text
+    assert "abcdefghij" not in text
+    assert [each.masked for each in Trace.load(tmp_path / "trace").messages] == [True]
+
+
+def test_text_about_secrets_is_not_masked():
+    text = (
+        "The token: a word. tokens = len(words); key: value; password = get_password(); "
+        "sk-learn and task-force; basic authentication, see https://host/a@b; eyJ is a prefix. "
+        "const token = await auth.token(); inputTokens: 512000000, the secret: sharing it"
+    )
+    payload = json.dumps(
+        {"text": text, "inputTokens": 5, "key": "theme", "_meta": {"progressToken": "p-1"}}
+    ).encode()
+
+    assert mask(payload) is payload
+
+
+def test_tool_schemas_are_not_masked():
+    schema = {"properties": {"token": {"type": "string", "description": "Of the service"}}}
+    payload = json.dumps(schema).encode()
+
+    assert mask(payload) is payload
+
+
+def test_a_known_number_is_masked_and_the_line_can_be_read():
+    line = b'{"time":1790123456.5,"text":"pin 123456","n":12345678}\n'
+
+    masked = Masker(frozenset({"123456"})).mask_lines(line)
+
+    assert json.loads(masked) == {
+        "time": 1790111111.5,
+        "text": "pin ***",
+        "n": 11111178,
+        "masked": True,
+    }
+
+
+def test_more_known_secrets_than_one_search_takes_are_masked():
+    secrets = frozenset(f"secret-number-{number:03}" for number in range(150))
+    payload = json.dumps(sorted(secrets)).encode()
+
+    assert json.loads(Masker(secrets).mask(payload)) == ["***"] * 150

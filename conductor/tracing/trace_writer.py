@@ -101,7 +101,7 @@ class TraceWriter:
     # -- of a subclass, in the thread of the writer ------------------------------------------------
 
     def write(self, lines: bytes) -> None:
-        """Write encoded records, with secrets masked. An `OSError` is logged, and ends the writing."""
+        """Write masked records. An `OSError` is logged, and ends the writing."""
 
     def end_writing(self) -> None:
         """Nothing more is written."""

@@ -41,7 +41,8 @@ LAYERS = [
     {"chain"},
     {"client", "server"},
     {"testing"},
-    {"cli", "standalone"},
+    # The page of `trace view` has the lines of `trace show` (`cli.trace_lines`).
+    {"cli", "standalone", "viewer"},
 ]
 """Parts of `conductor`, each allowed to import what is before it."""
 

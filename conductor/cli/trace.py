@@ -12,6 +12,7 @@ __all__ = ["command"]
 
 _COMMANDS: Final = {
     "show": "Print one line per message, filtered; --follow a running conductor.",
+    "view": "Show a trace in a browser: sequence diagram, timeline, what was changed.",
     "why": "Show the way of one message through every hop.",
     "stats": "Count messages, bytes, durations, tokens and cost.",
     "diff": "Compare two traces; exit code 1 if they differ.",

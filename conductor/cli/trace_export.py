@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _FORMATS: Final = {
+    "html": "The page of `trace view`, as one file.",
     "jsonl": "The lines of the file, as they are.",
 }
 """The formats with their lines in `--help`; NAME is in the module `trace_export_NAME`."""
@@ -52,6 +53,7 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
     Examples:
       acp-conductor trace export t.jsonl --jsonl --session session-1 -o part.jsonl
       acp-conductor trace export t.jsonl --jsonl --errors | jq .payload
+      acp-conductor trace export t.jsonl --html -o t.html
     """
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)

@@ -44,6 +44,16 @@ def test_a_part_is_a_trace_again(trace, tmp_path):
     assert stat.S_IMODE((tmp_path / "part").stat().st_mode) == 0o600
 
 
+def test_a_page_has_the_chosen_records(trace, tmp_path):
+    result = export(trace, "--html", "--session", "other", "-o", tmp_path / "t.html")
+
+    page = (tmp_path / "t.html").read_text()
+    assert result.exit_code == 0
+    assert page.startswith("<!doctype html>")
+    assert '"text":"two"' in page
+    assert '"text":"one"' not in page
+
+
 def test_the_trace_itself_is_not_overwritten(trace):
     before = trace.read_bytes()
 
@@ -57,7 +67,7 @@ def test_the_trace_itself_is_not_overwritten(trace):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "Which format? Give --jsonl"),
+        ([], "Which format? Give --html or --jsonl"),
         (["--jsonl", "-o", "/missing/file"], "--output /missing/file: No such file or directory"),
     ],
 )

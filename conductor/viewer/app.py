@@ -1,0 +1,154 @@
+"""The ASGI application of the page: its files, and the trace as JSON.
+
+The page and its files contain nothing of the trace, and need no token; what is below `/api/` does.
+The token is in the fragment of the URL, which a browser sends to no server; the page sends it as a
+bearer token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import attrs
+import msgspec
+import trio
+
+from conductor.server.access import AccessPolicy, Refusal, TcpPeer, join_headers
+from conductor.viewer.page import MEDIA_TYPES, served_files
+from conductor.viewer.trace_source import TraceSource
+
+__all__ = ["ViewerApp"]
+
+_PAGE: Final = 20_000
+"""Rows in one response."""
+_PATIENCE: Final = 20.0
+"""Seconds for which a request waits for new rows."""
+_INTERVAL: Final = 0.1
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@attrs.frozen
+class _Response:
+    status: int
+    body: bytes
+    media_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.define(eq=False)
+class ViewerApp:
+    """Serves one trace. `is_live`: a chain that runs writes it."""
+
+    source: TraceSource
+    access: AccessPolicy
+    is_live: bool = False
+    _files: Mapping[str, bytes] = attrs.field(factory=served_files, init=False)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] != "lifespan.shutdown":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        response = await self._respond(scope)
+        headers = {"content-type": response.media_type, **_HEADERS, **dict(response.headers)}
+        headers["content-length"] = str(len(response.body))
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        start = {"type": "http.response.start", "status": response.status, "headers": encoded}
+        await send(start)
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
+
+    async def _respond(self, scope: Any) -> _Response:
+        headers = join_headers(scope["headers"])
+        if scope.get("http_version") == "2" and ":authority" in headers:
+            headers.setdefault("host", headers[":authority"])
+        is_data = scope["path"].startswith("/api/")
+        policy = self.access if is_data else attrs.evolve(self.access, tokens={})
+        server = scope.get("server") or ("", 0)
+        refusal = policy.principal(headers, TcpPeer(address="", local=str(server[0])))
+        if isinstance(refusal, Refusal):
+            return _text(refusal.status, refusal.reason, refusal.headers)
+        if scope["method"] not in ("GET", "HEAD"):
+            return _text(405, "only GET and HEAD", (("allow", "GET, HEAD"),))
+        if not is_data:
+            name = scope["path"].removeprefix("/") or "view.html"
+            if name not in self._files:
+                return _text(404, "not found")
+            media_type = MEDIA_TYPES[name.rpartition(".")[2]]
+            return _Response(200, self._files[name], media_type)
+        query = {
+            name: values[-1]
+            for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()
+        }
+        return await self._data(scope["path"].removeprefix("/api/"), query)
+
+    async def _data(self, name: str, query: Mapping[str, str]) -> _Response:
+        first = max(_number(query.get("from", "0")), 0)
+        match name:
+            case "rows":
+                if "wait" in query:
+                    await self._wait_for(first)
+                return _Response(200, self._rows(first, max(_number(query.get("strings", "0")), 0)))
+            case "record":
+                line = await trio.to_thread.run_sync(self.source.line, _number(query.get("row")))
+                return _text(404, "no such record") if line is None else _Response(200, line)
+            case "search" if query.get("text"):
+                search = self.source.search
+                found, following = await trio.to_thread.run_sync(search, query["text"], first)
+                return _Response(200, _encode({"rows": found, "next": following}))
+            case "links":
+                links = await trio.to_thread.run_sync(self.source.links)
+                return _Response(200, _encode(links))
+        return _text(404, "not found")
+
+    async def _wait_for(self, first: int) -> None:
+        """Wait until there are rows from `first` on."""
+        with trio.move_on_after(_PATIENCE):
+            # Rows are added by a thread.
+            while len(self.source.index.rows) <= first and self.source.state != "failed":  # noqa: ASYNC110
+                await trio.sleep(_INTERVAL)
+
+    def _rows(self, first: int, strings: int) -> bytes:
+        """Rows and strings from these numbers on, and what else the page needs to know."""
+        source, index = self.source, self.source.index
+        state = source.state  # before the rows: if it is not "loading", they are there
+        rows = index.rows[first : first + _PAGE]
+        head = _encode(
+            {
+                "name": source.path.name,
+                "live": self.is_live,
+                "state": state,
+                "error": source.error,
+                "total": len(index.rows),
+                "lanes": index.lanes(),
+                "usage": dict(index.usage),
+                "strings": index.strings[strings:],
+            }
+        )
+        return head[:-1] + b',"rows":[' + b",".join(rows) + b"]}"
+
+
+def _number(text: str | None) -> int:
+    """A number of a query; -1 if it is none."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else -1
+
+
+def _text(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> _Response:
+    return _Response(status, text.encode() + b"\n", "text/plain; charset=utf-8", headers)

@@ -1,0 +1,74 @@
+"""Serve the page of one trace on loopback: a free port, a token, the URL, a browser."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve as serve_app
+
+from conductor.background_tasks import background_tasks
+from conductor.server.access import AccessPolicy, read_tokens
+from conductor.viewer.app import ViewerApp
+from conductor.viewer.trace_source import TraceSource
+
+__all__ = ["open_viewer", "view"]
+
+_GRACE: Final = 0.5
+"""Seconds for responses to be finished at the end."""
+
+
+def view(path: Path, *, port: int, opens_browser: bool, is_live: bool = False) -> None:
+    """Serve a trace until Ctrl-C. `is_live`: until the end of stdin, which a conductor holds.
+
+    Prints the URL to stderr. Raises `OSError` if the file or the port cannot be opened.
+    """
+    with TraceSource(path) as source:
+        try:
+            trio.run(_view, source, port, opens_browser, is_live)
+        except KeyboardInterrupt:
+            return
+
+
+async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bool) -> None:
+    async with open_viewer(source, port, is_live=is_live) as url:
+        print(f"acp-conductor: view at {url}", file=sys.stderr, flush=True)
+        if opens_browser:
+            await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
+        if not is_live:
+            await trio.sleep_forever()
+        async with trio.lowlevel.FdStream(0) as stdin:
+            while await stdin.receive_some():
+                pass
+
+
+@asynccontextmanager
+async def open_viewer(
+    source: TraceSource, port: int = 0, *, is_live: bool = False
+) -> AsyncIterator[str]:
+    """Serve during the block; yields the URL with the token."""
+    token = secrets.token_urlsafe(32)
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        host = f"127.0.0.1:{listener.getsockname()[1]}"
+        # A browser sends the page's own origin when it loads the script.
+        origins = frozenset({f"http://{host}", f"http://{host.replace('127.0.0.1', 'localhost')}"})
+        access = AccessPolicy(tokens=read_tokens([f"viewer:{token}"]), origins=origins)
+        config = Config()
+        config.bind = [f"fd://{os.dup(listener.fileno())}"]
+        config.accesslog = config.errorlog = None
+        config.include_server_header = False
+        config.graceful_timeout = _GRACE
+        app: Callable[..., Any] = ViewerApp(source, access, is_live)
+        async with background_tasks() as nursery:
+            await nursery.start(partial(serve_app, app, config, mode="asgi"))
+            yield f"http://{host}/#token={token}"

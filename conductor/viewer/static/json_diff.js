@@ -1,0 +1,171 @@
+// The difference of two JSON values, as lines of their text.
+import { element } from "./dom.js";
+import { RawNumber, printable } from "./format.js";
+
+const MAX_EDITS = 800;
+const CONTEXT = 3;
+const AROUND = 60;
+
+/** Lines `{ mark, old, new }` with the mark " ", "-", "+" or "~" (changed); none if equal. */
+export function diffLines(old, now) {
+  const before = lines(withoutMarks(old));
+  const after = lines(inOrder(withoutMarks(now), withoutMarks(old)));
+  const edits = align(before, after);
+  return edits.some((each) => each.mark !== " ") ? edits : [];
+}
+
+/** The difference as elements, with a few equal lines around what is different. */
+export function diffView(edits) {
+  const kept = new Set();
+  edits.forEach(({ mark }, at) => {
+    if (mark === " ") return;
+    for (let i = at - CONTEXT; i <= at + CONTEXT; i += 1) kept.add(i);
+  });
+  const view = element("div", { class: "diff" });
+  let left = 0;
+  edits.forEach((edit, at) => {
+    if (!kept.has(at)) {
+      left += 1;
+      return;
+    }
+    if (left) view.append(element("div", { class: "left-out" }, `… ${left} equal lines`));
+    left = 0;
+    view.append(...shownEdit(edit));
+  });
+  if (left) view.append(element("div", { class: "left-out" }, `… ${left} equal lines`));
+  return view;
+}
+
+function shownEdit({ mark, old, now }) {
+  if (mark !== "~") return [line(mark, [printable(mark === "+" ? now : old)])];
+  let start = 0;
+  while (start < old.length && old[start] === now[start]) start += 1;
+  let end = 0;
+  const most = Math.min(old.length, now.length) - start;
+  while (end < most && old.at(-1 - end) === now.at(-1 - end)) end += 1;
+  return [line("-", parts(old, start, end)), line("+", parts(now, start, end))];
+}
+
+/** A line with its changed part marked; long equal parts are cut. */
+function parts(text, start, end) {
+  const indent = text.length - text.trimStart().length;
+  const head = text.slice(0, start);
+  const tail = text.slice(text.length - end);
+  const changed = text.slice(start, text.length - end);
+  const isLong = head.length > indent + 2 * AROUND;
+  return [
+    printable(isLong ? `${head.slice(0, indent + 30)}…${head.slice(-AROUND)}` : head),
+    changed && element("mark", {}, printable(changed)),
+    printable(tail.length > 2 * AROUND ? `${tail.slice(0, AROUND)}…` : tail),
+  ];
+}
+
+function line(mark, children) {
+  const kind = { "-": "removed", "+": "added", " ": "equal" }[mark];
+  const sign = element("span", { class: "sign" }, mark);
+  return element("div", { class: `line ${kind}` }, sign, element("span", {}, children));
+}
+
+/** Lines of indented JSON, without the commas at their ends. */
+function lines(value) {
+  const shown = JSON.stringify(value, (_, each) => (each instanceof RawNumber ? each.source : each), 2);
+  return (shown ?? "null").split(/,?\n/);
+}
+
+/** Without the members of `_meta` that are between proxies of the conductor. */
+function withoutMarks(value) {
+  const meta = value?._meta;
+  if (meta === null || typeof meta !== "object" || Array.isArray(meta)) return value;
+  const kept = Object.entries(meta).filter(([name]) => !name.startsWith("acp-conductor/"));
+  const { _meta, ...rest } = value;
+  return kept.length ? { ...rest, _meta: Object.fromEntries(kept) } : rest;
+}
+
+/** A value with the members of its objects in the order of another's. */
+function inOrder(value, model) {
+  if (Array.isArray(value)) {
+    return value.map((each, i) => inOrder(each, Array.isArray(model) ? model[i] : undefined));
+  }
+  const isObject = value !== null && typeof value === "object" && !(value instanceof RawNumber);
+  if (!isObject || model === null || typeof model !== "object") return value;
+  const known = Object.keys(model).filter((name) => Object.hasOwn(value, name));
+  const added = Object.keys(value).filter((name) => !Object.hasOwn(model, name));
+  return Object.fromEntries([...known, ...added].map((name) => [name, inOrder(value[name], model[name])]));
+}
+
+/** The fewest removed and added lines (Myers), common beginning and end first. */
+function align(a, b) {
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
+  let end = 0;
+  while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  const same = (text) => ({ mark: " ", old: text, now: text });
+  const inner = myers(a.slice(start, a.length - end), b.slice(start, b.length - end));
+  return [...a.slice(0, start).map(same), ...paired(inner), ...a.slice(a.length - end).map(same)];
+}
+
+function myers(a, b) {
+  let furthest = new Map([[1, 0]]);
+  const rounds = [];
+  for (let edits = 0; edits <= Math.min(a.length + b.length, MAX_EDITS); edits += 1) {
+    rounds.push(new Map(furthest));
+    for (let k = -edits; k <= edits; k += 2) {
+      const removed = furthest.get(k - 1) ?? -1;
+      const added = furthest.get(k + 1) ?? -1;
+      let x = k === -edits || (k !== edits && removed < added) ? added : removed + 1;
+      while (x < a.length && x - k < b.length && a[x] === b[x - k]) x += 1;
+      furthest.set(k, x);
+      if (x >= a.length && x - k >= b.length) return walkBack(rounds, a, b);
+    }
+  }
+  return [...a.map((old) => ({ mark: "-", old })), ...b.map((now) => ({ mark: "+", now }))];
+}
+
+function walkBack(rounds, a, b) {
+  const found = [];
+  let x = a.length;
+  let y = b.length;
+  for (let edits = rounds.length - 1; edits >= 0; edits -= 1) {
+    const furthest = rounds[edits];
+    const k = x - y;
+    const removed = furthest.get(k - 1) ?? -1;
+    const added = furthest.get(k + 1) ?? -1;
+    const isAdded = k === -edits || (k !== edits && removed < added);
+    const beforeX = isAdded ? added : removed;
+    const beforeY = beforeX - (isAdded ? k + 1 : k - 1);
+    while (x > beforeX && y > beforeY && x > 0 && y > 0) {
+      x -= 1;
+      y -= 1;
+      found.push({ mark: " ", old: a[x], now: b[y] });
+    }
+    if (edits === 0) break;
+    found.push(isAdded ? { mark: "+", now: b[beforeY] } : { mark: "-", old: a[beforeX] });
+    x = beforeX;
+    y = beforeY;
+  }
+  return found.reverse();
+}
+
+/** Runs of as many removed as added lines become changed lines. */
+function paired(edits) {
+  const found = [];
+  for (let at = 0; at < edits.length; ) {
+    const removed = run(edits, at, "-");
+    const added = run(edits, at + removed, "+");
+    if (removed && removed === added) {
+      for (let i = 0; i < removed; i += 1) {
+        found.push({ mark: "~", old: edits[at + i].old, now: edits[at + removed + i].now });
+      }
+    } else {
+      found.push(...edits.slice(at, at + Math.max(removed + added, 1)));
+    }
+    at += Math.max(removed + added, 1);
+  }
+  return found;
+}
+
+function run(edits, from, mark) {
+  let at = from;
+  while (at < edits.length && edits[at].mark === mark) at += 1;
+  return at - from;
+}

@@ -1,0 +1,124 @@
+// The timeline: turns, tool calls and errors over time, above the diagram.
+import { element } from "./dom.js";
+import { count, duration, printable } from "./format.js";
+import { findTurns, packed } from "./turns.js";
+
+const TURN_TRACKS = 3;
+const TOOL_TRACKS = 2;
+const MOST_BARS = 1500;
+const TRACK = 20;
+
+export class Timeline {
+  #turns = { turns: [], tools: [], seconds: 0 };
+  #session = -1;
+
+  /** `onSelect` is called with a row, `onTime` with seconds. */
+  constructor(trace, root, onSelect, onTime) {
+    this.trace = trace;
+    this.root = root;
+    this.onSelect = onSelect;
+    this.seen = element("div", { class: "seen", "aria-hidden": "true" });
+    this.tracks = element("div", { class: "tracks" });
+    this.axis = element("div", { class: "axis", "aria-hidden": "true" });
+    root.append(this.tracks, this.axis, this.seen);
+    root.addEventListener("click", (event) => {
+      if (event.target.closest("button")) return;
+      const { left, width } = root.getBoundingClientRect();
+      onTime(((event.clientX - left) / width) * this.#seconds);
+    });
+    new ResizeObserver(() => this.#draw()).observe(root);
+  }
+
+  get turns() {
+    return this.#turns.turns;
+  }
+
+  update() {
+    this.#turns = findTurns(this.trace);
+    this.#draw();
+  }
+
+  /** Dim what is of other sessions; -1: none. */
+  setSession(session) {
+    this.#session = session;
+    this.#draw();
+  }
+
+  /** Mark the time that the diagram shows. */
+  setSeen(first, last) {
+    const start = this.trace.rows[first]?.ts ?? 0;
+    const end = this.trace.rows[last]?.ts ?? start;
+    this.seen.style.left = `${(start / this.#seconds) * 100}%`;
+    this.seen.style.width = `${Math.max(((end - start) / this.#seconds) * 100, 0.2)}%`;
+  }
+
+  get #seconds() {
+    return Math.max(this.#turns.seconds, 1e-6);
+  }
+
+  #draw() {
+    const { turns, tools } = this.#turns;
+    const width = this.root.clientWidth;
+    const tracks = [...packed(turns, TURN_TRACKS), ...packed(tools, TOOL_TRACKS)];
+    const bars = tracks.flatMap((spans, at) => this.#merged(spans, width).map((each) => [each, at]));
+    this.tracks.replaceChildren(...bars.slice(0, MOST_BARS).map(([bar, at]) => this.#bar(bar, at, width)));
+    this.tracks.style.height = `${Math.max(tracks.length, 1) * TRACK}px`;
+    this.axis.replaceChildren(...this.#ticks(width));
+    this.root.classList.toggle("empty", !turns.length && !tools.length);
+  }
+
+  /** Spans of one track; those that would be thinner than a pixel become one. */
+  #merged(spans, width) {
+    const scale = width / this.#seconds;
+    const found = [];
+    for (const span of spans) {
+      const last = found.at(-1);
+      const isThin = (span.end - span.start) * scale < 3;
+      if (last?.isThin && isThin && (span.start - last.end) * scale < 1) {
+        last.end = span.end;
+        last.number += 1;
+        last.isError ||= span.isError;
+      } else {
+        found.push({ span, start: span.start, end: span.end, number: 1, isThin, isError: span.isError });
+      }
+    }
+    return found;
+  }
+
+  #bar({ span, start, end, number, isError }, at, width) {
+    const text = number > 1 ? count(number, span.kind === "turn" ? "turn" : "tool call") : this.#text(span);
+    const bar = element("button", {
+      type: "button", class: `bar ${span.kind}${isError ? " error" : ""}`, title: text, "aria-label": text,
+      onclick: () => this.onSelect(span.row),
+    });
+    bar.classList.toggle("dim", this.#session >= 0 && span.session !== this.#session);
+    bar.style.left = `${(start / this.#seconds) * 100}%`;
+    bar.style.width = `max(3px, ${((end - start) / this.#seconds) * 100}%)`;
+    bar.style.top = `${at * TRACK}px`;
+    if (((end - start) / this.#seconds) * width > 40) bar.append(number > 1 ? text : printable(span.text));
+    return bar;
+  }
+
+  #text(span) {
+    const took = duration(Math.max(span.end - span.start, 0));
+    const what = printable(span.text);
+    if (span.kind === "tool") return `tool call ${what}, ${span.status ?? "not ended"}, ${took}`;
+    const { stop, tokens } = span.response?.extra ?? {};
+    const end = span.response ? (stop ?? "error") : "not ended";
+    const used = tokens ? `, ${count(tokens, "token")}` : "";
+    return `turn #${span.row.n} ${what}: ${took}, ${count(span.tools, "tool call")}${used}, ${printable(end)}`;
+  }
+
+  #ticks(width) {
+    const raw = this.#seconds / Math.max(width / 110, 1);
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
+    const ticks = [];
+    for (let time = 0; time < this.#seconds * (1 - 40 / Math.max(width, 80)); time += step) {
+      const tick = element("span", {}, time === 0 ? "0 s" : duration(time));
+      tick.style.left = `${(time / this.#seconds) * 100}%`;
+      ticks.push(tick);
+    }
+    return ticks;
+  }
+}

@@ -1,0 +1,287 @@
+"""Short rows of the records of a trace: what the page needs to draw, filter and link them. Pure.
+
+A row is a JSON array of about 100 bytes, so that a page has 100,000 of them at once. Names are
+indices into `TraceIndex.strings`. Payloads stay in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.cli.json_diff import short_json
+from conductor.cli.message_text import message_text
+from conductor.cli.trace_lines import log_text
+from conductor.proxy.usage_meter import UsageMeter
+from conductor.tracing.direction import direction
+from conductor.tracing.links import Message, find_causes
+from conductor.tracing.records import (
+    HandlerRecord,
+    LogRecord,
+    LossRecord,
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+    StderrRecord,
+    TraceHeader,
+)
+
+__all__ = ["Link", "Row", "TraceIndex"]
+
+_TEXT: Final = 160
+"""Characters of a row's text."""
+_DIGEST: Final = 16
+_RECORDING: Final = ("client", "parent", "plugin", "bridge")
+"""Kinds of components of which the links are recorded."""
+Link: TypeAlias = tuple[int, int, str]
+"""A message, its cause, and how the link was found."""
+_encode: Final = msgspec.json.Encoder().encode
+_encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Row(msgspec.Struct, array_like=True, kw_only=True):
+    """One record. `static/rows.js` has the same fields in the same order."""
+
+    type: str
+    """First letters of the record's type: q (request), n, r, h, l, s, x (lost), t (header)."""
+    ts: float
+    """Seconds since the beginning of the trace."""
+    chain: int
+    sender: int
+    """Of a record that is no message, its component; -1: none."""
+    receiver: int = -1
+    n: int = 0
+    toward_agent: int = 0
+    hop: int = -1
+    method: int = -1
+    """Of a session update its kind."""
+    session: int = -1
+    size: int = 0
+    is_error: int = 0
+    is_mcp: int = 0
+    ref: int = 0
+    """Of a response: the number of its request; of a handler or log event: of its message."""
+    took: float = 0.0
+    cause: int = 0
+    text: str = ""
+    extra: dict[str, Any] | None = None
+
+
+@attrs.define(eq=False)
+class TraceIndex:
+    """The rows of a trace; grows with `add`."""
+
+    rows: list[bytes] = attrs.field(factory=list)
+    """Encoded."""
+    strings: list[str] = attrs.field(factory=list)
+    usage: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    """Tokens, context and cost of sessions, as the agent reported them last."""
+    _numbers: dict[str, int] = attrs.field(factory=dict, init=False)
+    _lanes: list[str] = attrs.field(factory=list, init=False)
+    _agents: set[str] = attrs.field(factory=set, init=False)
+    _started: float | None = attrs.field(default=None, init=False)
+    _meters: dict[str, UsageMeter] = attrs.field(factory=dict, init=False)
+    _methods: dict[int, str] = attrs.field(factory=dict, init=False)
+    """Methods of requests, by number."""
+    _messages: list[Record] = attrs.field(factory=list, init=False)
+    """Headers, and messages with the digest of their payload in its place."""
+    _recording: set[tuple[str, str]] = attrs.field(factory=set, init=False)
+    _infers: bool = attrs.field(default=False, init=False)
+
+    def add(self, record: Record) -> None:
+        """Add the next record."""
+        if self._started is None:
+            self._started = record.time - record.ts if record.time else 0.0
+        row = self._row(record)
+        if isinstance(record, Message | TraceHeader):
+            self._keep(record)
+        self.rows.append(_encode(row))
+
+    def lanes(self) -> list[str]:
+        """The components, from the client to the agent."""
+        return list(self._lanes)
+
+    def links(self) -> list[Link]:
+        """The inferred links between messages (`conductor.tracing.links`)."""
+        if not self._infers:
+            return []
+        causes = find_causes(self._messages[:])
+        return [(n, cause.n, cause.how) for n, cause in causes.items() if cause.how != "recorded"]
+
+    def _row(self, record: Record) -> Row:
+        since = record.ts
+        if record.time and self._started is not None:
+            since = record.time - self._started
+        row = Row(type="x", ts=round(since, 6), chain=self._number(record.chain), sender=-1)
+        match record:
+            case RequestRecord() | NotificationRecord() | ResponseRecord():
+                self._message(row, record)
+            case TraceHeader():
+                self._header(row, record)
+            case HandlerRecord():
+                row.type, row.took, row.ref = "h", record.took, record.message or 0
+                row.method = self._number(record.method)
+                row.is_error = int(record.outcome == "failed")
+                row.text = f"{record.outcome} by {'/'.join(record.handler.split('/')[-2:])}"
+                row.extra = {"waited": record.waited, "at": record.handler}
+            case LogRecord():
+                row.type, row.ref = "l", record.message or 0
+                row.text = log_text(record)[: 2 * _TEXT]
+                row.is_error = int(record.level in ("error", "critical"))
+                row.extra = {"level": record.level}
+            case StderrRecord():
+                row.type, row.text = "s", record.text[:_TEXT]
+            case LossRecord():
+                row.is_error = 1
+                row.text = f"{record.count} records are missing: they came too fast to be written"
+        if isinstance(record, HandlerRecord | LogRecord | StderrRecord) and record.component:
+            row.sender = self._lane(record.component)
+        return row
+
+    def _header(self, row: Row, header: TraceHeader) -> None:
+        for component in header.components:
+            self._lane(component.name, component.label)
+            if component.kind in _RECORDING:
+                self._recording.add((header.chain, component.name))
+        names = [each.name for each in header.components]
+        row.type, row.text = "t", f"{header.chain or 'trace'}: {', '.join(names)}"
+        row.extra = {"payloads": header.payloads, "conductor": header.conductor}
+
+    def _message(self, row: Row, message: Message) -> None:
+        row.n, row.hop, row.size = message.n, message.hop, message.size
+        row.sender = self._lane(message.sender, message.from_)
+        row.receiver = self._lane(message.receiver, message.to)
+        row.toward_agent = int(direction(message) == "agent")
+        row.cause = message.cause or 0
+        row.session = -1 if message.session is None else self._number(message.session)
+        method = message.method
+        match message:
+            case ResponseRecord():
+                row.type, row.ref, row.took = "r", message.request, message.elapsed
+                row.is_error, row.is_mcp = int(message.is_error), int(message.error_domain == "mcp")
+                row.text = _error(message) if message.is_error else _said("response", message)
+                if method == "session/prompt":
+                    row.extra = self._turn_end(message)
+            case RequestRecord():
+                row.type, row.is_mcp = "q", int(message.protocol == "mcp")
+                row.text = _said("request", message)
+                self._methods[message.n] = method
+                if method == "session/prompt" and self._begins_turn(message):
+                    row.extra = {"turn": 1}
+            case NotificationRecord():
+                row.type, row.is_mcp = "n", int(message.protocol == "mcp")
+                row.text = _said("notification", message)
+                if method == "session/update" and row.text:
+                    method, _, row.text = row.text.partition(" ")
+                    row.extra = self._update(message)
+        if message.head is not None and not row.text:
+            row.text = message.head
+        row.text = row.text[:_TEXT]
+        row.method = self._number(method)
+        if message.count > 1:
+            row.extra = (row.extra or {}) | {"count": message.count}
+
+    def _begins_turn(self, prompt: RequestRecord) -> bool:
+        """Whether the client, or a plugin of its own accord, prompts here."""
+        if prompt.from_ == "Client" or prompt.hop == 0:
+            return True
+        own = (prompt.chain, prompt.sender) in self._recording
+        return own and self._methods.get(prompt.cause or 0) != "session/prompt"
+
+    def _turn_end(self, response: ResponseRecord) -> dict[str, Any] | None:
+        match response.payload:
+            case dict(result):
+                usage = result.get("usage")
+                if response.from_ == "Agent":
+                    self._meter(response).turn(usage if isinstance(usage, dict) else None)
+                    self._report(response)
+                total = usage.get("totalTokens") if isinstance(usage, dict) else None
+                return {"stop": str(result.get("stopReason", ""))[:40], "tokens": total}
+        return None
+
+    def _update(self, message: NotificationRecord) -> dict[str, Any] | None:
+        match message.params:
+            case {"update": {"sessionUpdate": "usage_update"} as update}:
+                if message.from_ == "Agent":
+                    self._meter(message).update(update)
+                    self._report(message)
+            case {"update": {"toolCallId": str(id)} as update}:
+                told = {name: update.get(name) for name in ("title", "kind", "status")}
+                kept = {name: each[:80] for name, each in told.items() if isinstance(each, str)}
+                return {"tool": id[:80], **kept}
+        return None
+
+    def _meter(self, message: Message) -> UsageMeter:
+        return self._meters.setdefault(message.session or "", UsageMeter())
+
+    def _report(self, message: Message) -> None:
+        meter = self._meters[message.session or ""]
+        self.usage[message.session or ""] = {
+            "turns": meter.turns,
+            "tokens": meter.tokens,
+            "cost": meter.cost,
+            "used": meter.used if isinstance(meter.used, int) else None,
+            "size": meter.size if isinstance(meter.size, int) else None,
+        }
+
+    def _keep(self, record: Message | TraceHeader) -> None:
+        """Keep what links need, without payloads."""
+        if isinstance(record, TraceHeader):
+            kinds = [each.kind for each in record.components]
+            self._infers |= any(each not in _RECORDING for each in kinds[1:-1])
+            self._messages.append(record)
+            return
+        self._infers |= record.from_ == "Proxy(0)" and not self._recording
+        if isinstance(record, ResponseRecord):
+            slim: Record = msgspec.structs.replace(record, payload=None, head=None)
+        else:
+            head = _digest(record.params) if record.params is not None else record.head
+            size = 0 if record.params is not None else record.size
+            slim = msgspec.structs.replace(record, params=None, head=head, size=size)
+        self._messages.append(slim)
+
+    def _lane(self, name: str, label: str = "") -> int:
+        """The number of a component's name; the first time, a lane at its place."""
+        if name not in self._lanes:
+            at = len(self._lanes)
+            if label == "Client":
+                at = 0
+            elif name == "conductor":
+                at = min(1, at)
+            elif label != "Agent" and self._lanes and self._lanes[-1] in self._agents:
+                at -= 1
+            self._lanes.insert(at, name)
+        if label == "Agent":
+            self._agents.add(name)
+        return self._number(name)
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.strings)
+            self.strings.append(name)
+        return number
+
+
+def _said(kind: Any, message: Message) -> str:
+    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    return message_text(kind, message.method, value)
+
+
+def _error(response: ResponseRecord) -> str:
+    match response.payload:
+        case {"code": code, "message": str(text)}:
+            return f"{code} {text}"
+    return short_json(response.payload)
+
+
+def _digest(value: Any) -> str:
+    try:
+        data = _encode_sorted(value)
+    except (ValueError, msgspec.MsgspecError, OverflowError, RecursionError):
+        data = repr(type(value)).encode()
+    return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()

@@ -1,0 +1,143 @@
+"""The records of a trace file that may grow, for the page.
+
+A thread reads the file and adds rows to the index; whole records are read again when they are asked
+for. A file that is renamed when it is full stays open, and the new file of its name is read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+
+import attrs
+
+from conductor.tracing.reader import TraceFileError, read_records
+from conductor.tracing.record_filter import RecordFilter
+from conductor.tracing.records import TraceHeader
+from conductor.viewer.trace_index import Link, TraceIndex
+
+__all__ = ["MAX_ROWS", "TraceSource"]
+
+MAX_ROWS: Final = 1_000_000
+_INTERVAL: Final = 0.1
+"""Seconds between two looks at a file to which nothing is added."""
+_SEARCH_SECONDS: Final = 0.25
+"""Duration of one step of a search, which other requests wait for."""
+_BLOCK: Final = 1024 * 1024
+
+
+@attrs.define(eq=False)
+class TraceSource:
+    """A trace file, its rows and its records; a context manager, in which the file is read.
+
+    Entering raises `OSError` if the file cannot be opened.
+    """
+
+    path: Path
+    index: TraceIndex = attrs.field(factory=TraceIndex, init=False)
+    state: Literal["loading", "following", "failed"] = attrs.field(default="loading", init=False)
+    error: str = attrs.field(default="", init=False)
+    """Why the reading ended."""
+    _files: list[BinaryIO] = attrs.field(factory=list, init=False)
+    _places: list[tuple[int, int, int]] = attrs.field(factory=list, init=False)
+    """File, offset and length of each row's line."""
+    _stopped: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _thread: threading.Thread = attrs.field(init=False)
+    _links: tuple[int, list[Link]] = attrs.field(default=(-1, []), init=False)
+
+    def __enter__(self) -> TraceSource:
+        self._files.append(self.path.open("rb"))
+        self._thread = threading.Thread(target=self._read, name="trace view", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for file in self._files:
+            file.close()
+
+    def line(self, row: int) -> bytes | None:
+        """The record of a row, as it is in the file; `None` if there is none."""
+        if not 0 <= row < len(self._places):
+            return None
+        file, offset, length = self._places[row]
+        return os.pread(self._files[file].fileno(), length, offset)
+
+    def links(self) -> list[Link]:
+        """Inferred links between messages; found anew when there are more messages."""
+        count = len(self.index.rows)
+        if self._links[0] != count:
+            self._links = (count, self.index.links())
+        return self._links[1]
+
+    def search(self, text: str, first: int) -> tuple[list[int], int]:
+        """Rows with a text in them, from `first` on, and the row from which to go on.
+
+        Ends after a quarter of a second.
+        """
+        chosen = RecordFilter(everything=True, text=text)
+        end = time.monotonic() + _SEARCH_SECONDS
+        found, row = [], first
+        while row < len(self._places) and time.monotonic() < end:
+            part = range(row, min(row + 200, len(self._places)))
+            lines = [self.line(each) or b"" for each in part]
+            records = read_records(lines, str(self.path))
+            found += [
+                n
+                for n, record in zip(part, records, strict=True)
+                if chosen.accepts(record) and not isinstance(record, TraceHeader)
+            ]
+            row = part.stop
+        return found, row
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            for record in read_records(self._lines(), str(self.path)):  # takes a line for each
+                self.index.add(record)
+                if len(self.index.rows) == MAX_ROWS:
+                    raise TraceFileError(f"only the first {MAX_ROWS:,} records are shown")
+        except (TraceFileError, OSError) as exc:
+            del self._places[len(self.index.rows) :]
+            self.error = str(exc)
+            self.state = "failed"
+
+    def _lines(self) -> Iterator[bytes]:
+        """The whole lines of the file, and those that are added, until the source is closed."""
+        number = 0
+        while not self._stopped.is_set():
+            yield from self._lines_of(number)
+            if not self._stopped.is_set():
+                self._files.append(self.path.open("rb"))
+                number += 1
+
+    def _lines_of(self, number: int) -> Iterator[bytes]:
+        """The lines of one file, until it is renamed and another one has its name."""
+        file, offset, rest = self._files[number], 0, b""
+        while not self._stopped.is_set():
+            is_renamed = self._is_renamed(file)  # before the reading: nothing is added after it
+            while (block := file.read(_BLOCK)) and not self._stopped.is_set():
+                *lines, rest = (rest + block).split(b"\n")
+                for line in lines:
+                    if line and not line.isspace():
+                        self._places.append((number, offset, len(line) + 1))
+                        yield line + b"\n"
+                    offset += len(line) + 1
+            if is_renamed:
+                return
+            self.state = "following"
+            self._stopped.wait(_INTERVAL)
+
+    def _is_renamed(self, file: BinaryIO) -> bool:
+        try:
+            now = self.path.stat()
+        except FileNotFoundError:
+            return False  # being renamed, or removed
+        opened = os.fstat(file.fileno())
+        return (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)

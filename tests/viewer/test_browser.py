@@ -1,0 +1,330 @@
+"""The page in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.trace_records import TraceScript
+
+from conductor.viewer import page as viewer_page
+from conductor.viewer.page import exported_page
+from conductor.viewer.run import open_viewer
+from conductor.viewer.trace_source import TraceSource
+
+pytestmark = pytest.mark.external
+
+STATIC = Path(viewer_page.__file__).parent / "static"
+
+SHOWN = "document.querySelectorAll('.row:not([hidden])')"
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    "<svg/onload=alert(3)>",
+    "javascript:alert(4)",
+    "\u202egnp.exe \u2066 \u200f hidden\u0000\u001b[31m",
+    "__proto__",
+]
+
+
+@pytest.fixture
+async def shown(turn, tmp_path, page):
+    """A page that shows the turn, from the server."""
+    with TraceSource(turn.write(tmp_path / "t.jsonl")) as source:
+        async with open_viewer(source) as url:
+            await page.go(url)
+            await page.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
+            yield page
+            assert page.problems == []
+
+
+async def selected(page) -> str:
+    return await page.wait_for("document.querySelector('.row.selected .number').textContent")
+
+
+async def open_row(page, n):
+    await page.evaluate(
+        f"[...document.querySelectorAll('.row')].find((each) => !each.hidden && "
+        f"each.querySelector('.number').textContent === '{n}').click()"
+    )
+    await page.wait_for(f"document.querySelector('#panel-title').textContent.startsWith('#{n} ')")
+
+
+def export(script, tmp_path):
+    lines = [(msgspec.json.encode(each) + b"\n", each) for each in script.records]
+    path = tmp_path / "page.html"
+    path.write_bytes(b"".join(exported_page("t.jsonl", lines)))
+    return path.as_uri()
+
+
+async def test_a_lane_for_each_component_and_a_row_for_each_message(shown):
+    assert await shown.texts(".head") == ["client", "notes", "agent"]
+    methods = await shown.evaluate(
+        f"[...{SHOWN}].map((each) => each.querySelector('.method').textContent)"
+    )
+    assert sorted(methods)[:2] == ["chain", "session/prompt"]
+    assert await shown.evaluate("document.querySelectorAll('.span:not([hidden])').length") == 2
+
+
+async def test_tokens_and_cost_are_in_the_summary(shown):
+    assert "42 tokens · 0.2500 USD · context 500 of 1,000" in await shown.text("#summary")
+
+
+async def test_turns_and_tool_calls_are_on_the_timeline(shown):
+    titles = await shown.evaluate(
+        "[...document.querySelectorAll('.bar')].map((each) => each.title)"
+    )
+    assert titles == [
+        'turn #1 "What is new?": 2.25 s, 1 tool call, 42 tokens, end_turn',
+        "tool call Read a.txt, completed, 0.5 s",
+    ]
+    await shown.click(".bar.tool")
+    assert await selected(shown) == "3"
+
+
+async def test_the_token_leaves_the_address_and_a_reload_works(shown, turn):
+    assert await shown.evaluate("location.hash") == ""
+    await shown.send("Page.reload")
+    await shown.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
+
+
+async def test_what_a_component_changed(shown):
+    await open_row(shown, 2)
+    await shown.click("#tab-changes")
+    added = await shown.wait_for(
+        "(() => { const all = [...document.querySelectorAll('.line.added')];"
+        " return all.length && all.map((each) => each.innerText).join('') })()"
+    )
+    assert "Be kind." in added
+    assert "What is new?" not in added
+
+
+async def test_the_way_has_handlers_and_the_answer(shown):
+    await open_row(shown, 1)
+    await shown.press("3")
+    way = await shown.wait_for(
+        "document.querySelectorAll('.way').length === 2"
+        " && document.querySelector('#panel-body').innerText"
+    )
+    assert "notes: forwarded by src/notes.py:7, took 0.1 s" in way
+    assert "notes: passed on after 0.25 s, changed" in way
+    assert "unchanged" in way
+
+
+async def test_keys_move_through_messages_and_hops(shown):
+    await shown.evaluate("document.querySelector('.list').focus()")
+    await shown.press("Home")
+    await shown.press("ArrowDown")
+    assert await selected(shown) == "1"
+    await shown.press("ArrowRight")
+    assert await selected(shown) == "2"
+    await shown.press("r")
+    assert await selected(shown) == "8"
+    await shown.press("ArrowRight")
+    assert await selected(shown) == "9"
+    await shown.press("[")
+    assert await selected(shown) == "1"
+    active = await shown.evaluate(
+        "document.querySelector('.list').getAttribute('aria-activedescendant')"
+    )
+    assert (
+        await shown.evaluate(f"document.getElementById('{active}').getAttribute('aria-selected')")
+        == "true"
+    )
+    await shown.press("Escape")
+    assert await shown.evaluate("document.querySelector('#panel').hidden")
+
+
+async def test_a_search_of_payloads_leaves_the_rows_that_have_the_text(shown):
+    await shown.press("/")
+    await shown.type("be KIND")
+    await shown.wait_for(f"{SHOWN}.length === 1")
+    await shown.press("Enter")
+    assert await selected(shown) == "2"
+    await shown.press("/")
+    await shown.press("Escape")
+    await shown.wait_for(f"{SHOWN}.length > 5")
+
+
+async def test_kinds_can_be_left_out(shown, turn):
+    await shown.evaluate("document.querySelectorAll('.chip')[4].click()")
+    await shown.wait_for(f"{SHOWN}.length === {len(turn.records) - 3}")
+    assert (
+        await shown.evaluate("document.querySelectorAll('.chip')[4].getAttribute('aria-pressed')")
+        == "false"
+    )
+    await shown.evaluate("document.querySelectorAll('.chip')[5].click()")
+    await shown.wait_for(f"{SHOWN}.length === {len(turn.records) - 2}")
+
+
+async def test_another_session_is_dimmed_on_the_timeline(turn, tmp_path, page):
+    other = turn.request("client>notes", "session/prompt", {"sessionId": "other", "prompt": []})
+    turn.answer(other, {"stopReason": "end_turn"})
+    await page.go(export(turn, tmp_path))
+    await page.wait_for(f"{SHOWN}.length")
+
+    await page.evaluate(
+        "(() => { const s = document.querySelector('#session'); s.value = "
+        "[...s.options].find((each) => each.text === 'other').value;"
+        " s.dispatchEvent(new Event('change')) })()"
+    )
+
+    await page.wait_for(f"{SHOWN}.length === 3")
+    dim = await page.evaluate(
+        "[...document.querySelectorAll('.bar')].map((each) => each.classList.contains('dim'))"
+    )
+    assert dim == [True, False, True]
+
+
+async def test_what_is_added_appears(turn, tmp_path, page):
+    path = turn.write(tmp_path / "t.jsonl")
+    with TraceSource(path) as source:
+        async with open_viewer(source, is_live=True) as url:
+            await page.go(url)
+            await page.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
+            assert await page.wait_for("document.querySelector('#state').textContent") == "live"
+            turn.update("agent>notes", "more")
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(turn.records[-1]) + b"\n")
+            await page.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
+    await page.wait_for("document.querySelector('#state').className === 'ended'")
+
+
+@pytest.mark.parametrize("way", ["served", "exported"])
+async def test_hostile_payloads_are_shown_and_never_run(tmp_path, page, way):
+    script = TraceScript()
+    for text in HOSTILE:
+        script.request("client>notes", text, {"sessionId": text, text: [text, {text: text}]})
+        script.update("agent>notes", text)
+        call = {"sessionUpdate": "tool_call", "toolCallId": text, "title": text, "status": text}
+        script.notify("agent>notes", "session/update", {"sessionId": text, "update": call})
+        prompt = {"sessionId": text, "prompt": [{"type": "text", "text": text}]}
+        number = script.request("client>notes", "session/prompt", prompt)
+        script.answer(number, {"stopReason": text, text: text})
+        script.answer(number, {"code": text, "message": text}, is_error=True)
+        script.stderr("agent", text)
+        script.log("error", text, component=text, fields={text: text})
+    with TraceSource(script.write(tmp_path / f"t.jsonl{HOSTILE[0][:4]}")) as source:
+        async with open_viewer(source) as url:
+            await page.go(url if way == "served" else export(script, tmp_path))
+            await page.wait_for(f"{SHOWN}.length > 10")
+            await page.resize(1400, 2400)
+            numbers = await page.evaluate(f"[...{SHOWN}].map((each) => each.id)")
+            for number in numbers:
+                await page.evaluate(f"document.getElementById('{number}').click()")
+                for tab in ("1", "2", "3"):
+                    await page.press(tab)
+            await page.press("/")
+            await page.type(HOSTILE[1])
+            await page.wait_for(f"{SHOWN}.length < {len(numbers)} && {SHOWN}.length")
+            markup = await page.evaluate(
+                "document.querySelectorAll('main img, svg, main script, [onerror]').length"
+            )
+            text = await page.evaluate("document.body.innerText")
+
+    assert (page.dialogs, markup) == ([], 0)
+    assert [each for each in page.problems if "ERR_CONNECTION_REFUSED" not in each] == []
+    assert "\u202e" not in text
+    assert HOSTILE[1] in text
+
+
+async def test_the_exported_page_shows_what_the_served_one_does(turn, tmp_path, page):
+    await page.go(export(turn, tmp_path))
+    await page.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
+    await open_row(page, 2)
+    await page.press("2")
+    assert "Be kind." in await page.wait_for(
+        "document.querySelector('.line.added')?.parentElement.innerText"
+    )
+    await page.press("/")
+    await page.type("Be KIND.")
+    await page.wait_for(f"{SHOWN}.length === 1")
+    assert page.problems == []
+
+
+async def test_a_phone_shows_it_in_its_width(turn, tmp_path, page):
+    await page.resize(390, 780, mobile=True)
+    await page.go(export(turn, tmp_path))
+    await page.wait_for(f"{SHOWN}.length")
+
+    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+    labels = await page.evaluate(
+        f"[...{SHOWN}].map((each) => each.querySelector('.label').clientWidth)"
+    )
+    assert min(labels) >= 150
+    assert (
+        await page.evaluate("getComputedStyle(document.querySelector('#controls')).display")
+        == "none"
+    )
+    await page.click("#filters-button")
+    assert (
+        await page.evaluate("getComputedStyle(document.querySelector('#controls')).display")
+        == "flex"
+    )
+    await open_row(page, 1)
+    box = await page.evaluate(
+        "(() => { const box = document.querySelector('#panel').getBoundingClientRect();"
+        " return [box.left, box.right, box.bottom] })()"
+    )
+    assert box == [0, 390, 780]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_has_contrast_in_light_and_dark(turn, tmp_path, page, scheme):
+    await page.prefer(scheme)
+    await page.go(export(turn, tmp_path))
+    await page.wait_for(f"{SHOWN}.length")
+    await open_row(page, 2)
+
+    found = await page.evaluate(CONTRAST)
+
+    assert (found["ground"] < 0.2) == (scheme == "dark")
+    assert {name: ratio for name, ratio in found["ratios"].items() if ratio < 4.5} == {}
+
+
+CONTRAST = """(() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map((each) => each / 255)
+      .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = light(getComputedStyle(document.body).backgroundColor);
+  const ratios = {};
+  const names = [".method", ".text", "#summary", ".key", ".string", ".facts dd", ".preview"];
+  for (const name of [...names, ".request .method", ".chip", ".time"]) {
+    const ink = light(getComputedStyle(document.querySelector(name)).color);
+    ratios[name] = (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  }
+  return { ground, ratios };
+})()"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
+        ({"a": 1}, {"a": 2}, [("~", '  "a": 1', '  "a": 2')]),
+        ({"a": [1, 2]}, {"a": [1, 2], "b": 3}, [("+", None, '  "b": 3')]),
+        ({"_meta": {"acp-conductor/x": 1}, "a": 1}, {"a": 1}, []),
+        ([1, 2, 3], [3], "some"),
+        (None, {"a": None}, "some"),
+    ],
+)
+async def test_the_difference_of_two_values(page, old, new, lines):
+    modules = [(STATIC / f"{name}.js").read_text() for name in ("dom", "format", "json_diff")]
+    code = re.sub(r"^import [^;]*;$", "", "".join(modules), flags=re.M)
+    url = f"data:text/javascript;base64,{base64.b64encode(code.encode()).decode()}"
+    values = f"{json.dumps(old)}, {json.dumps(new)}"
+    found = await page.evaluate(
+        f"import('{url}').then((test) => test.diffLines({values}))"
+        ".then((all) => all.filter((each) => each.mark !== ' '))"
+    )
+
+    if lines == "some":
+        assert found
+    else:
+        assert [(each["mark"], each.get("old"), each.get("now")) for each in found] == lines

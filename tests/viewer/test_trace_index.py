@@ -1,0 +1,114 @@
+"""Rows of a trace, its lanes, links and usage."""
+
+from __future__ import annotations
+
+import json
+
+from support.trace_records import TraceScript
+
+from conductor.tracing.records import NotificationRecord, RequestRecord
+from conductor.viewer.trace_index import Row, TraceIndex
+
+FIELDS = Row.__struct_fields__
+
+
+def index_of(records) -> TraceIndex:
+    index = TraceIndex()
+    for each in records:
+        index.add(each)
+    return index
+
+
+def rows(index: TraceIndex) -> list[dict]:
+    return [dict(zip(FIELDS, json.loads(each), strict=True)) for each in index.rows]
+
+
+def test_a_row_has_what_the_page_draws(turn):
+    index = index_of(turn.records)
+
+    names = index.strings
+    first = rows(index)[1]
+    assert (first["type"], first["n"], first["ts"]) == ("q", 1, 0.25)
+    assert (names[first["sender"]], names[first["receiver"]]) == ("client", "notes")
+    assert (names[first["method"]], names[first["session"]]) == ("session/prompt", "s")
+    assert (first["text"], first["extra"], first["toward_agent"]) == (
+        '"What is new?"',
+        {"turn": 1},
+        1,
+    )
+
+
+def test_a_session_update_is_named_by_its_kind(turn):
+    index = index_of(turn.records)
+
+    call = next(each for each in rows(index) if (each["extra"] or {}).get("tool"))
+    assert index.strings[call["method"]] == "tool_call"
+    assert call["extra"] == {"tool": "c1", "title": "Read a.txt"}
+
+
+def test_the_agents_usage_is_that_of_its_session(turn):
+    index = index_of(turn.records)
+
+    usage = index.usage["s"]
+    assert usage["tokens"] == {"inputTokens": 40, "outputTokens": 2, "totalTokens": 42}
+    assert (usage["cost"], usage["used"], usage["size"], usage["turns"]) == (
+        {"USD": 0.25},
+        500,
+        1000,
+        1,
+    )
+
+
+def test_links_of_answers_are_inferred_through_their_requests(turn):
+    assert index_of(turn.records).links() == [(8, 2, "request")]
+
+
+def test_a_changed_payload_is_linked_in_order():
+    script = TraceScript("client", "one", "agent")
+    for text in ("a", "b"):
+        script.update("agent>one", text)
+        script.update("one>client", text.upper())
+
+    assert index_of(script.records).links() == [(2, 1, "order"), (4, 3, "order")]
+
+
+def test_an_inserted_component_has_its_lane_before_the_agent():
+    script = TraceScript("client", "notes", "agent")
+    script.records.append(
+        RequestRecord(
+            ts=1, n=1, id=1, protocol="acp", method="x", params=None,
+            from_="Proxy(0)", to="mcp-bridge", sender="notes", receiver="mcp-bridge",
+        )
+    )  # fmt: skip
+
+    assert index_of(script.records).lanes() == ["client", "notes", "mcp-bridge", "agent"]
+
+
+def test_the_file_of_another_conductor_has_lanes_and_links():
+    ends = {"from_": "Client", "to": "Proxy(0)", "sender": "Client", "receiver": "Proxy(0)"}
+    next_ends = {"from_": "Proxy(0)", "to": "Agent", "sender": "Proxy(0)", "receiver": "Agent"}
+    common = {"protocol": "acp", "method": "session/cancel", "params": {"sessionId": "s"}}
+    records = [
+        NotificationRecord(ts=1.0, n=1, **common, **ends),
+        NotificationRecord(ts=1.1, n=2, **common, **next_ends),
+    ]
+
+    index = index_of(records)
+
+    assert index.lanes() == ["Client", "Proxy(0)", "Agent"]
+    assert index.links() == [(2, 1, "equal payload")]
+
+
+def test_a_header_has_what_payloads_the_trace_has(turn):
+    header = rows(index_of(turn.records))[0]
+
+    assert header["text"] == "demo: client, notes, agent"
+    assert header["extra"]["payloads"] == "full"
+
+
+def test_an_error_has_its_code_and_message():
+    script = TraceScript()
+    script.answer(script.request("client>notes", "x"), {"code": -5, "message": "no"}, is_error=True)
+
+    row = rows(index_of(script.records))[-1]
+    assert (row["text"], row["is_error"], row["ref"]) == ("-5 no", 1, 1)

@@ -59,11 +59,12 @@ class McpBridge(Proxy):
 
     `mode`: how agents without native support get the servers; "off" refuses sessions that declare
     any. `sandboxed`: whether the agent runs in a sandbox, where it sees no socket of the bridge in
-    the file system.
+    the file system; `offline`: whether that sandbox has no network either.
     """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
     sandboxed: bool = False
+    offline: bool = False
     limits: Limits = attrs.field(factory=Limits, init=False)
     """Limits of the chain."""
     connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
@@ -84,7 +85,11 @@ class McpBridge(Proxy):
 
     def __attrs_post_init__(self) -> None:
         self._rewriter = DeclarationRewriter(
-            self.mode, self.new_request_id, self._over_http, sandboxed=self.sandboxed
+            self.mode,
+            self.new_request_id,
+            self._over_http,
+            sandboxed=self.sandboxed,
+            offline=self.offline,
         )
         self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
         self._native = NativeAgent(self, lambda mcp_connection: McpHandshake(mcp_connection, self))

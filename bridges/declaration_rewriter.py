@@ -23,11 +23,14 @@ from bridges.server_names import ServerNames
 from bridges.shared_servers import AgentSession
 from bridges.shim_listener import ShimListener
 from conductor.bridging import INTERNAL_ERROR, INVALID_PARAMS
+from conductor.log import get_logger
 from conductor.proxy import RequestError
 
 __all__ = ["Declaration", "DeclarationRewriter", "SessionSetup"]
 
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
+
+log = get_logger(component="mcp-bridge")
 
 
 @attrs.define(eq=False)
@@ -66,6 +69,8 @@ class DeclarationRewriter:
     agent: AgentMcpSupport = attrs.field(factory=AgentMcpSupport, init=False)
     sandboxed: bool = False
     """Whether the agent runs in a sandbox."""
+    offline: bool = False
+    """Whether that sandbox has no network, so that the agent cannot connect to the bridge."""
     shim_listener: ShimListener = attrs.field(init=False)
     http: McpHttpServer | None = attrs.field(default=None, init=False)
     names: ServerNames = attrs.field(factory=ServerNames, init=False)
@@ -117,6 +122,11 @@ class DeclarationRewriter:
             id, entry["name"], entry, binding=known.binding if known is not None else None
         )
         self._servers[id] = server
+        if self.offline:
+            log.warning(
+                "MCP server of a proxy not available to the agent: its sandbox has no network",
+                server=server.name,
+            )
         if delivery == "http":
             return self._over_http(server, taken, into)
         return self._over_stdio(server, taken, into)

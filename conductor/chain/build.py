@@ -13,7 +13,7 @@ import msgspec
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
-from conductor.chainfile.model import ComponentSpec, McpBridge
+from conductor.chainfile.model import ComponentSpec, McpBridge, Sandbox
 from conductor.errors import StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
@@ -84,13 +84,14 @@ def open_agent_chain(
 
 
 def bridge_component(
-    mode: McpBridge, limits: Limits, sandboxed: bool = False
+    mode: McpBridge, limits: Limits, sandbox: Sandbox | None = None
 ) -> tuple[PluginComponent, InsertableBridge]:
     """The MCP bridge, to be placed before the agent, and its plugin.
 
-    `sandboxed`: whether the agent has a sandbox, which shows no socket in the file system.
+    `sandbox`: that of the agent, which shows no socket in the file system.
     """
-    options = {"mode": mode, "sandboxed": sandboxed}
+    offline = sandbox is not None and not sandbox.network
+    options = {"mode": mode, "sandboxed": sandbox is not None, "offline": offline}
     spec = ComponentSpec(name="mcp-bridge", use="mcp-bridge", options=options)
     (component,) = _plugin_components(spec, "proxy")
     bridge = cast("InsertableBridge", component.plugin)
@@ -109,14 +110,13 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
 
 def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
-    sandboxed = spec.sandbox is not None
     if mode == "http":
-        return [bridge_component(mode, limits, sandboxed)[0], *_components(spec, "agent", None)]
+        return [bridge_component(mode, limits, spec.sandbox)[0], *_components(spec, "agent", None)]
     patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
-        return [bridge_component(mode, limits, sandboxed)[0], agent]
-    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits, sandboxed))
+        return [bridge_component(mode, limits, spec.sandbox)[0], agent]
+    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits, spec.sandbox))
     agent.link.interceptor = insertion.intercept
     return [agent]
 

@@ -40,6 +40,8 @@ _REMEDIES: Final = {
     "no installed package has": "`acp-conductor components` lists what is installed. A package of "
     f"yours goes where acp-conductor is: `{sys.executable} -m pip install …`. A class in a file "
     "needs no package: `use: ./file.py:Class`.",
+    "several installed packages have": "Uninstall one of them, or name the class by its file: "
+    "`use: ./file.py:Class`.",
     "not executable": "Make the file executable (`chmod +x`), or name its interpreter in `run:`.",
     "start_timeout": "Run the command in a terminal to see what it waits for, or raise "
     "`start_timeout`.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -118,11 +118,19 @@ def _load_class(spec: ComponentSpec) -> type[Plugin]:
 def entry_points() -> Mapping[str, EntryPoint]:
     """The components of installed packages, by name. Of two with one name, the first on `sys.path`.
     Cached: a server would otherwise read them for every client."""
+    return {name: points[0] for name, points in _all_entry_points().items()}
+
+
+@cache
+def _all_entry_points() -> Mapping[str, Sequence[EntryPoint]]:
+    """Several of one name are a mistake, unless they name the same class."""
     from importlib import metadata
 
-    found: dict[str, EntryPoint] = {}
+    found: dict[str, list[EntryPoint]] = {}
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        found.setdefault(point.name, point)
+        named = found.setdefault(point.name, [])
+        if point.value not in [each.value for each in named]:
+            named.append(point)
     return found
 
 
@@ -132,6 +140,9 @@ def _from_entry_point(spec: ComponentSpec, name: str) -> object:
         raise _start_error(
             spec, f"no installed package has a component called {name!r}{_hint(name, points)}"
         )
+    if len(named := _all_entry_points()[name]) > 1:
+        classes = " and ".join(f"{each.value} of {_package(each)}" for each in named)
+        raise _start_error(spec, f"several installed packages have a component {name!r}: {classes}")
     try:
         with importing_plugin():
             return points[name].load()
@@ -139,6 +150,10 @@ def _from_entry_point(spec: ComponentSpec, name: str) -> object:
         raise _start_error(
             spec, f"{points[name].value} cannot be imported: {describe(exc)}"
         ) from exc
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"
 
 
 def _from_file(spec: ComponentSpec, path: str, class_name: str) -> object:

@@ -26,8 +26,9 @@ from conductor.plugins.plugin_code import PluginCall, calls_plugin
 from conductor.plugins.plugin_errors import contain_failure, first_exception, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
+from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.base import Plugin
-from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.second_agent import AgentConnection, AgentSource
 from conductor.proxy.session_state import forget_all_sessions
 from conductor.proxy.session_tracking import end_sessions

@@ -57,6 +57,7 @@ response calls `self.release_lane()` first, and then delays no other message.
 from __future__ import annotations
 
 from conductor.errors import RequestCancelled, RequestError
+from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
 from conductor.proxy.commands import CommandResult, program_warning, run_command
@@ -81,7 +82,7 @@ from conductor.proxy.events import (
 from conductor.proxy.handlers import on
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.mcp_methods import ToolCall, prompt, resource, tool
-from conductor.proxy.peers import AgentPeer, ClientPeer, Peer
+from conductor.proxy.peers import ClientPeer, Peer
 from conductor.proxy.prompt_turn import SESSION_STATE_UPDATES, PromptTurn
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.raw_message import RawMessage

@@ -13,10 +13,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar, Literal, Protocol
 
 from conductor.errors import LocalProtocolError
+from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler, annotations_of, check_fields
-from conductor.proxy.peers import AgentPeer, ClientPeer, NotificationTap, ResponseCallback
+from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
 from conductor.proxy.prompt_turn import is_turn_output
 from conductor.proxy.second_agent import (
     AgentSource,

@@ -36,19 +36,21 @@ async def run_command(
     seconds: float,
     cwd: str | None = None,
     stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
     limit: int = 1_000_000,
 ) -> CommandResult:
     """Run a command, without a shell, until it exits; kill it after `seconds`.
 
-    Gives it `stdin`, and keeps at most `limit` bytes of stdout and of stderr. Raises nothing if the
-    command fails or does not start: `CommandResult.problem` says why. The command and its children,
-    which are in its process group, are killed when this returns or is cancelled.
+    Gives it `stdin`, and keeps at most `limit` bytes of stdout and of stderr. `env` is its whole
+    environment, by default that of this process. Raises nothing if the command fails or does not
+    start: `CommandResult.problem` says why. The command and its children, which are in its process
+    group, are killed when this returns or is cancelled.
     """
     from subprocess import PIPE  # lazy: takes 3 ms to import
 
     try:
         process = await trio.lowlevel.open_process(
-            argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, start_new_session=True
+            argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
         )
     except (OSError, ValueError) as exc:
         # A missing directory is reported as a missing file, under the directory's name.

@@ -304,15 +304,21 @@ def on_mcp(*methods: str) -> Callable[[F], F]:
     return lambda function: _mark(function, EventMark("on_mcp", methods))
 
 
-def slash(name: str | Callable[[Any], str], description: str) -> Callable[[F], F]:
+def slash(name: str | Callable[[Any], str], description: str = "") -> Callable[[F], F]:
     """Call the method for the slash command `/name` and show what it returns to the user.
 
     The command is announced in every session. `arguments` is the text after the command. `name` may
     be a function of the proxy that returns the name, for a name that is an option. If the agent has
-    a command of that name, this one is called `acp:name`.
+    a command of that name, this one is called `acp:name`. The description is what clients show of
+    the command, and must not be empty.
     """
     if not callable(name) and (not isinstance(name, str) or not name or not name.isprintable()):
         raise DeclarationError('write @slash("<name>", "<description>")')
+    if not isinstance(description, str) or not description:
+        shown = f"({name!r})" if isinstance(name, str) else ""
+        raise DeclarationError(
+            f'@slash{shown} has no description: write @slash("<name>", "<description>")'
+        )
     if isinstance(name, str) and (name.startswith("/") or any(c.isspace() for c in name)):
         raise DeclarationError(f"@slash({name!r}): the name has no slash and no white space")
     return lambda function: _mark(function, EventMark("slash", (), name, description))

@@ -29,10 +29,11 @@ from typing import Any, Final, Literal, Protocol, TypeVar, overload
 import attrs
 import msgspec
 
+from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.mcp_context import Context
 from conductor.proxy.middleware import location_of
-from conductor.proxy.peers import AgentPeer, ClientPeer, ResponseCallback
+from conductor.proxy.peers import ClientPeer, ResponseCallback
 from conductor.proxy.uri_templates import UriTemplateError, template_variables
 
 __all__ = ["McpMethod", "ToolCall", "ToolHost", "mcp_methods", "prompt", "resource", "tool"]

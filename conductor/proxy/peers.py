@@ -1,4 +1,4 @@
-"""The two peers of a plugin, client and agent: send requests and notifications to them."""
+"""Peers of a plugin: send requests and notifications to them. The agent: `agent_peer`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from conductor.errors import LocalProtocolError
-from conductor.proxy.conversion import decode_params, decode_result, encode
-from conductor.proxy.prompt_turn import PromptTurn, TurnCollector
+from conductor.proxy.conversion import decode_result, encode
 from conductor.schema.base import Object
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ else:
         return function
 
 
-__all__ = ["AgentPeer", "ClientPeer", "NotificationTap", "Peer", "ResponseCallback"]
+__all__ = ["ClientPeer", "NotificationTap", "Peer", "ResponseCallback", "without_none"]
 
 ResponseCallback: TypeAlias = Callable[[bytes | None, bytes | None], None]
 """Called once with `(result, error)` as raw JSON; exactly one of them is not `None`."""
@@ -142,7 +141,7 @@ class ClientPeer(Peer):
         the user declined or dismissed the question. For clients with the capability
         `elicitation.form`; others answer with a `RequestError`.
         """
-        params = _without_none(
+        params = without_none(
             mode="form",
             message=message,
             requestedSchema=requested_schema,
@@ -181,7 +180,7 @@ class ClientPeer(Peer):
         """Return the content of a file as the client has it, unsaved changes included."""
         from conductor.schema.v1 import ReadTextFileResponse
 
-        params = _without_none(sessionId=session_id, path=path, line=line, limit=limit)
+        params = without_none(sessionId=session_id, path=path, line=line, limit=limit)
         read = await self.request("fs/read_text_file", params, result=ReadTextFileResponse)
         return read.content
 
@@ -205,7 +204,7 @@ class ClientPeer(Peer):
         Like all methods of terminals for version 1 of the protocol only. The client keeps the
         terminal until `release_terminal`.
         """
-        params = _without_none(
+        params = without_none(
             sessionId=session_id,
             command=command,
             args=list(args),
@@ -252,139 +251,6 @@ class ClientPeer(Peer):
         await self.update(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
 
 
-class AgentPeer(Peer):
-    """The agent, with methods for the requests that agents answer.
-
-    `request(…)` sends those without a method here: `request(ListProvidersRequest())`.
-    """
-
-    __slots__ = ()
-
-    async def prompt_turn(self, session_id: str, prompt: str | Sequence[Any]) -> PromptTurn:
-        """Send a prompt (a text or content blocks), wait for the end of the turn and return it.
-
-        The client sees the agent's updates, unless the session is `muted`. In version 2 of the
-        protocol the turn ends after the response, so the handler then holds no lane.
-        """
-        blocks = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
-        collector = TurnCollector(session_id)
-        remove = self._tap("session/update", collector.take)
-        try:
-            params = encode({"sessionId": session_id, "prompt": blocks})
-            answer = decode_params(await self._request("session/prompt", params), dict)
-            if "stopReason" not in answer:
-                self._release()
-                await collector.idle.wait()
-        finally:
-            remove()
-        return PromptTurn(answer.get("stopReason") or collector.stop_reason, collector.text, answer)
-
-    async def cancel(self, session_id: str) -> None:
-        """Cancel the session's running turn (`session/cancel`)."""
-        await self.notify("session/cancel", {"sessionId": session_id})
-
-    async def cancel_tool_call(self, session_id: str, tool_call_id: str) -> None:
-        """Cancel one tool call of a turn, which goes on. Version 2 of the protocol.
-
-        Only for a tool call with the capability `cancel`. It returns when the agent has accepted;
-        an update of the call tells its end. Raises `RequestError` if the call has ended.
-        """
-        params = {"sessionId": session_id, "toolCallId": tool_call_id}
-        await self.request("tool_call/cancel", params)
-
-    async def cancel_terminal(self, session_id: str, terminal_id: str) -> None:
-        """Stop the command in a terminal of the agent; otherwise as `cancel_tool_call`."""
-        params = {"sessionId": session_id, "terminalId": terminal_id}
-        await self.request("terminal/cancel", params)
-
-    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any) -> str:
-        """Open a session of the proxy's own, unknown to the client; returns its id."""
-        params = {"cwd": cwd, "mcpServers": list(mcp_servers), **more}
-        session_id: str = (await self.request("session/new", params))["sessionId"]
-        return session_id
-
-    async def load_session(
-        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
-    ) -> dict[str, Any]:
-        """Open an earlier session; the agent sends its history first, as updates.
-
-        Returns the result: modes and config options, if the agent has any. Version 1 of the
-        protocol, for agents with the capability `loadSession`. `more` are further members of the
-        params, as on the wire.
-        """
-        return await self._open("session/load", session_id, cwd, mcp_servers, more)
-
-    async def resume_session(
-        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
-    ) -> dict[str, Any]:
-        """Open an earlier session without its history; arguments and result as in
-        `load_session`."""
-        return await self._open("session/resume", session_id, cwd, mcp_servers, more)
-
-    async def fork_session(
-        self, session_id: str, cwd: str, mcp_servers: Sequence[Any] = (), **more: Any
-    ) -> str:
-        """Open a new session with the history of another one; returns the new id."""
-        result = await self._open("session/fork", session_id, cwd, mcp_servers, more)
-        forked: str = result["sessionId"]
-        return forked
-
-    async def _open(
-        self,
-        method: str,
-        session_id: str,
-        cwd: str,
-        mcp_servers: Sequence[Any],
-        more: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        params = {"sessionId": session_id, "cwd": cwd, "mcpServers": list(mcp_servers), **more}
-        return await self.request(method, params) or {}
-
-    async def list_sessions(
-        self, *, cwd: str | None = None, cursor: str | None = None
-    ) -> dict[str, Any]:
-        """Return one page of the agent's sessions: `sessions` and, if there are more,
-        `nextCursor`."""
-        page: dict[str, Any] = await self.request(
-            "session/list", _without_none(cwd=cwd, cursor=cursor)
-        )
-        return page
-
-    async def close_session(self, session_id: str) -> None:
-        """Close a session: the agent frees it, and may keep its history."""
-        await self.request("session/close", {"sessionId": session_id})
-
-    async def delete_session(self, session_id: str) -> None:
-        """Delete a session with its history."""
-        await self.request("session/delete", {"sessionId": session_id})
-
-    async def set_mode(self, session_id: str, mode_id: str) -> None:
-        """Set the mode of a session. Version 1 of the protocol; in version 2 it is an option."""
-        await self.request("session/set_mode", {"sessionId": session_id, "modeId": mode_id})
-
-    async def set_config_option(
-        self, session_id: str, config_id: str, value: str | bool
-    ) -> list[dict[str, Any]]:
-        """Set an option of a session: the id of one of its values, or a truth value.
-
-        Returns all options of the session, since setting one may change others.
-        """
-        params = {"sessionId": session_id, "configId": config_id, "value": value}
-        if isinstance(value, bool):
-            params["type"] = "boolean"
-        elif self._protocol_version() > 1:
-            params["type"] = "id"
-        result = await self.request("session/set_config_option", params) or {}
-        options: list[dict[str, Any]] = result.get("configOptions", [])
-        return options
-
-    async def set_title(self, session_id: str, title: str) -> str:
-        """Set the title of a session; returns the title that the agent keeps."""
-        params = {"sessionId": session_id, "title": title}
-        kept: str = (await self.request("session/set_title", params))["title"]
-        return kept
-
-
 def _method_of(cls: type) -> str:
     method = _methods.get(cls)
     if method is None:
@@ -400,5 +266,6 @@ def _method_of(cls: type) -> str:
     return method
 
 
-def _without_none(**members: Any) -> dict[str, Any]:
+def without_none(**members: Any) -> dict[str, Any]:
+    """The members that are not `None`."""
     return {name: value for name, value in members.items() if value is not None}

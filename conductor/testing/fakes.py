@@ -74,7 +74,7 @@ class FakeClient(Client):
 
         ended = sum(1 for heard in self.transcript if is_end(heard))
         result = await self.prompt(session, prompt)
-        if self.protocol_version == 1 or "stopReason" in result:  # so answers a `FakeAgent`
+        if self.protocol_version == 1 or "stopReason" in result:  # as of a script with states
             return result
         end = await self.transcript.wait(is_end, count=ended + 1)
         update: dict[str, Any] = end.params["update"]
@@ -131,8 +131,13 @@ class FakeComponent(MemoryPairComponent):
 class FakeAgent(FakeComponent):
     """An agent that follows a script: `turns` has the steps of one turn per prompt.
 
-    A prompt beyond the last scripted turn is answered "end_turn" without output. `handlers` may
-    replace its handlers and add others.
+    A step is a text, the `update` member of a `session/update`, the end of the turn (a mapping with
+    `stopReason`), a `RequestError` that answers the prompt, or an async function, which is called
+    with the session id; `endpoint.request(…)` asks the client something there. A turn ends with
+    "end_turn", and so does each prompt beyond the last scripted turn. In version 2 of the protocol
+    the same script is a turn of version 2: the prompt is answered first, `state_update`s begin and
+    end the turn. A script with a `state_update` of its own gets no others, and is played before the
+    answer. `handlers` may replace its handlers and add others.
     """
 
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
@@ -140,7 +145,9 @@ class FakeAgent(FakeComponent):
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
     turns: list[ScriptedTurn] = attrs.field(factory=list, kw_only=True)
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    _version: int = attrs.field(default=1, init=False)
     _sessions: int = attrs.field(default=0, init=False)
+    _prompts: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.handlers = {
@@ -151,15 +158,17 @@ class FakeAgent(FakeComponent):
         }
 
     def say(self, session: str, text: str) -> None:
-        content = {"type": "text", "text": text}
-        self.update(session, {"sessionUpdate": "agent_message_chunk", "content": content})
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+        if self._version == 2:
+            chunk["messageId"] = f"answer-{self._prompts}"
+        self.update(session, chunk)
 
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         self.endpoint.notify("session/update", {"sessionId": session, "update": update})
 
     def _initialize(self, params: Any) -> dict[str, Any]:
-        version = params.get("protocolVersion", 1)
-        if version == 1:
+        self._version = 1 if params.get("protocolVersion", 1) == 1 else 2
+        if self._version == 1:
             return {"protocolVersion": 1, "agentCapabilities": dict(self.capabilities)}
         info = {"name": self.name, "version": "0"}
         return {"protocolVersion": 2, "info": info, "capabilities": dict(self.capabilities)}
@@ -169,8 +178,31 @@ class FakeAgent(FakeComponent):
         return {"sessionId": f"session-{self._sessions}"}
 
     async def _prompt(self, params: Any) -> Mapping[str, Any]:
-        session = params["sessionId"]
-        for step in self.turns.pop(0) if self.turns else ():
+        session: str = params["sessionId"]
+        steps = self.turns.pop(0) if self.turns else ()
+        self._prompts += 1
+        if self._version == 1 or any(map(_is_state, steps)):
+            return await self._play(session, steps)
+        if steps and isinstance(steps[0], RequestError):
+            raise steps[0]
+        # The task runs after the answer is written: no checkpoint lies in between.
+        self.endpoint.start_soon(self._play_in_version_2, session, steps)
+        return {"messageId": f"prompt-{self._prompts}"}
+
+    async def _play_in_version_2(self, session: str, steps: ScriptedTurn) -> None:
+        self.update(session, {"sessionUpdate": "state_update", "state": "running"})
+        try:
+            end = await self._play(session, steps)
+        except RequestError as exc:
+            raise ValueError(
+                "An error must be the first step of a turn in version 2: "
+                "the prompt is answered before all others"
+            ) from exc
+        self.update(session, {"sessionUpdate": "state_update", "state": "idle", **end})
+
+    async def _play(self, session: str, steps: ScriptedTurn) -> Mapping[str, Any]:
+        """Perform the steps; return the result that ends the turn."""
+        for step in steps:
             match step:
                 case str():
                     self.say(session, step)
@@ -183,3 +215,7 @@ class FakeAgent(FakeComponent):
                 case _:
                     await step(session)
         return {"stopReason": "end_turn"}
+
+
+def _is_state(step: TurnStep) -> bool:
+    return isinstance(step, Mapping) and step.get("sessionUpdate") == "state_update"

@@ -8,7 +8,8 @@ import pytest
 
 from conductor.chainfile import ComponentSpec
 from conductor.errors import StartError
-from conductor.plugins.loading import load_class, load_plugin
+from conductor.plugins import loading
+from conductor.plugins.loading import ENTRY_POINT_GROUP, load_class, load_plugin
 from conductor.proxy import Proxy
 
 PLUGIN = """
@@ -164,3 +165,47 @@ def test_an_exception_of_a_module_is_a_start_error(tmp_path, raised, reason):
 
     assert f"{tmp_path}/a.py cannot be imported: {reason}" in str(caught.value)
     assert caught.value.component == "mine"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Adds a package with one component to those that are installed."""
+
+    def install(package, name, value):
+        info = tmp_path / package / f"{package.replace('-', '_')}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{name} = {value}\n")
+        monkeypatch.syspath_prepend(tmp_path / package)
+        clear()
+
+    def clear():
+        loading.entry_points.cache_clear()
+        loading._all_entry_points.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    clear()
+
+
+def test_one_name_of_two_packages_is_an_error_that_names_both(installed):
+    installed("acp-one", "mine", "one:One")
+    installed("acp-two", "mine", "two:Two")
+    installed("acp-usage", "usage", "theirs:Usage")
+
+    for name, classes in (
+        ("mine", "two:Two of acp-two and one:One of acp-one"),
+        ("usage", "theirs:Usage of acp-usage and proxies.usage:Usage of acp-conductor"),
+    ):
+        with pytest.raises(StartError) as caught:
+            load_class(ComponentSpec(name="x", use=name))
+        assert f"several installed packages have a component {name!r}: {classes}" in str(
+            caught.value
+        )
+
+
+def test_one_class_in_two_packages_is_no_clash(installed):
+    installed("acp-old", "mine", "proxies.usage:Usage")
+    installed("acp-new", "mine", "proxies.usage:Usage")
+
+    assert load_class(ComponentSpec(name="x", use="mine")).__name__ == "Usage"

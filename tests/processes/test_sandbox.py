@@ -217,6 +217,21 @@ def test_tools_of_proxies_reach_an_agent_in_the_sandbox(start_file, home, worksp
     assert editor.leave() == 0
 
 
+def test_tools_of_proxies_do_not_reach_an_agent_without_network_and_the_log_says_so(
+    start_file, home
+):
+    (home.parent / "tools.py").write_text(TOOLS)
+    agent = {
+        "run": [PYTHON, "-S", "-E", str(COMPONENTS / "probe_agent.py")],
+        "sandbox": {"workspaces": [str(home / "app")], "read": VISIBLE, "network": False},
+    }
+    editor = start_file(agent, {"use": "./tools.py:Tools"})
+    open_session(editor, home / "app")
+
+    assert "server=Tools" in editor.wait_log("its sandbox has no network")
+    assert editor.leave() == 0
+
+
 @pytest.mark.parametrize("network", [True, False])
 def test_the_shim_can_be_started_inside_with_the_network(start_file, home, network):
     system_python = "/usr/bin/python3"

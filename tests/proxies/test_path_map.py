@@ -28,8 +28,8 @@ async def update(chain, update, *, version=1):
     agent = FakeAgent(turns=[[update]])
     async with chain(PathMap(PATHS), agent, bridged=False) as client:
         await client.initialize(version=version)
-        await client.prompt(await client.new_session("/home/me/app"), "hi")
-        return client.transcript.updates()[-1]
+        await client.prompt_turn(await client.new_session("/home/me/app"), "hi")
+        return client.transcript.updates()[0 if version == 1 else 1]
 
 
 async def asked(chain, method, params, answer):

@@ -252,7 +252,7 @@ async def test_in_version_2_a_turn_may_end_before_its_prompt_is_answered(chain):
 
 
 async def test_in_version_2_a_turn_counts_as_running_once_its_prompt_is_answered(chain):
-    agent = FakeAgent()
+    agent = FakeAgent({"session/prompt": lambda params: {"messageId": "m"}})
     async with chain(Queue(), agent) as client, trio.open_nursery() as nursery:
         sent = Prompts(nursery, client, await opened(client, version=2))
         await sent.send("1", "2")

@@ -147,7 +147,7 @@ async def test_a_failed_turn_does_not_count(chain, virtual_clock):
 
 
 async def test_in_version_2_a_turn_ends_with_the_idle_state(chain, virtual_clock):
-    agent = FakeAgent()
+    agent = FakeAgent({"session/prompt": lambda params: {"messageId": "m"}})
     async with chain(RateLimit(at_once=1), agent) as client, trio.open_nursery() as nursery:
         await client.initialize(version=2)
         one, two = [await client.new_session("/work") for _ in range(2)]

@@ -155,8 +155,9 @@ async def test_instructions_repeated_by_a_version_2_agent_are_not_shown(chain):
     agent = FakeAgent(turns=[[echo]])
     async with chain(SystemPrompt(text="Be brief."), agent) as client:
         await client.initialize(version=2)
-        await client.prompt(await client.new_session("/work"), "hi")
-        assert client.transcript.updates()[0]["content"] == [{"type": "text", "text": "hi"}]
+        await client.prompt_turn(await client.new_session("/work"), "hi")
+        _, echoed, _ = client.transcript.updates()
+        assert echoed["content"] == [{"type": "text", "text": "hi"}]
 
 
 async def test_nothing_is_taken_out_where_nothing_was_put_in(chain):

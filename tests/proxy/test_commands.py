@@ -17,6 +17,14 @@ async def test_a_command_gets_its_input_and_returns_output_and_status():
     assert done == CommandResult(3, b"abab\n", b"oh")
 
 
+async def test_a_command_gets_the_environment_that_is_given(monkeypatch):
+    monkeypatch.setenv("GIT_INDEX_FILE", "mine")
+    command = ["/bin/sh", "-c", 'echo "${GIT_INDEX_FILE-none}"']
+
+    assert (await run_command(command, seconds=60)).stdout == b"mine\n"
+    assert (await run_command(command, seconds=60, env={})).stdout == b"none\n"
+
+
 async def test_a_command_that_takes_too_long_is_ended(virtual_clock):
     done = await run_command(["sleep", "1000"], seconds=2)
 

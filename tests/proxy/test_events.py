@@ -679,3 +679,21 @@ async def test_a_session_asks_for_permission_in_both_versions(chain, version, ou
         }
     else:
         assert (params["title"], params["description"]) == ("Delete a", "It is old.")
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda f: slash("notes")(f), """@slash('notes') has no description: write @slash("""),
+        (lambda f: slash(f), "@slash has no description: write @slash("),
+        (lambda f: slash("notes", "")(f), "@slash('notes') has no description"),
+        (lambda f: slash("", "Show")(f), 'write @slash("<name>", "<description>")'),
+    ],
+)
+def test_a_slash_command_without_name_or_description_is_a_mistake(declare, message):
+    async def handler(self, session, arguments):
+        return "Done."
+
+    with pytest.raises(DeclarationError) as caught:
+        declare(handler)
+    assert message in str(caught.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.proxy import Proxy, on, on_session
+from conductor.proxy import Proxy, on, on_prompt, on_session
 from conductor.schema import v1
 from conductor.testing import FakeAgent
 
@@ -142,6 +142,64 @@ async def test_a_proxy_opens_and_forks_earlier_sessions_of_the_agent(chain):
         ),
         ("session/fork", {"sessionId": "s3", "cwd": "/work", "mcpServers": []}),
         ("session/set_title", {"sessionId": "s3", "title": "  Fork "}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "log_in", "log_out"),
+    [(1, "authenticate", "logout"), (2, "auth/login", "auth/logout")],
+)
+async def test_a_proxy_logs_in_configures_providers_and_asks_for_the_status(
+    chain, version, log_in, log_out
+):
+    seen = []
+
+    class Asks(Proxy):
+        @on_prompt
+        async def ask(self, session, prompt, forward):
+            await self.agent.log_in("key")
+            seen.append(await self.agent.auth_status())
+            await self.agent.log_out()
+            seen.append(await self.agent.list_providers())
+            await self.agent.set_provider("main", "openai", "http://localhost", {"X": "1"})
+            await self.agent.disable_provider("main")
+            seen.append(await self.agent.session_status("s1"))
+            await self.agent.archive_session("s1")
+            await self.agent.unarchive_session("s1")
+            return await forward()
+
+    received = []
+    providers = [{"providerId": "main", "supported": ["openai"], "required": True}]
+    results = {
+        log_in: {},
+        "auth/status": {"state": "authenticated"},
+        log_out: {},
+        "providers/list": {"providers": providers},
+        "providers/set": {},
+        "providers/disable": {},
+        "session/status": {"status": "saved"},
+        "session/archive": {},
+        "session/unarchive": {},
+    }
+    agent = FakeAgent(
+        {method: recorder(received, method, result) for method, result in results.items()}
+    )
+    async with chain(Asks(), agent, strict=True) as client:
+        await client.initialize(version=version)
+        await client.prompt_turn(await client.new_session("/work"), "go")
+
+    assert seen == [{"state": "authenticated"}, providers, "saved"]
+    provider = {"providerId": "main", "apiType": "openai", "baseUrl": "http://localhost"}
+    assert received == [
+        (log_in, {"methodId": "key"}),
+        ("auth/status", {}),
+        (log_out, {}),
+        ("providers/list", {}),
+        ("providers/set", {**provider, "headers": {"X": "1"}}),
+        ("providers/disable", {"providerId": "main"}),
+        ("session/status", {"sessionId": "s1"}),
+        ("session/archive", {"sessionId": "s1"}),
+        ("session/unarchive", {"sessionId": "s1"}),
     ]
 
 

@@ -309,7 +309,50 @@ async def test_prompt_turn_waits_for_the_end_of_its_own_turn(acp_chain, version)
                 await client.prompt_turn(first, "fail -32602 no such")
 
 
-async def test_prompt_turn_of_a_fake_agent_ends_with_its_answer(acp_chain):
-    async with acp_chain(FakeAgent(turns=[["one"]])) as client:
+async def test_in_version_2_a_script_is_a_turn_of_version_2(acp_chain):
+    plan = {"sessionUpdate": "plan_update", "planId": "p", "entries": []}
+    agent = FakeAgent(
+        turns=[["one", plan], [{"stopReason": "refusal"}], [RequestError(-32000, "no")]]
+    )
+    async with acp_chain(agent) as client:
+        await client.initialize(version=2)
+        session = await client.new_session("/project")
+        end = {"sessionUpdate": "state_update", "state": "idle"}
+
+        assert await client.prompt_turn(session, "hi") == {**end, **END}
+        assert await client.prompt_turn(session, "hi") == {**end, "stopReason": "refusal"}
+        with pytest.raises(RequestError, match="no"):
+            await client.prompt_turn(session, "hi")
+        assert await client.prompt_turn(session, "beyond the script") == {**end, **END}
+
+    assert client.transcript.labels[2:7] == [
+        "answer to session/prompt",
+        "session/update state_update",
+        "session/update agent_message_chunk",
+        "session/update plan_update",
+        "session/update state_update",
+    ]
+    assert client.transcript.text() == "one"
+
+
+async def test_in_version_2_an_error_after_the_prompt_was_accepted_is_a_mistake(acp_chain):
+    agent = FakeAgent(turns=[["one", RequestError(-32000, "too late")]])
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(ValueError, match="must be the first step"), flatten_subgroups=True
+    ):
+        async with acp_chain(agent) as client:
+            await client.initialize(version=2)
+            await client.prompt_turn(await client.new_session("/project"), "hi")
+
+
+async def test_a_script_with_states_of_its_own_is_played_before_the_answer(acp_chain):
+    agent = FakeAgent(turns=[[{"sessionUpdate": "state_update", "state": "running"}, "one"]])
+    async with acp_chain(agent) as client:
         await client.initialize(version=2)
         assert await client.prompt_turn(await client.new_session("/project"), "hi") == END
+
+    assert client.transcript.labels[2:] == [
+        "session/update state_update",
+        "session/update agent_message_chunk",
+        "answer to session/prompt",
+    ]

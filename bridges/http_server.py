@@ -15,6 +15,7 @@ bodies that are being received share a budget, and each must not pause for longe
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -41,6 +42,7 @@ __all__ = ["McpHttpServer"]
 
 _BODY_TIMEOUT: Final = 30.0
 """Seconds between two chunks of a request body."""
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -185,7 +187,7 @@ class McpHttpServer:
             return
         name, _, number = headers.get("last-event-id", f"{STANDING_STREAM}.0").partition(".")
         stream = session.streams.get(name)
-        if stream is None or not number.isdigit():
+        if stream is None or _NUMBER.fullmatch(number) is None:
             await _respond_empty(send, 404)
             return
         await send_events(

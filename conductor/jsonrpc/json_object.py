@@ -1,4 +1,5 @@
-"""JSON objects as members of raw JSON: taken apart, put together, one member set. Pure.
+"""JSON objects as members of raw JSON: taken apart, put together, one member set; lists as items.
+Pure.
 
 Values keep their bytes, and no Python object is created for what is inside them.
 """
@@ -6,20 +7,23 @@ Values keep their bytes, and no Python object is created for what is inside them
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from conductor.jsonrpc.codec import AMBIGUOUS_SURROGATES, DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
-from conductor.jsonrpc.surrogates import substitute_surrogates
+from conductor.jsonrpc.surrogates import SubstitutedText, substitute_surrogates
 
-__all__ = ["join_members", "members_or_empty", "object_members", "with_member"]
+__all__ = ["join_members", "list_items", "members_or_empty", "object_members", "with_member"]
+
+T = TypeVar("T")
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
 
 
 def object_members(value: Payload) -> dict[str, bytes]:
@@ -27,19 +31,34 @@ def object_members(value: Payload) -> dict[str, bytes]:
 
     Raises `ValueError` for any other value, and for an object that is nested too deeply.
     """
+    found, hidden = _decoded(value, _decode_object)
+    if hidden is None:
+        return {name: bytes(item) for name, item in found.items()}
+    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
+
+
+def list_items(value: Payload) -> list[bytes]:
+    """The items of a JSON list, each as raw JSON. Raises `ValueError` for any other value, and for
+    a list that is nested too deeply."""
+    found, hidden = _decoded(value, _decode_list)
+    return [bytes(item) if hidden is None else hidden.raw(item) for item in found]
+
+
+def _decoded(value: Payload, decode: Callable[[Payload], T]) -> tuple[T, SubstitutedText | None]:
+    """The decoded value, with the lone surrogates that were replaced before, as msgspec refuses
+    them."""
     try:
-        return {name: bytes(item) for name, item in _decode_object(value).items()}
+        return decode(value), None
     except DECODE_ERRORS as exc:
-        hidden = substitute_surrogates(bytes(value))  # msgspec refuses lone surrogates
+        hidden = substitute_surrogates(bytes(value))
         if hidden is None:
             raise ValueError(AMBIGUOUS_SURROGATES) from None
         if hidden.block is None:
             raise ValueError(str(exc)) from None
     try:
-        found = _decode_object(hidden.text)
+        return decode(hidden.text), hidden
     except DECODE_ERRORS as exc:
         raise ValueError(str(exc)) from None
-    return {hidden.string(name): hidden.raw(item) for name, item in found.items()}
 
 
 def members_or_empty(value: Payload) -> dict[str, bytes]:

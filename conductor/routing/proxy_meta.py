@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from conductor.acp import SESSION_SETUP_METHODS
 from conductor.jsonrpc.codec import DECODE_ERRORS
-from conductor.jsonrpc.json_object import join_members, object_members
+from conductor.jsonrpc.json_object import join_members, list_items, object_members
 from conductor.jsonrpc.messages import Payload
 
 __all__ = ["METHODS_WITH_PROXY_META", "may_have_proxy_meta", "without_proxy_meta"]
@@ -32,7 +32,6 @@ _WORD: Final = re.compile(rb"-conductor")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:2[dDfF]|[67][0-9a-fA-F])")
 """A letter or `-` of the prefix as a JSON escape sequence."""
 _LARGE: Final = 32768
-_decode_list: Final = msgspec.json.Decoder(list[Raw]).decode
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -91,8 +90,8 @@ def _cleaned_object(data: bytes) -> bytes:
 
 def _cleaned_each(data: bytes) -> bytes:
     try:
-        items = [bytes(each) for each in _decode_list(data)]
-    except DECODE_ERRORS:
+        items = list_items(data)
+    except ValueError:
         return data
     cleaned = [_cleaned_object(each) for each in items]
     return data if cleaned == items else b"[" + b",".join(cleaned) + b"]"

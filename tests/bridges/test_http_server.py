@@ -13,6 +13,8 @@ from support.bridge_harness import situation
 from support.mcp_http_client import ACCEPT, HELLO, HTTP, message, web_client
 from support.mcp_providers import BINDINGS, asking_old
 
+from bridges.http_streams import STANDING_STREAM
+
 # httpx2 leaves its response generators to the garbage collector when a stream is given up.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 
@@ -130,6 +132,20 @@ async def test_a_broken_stream_is_resumed_where_it_broke():
     assert whole.text.endswith(rest.text)
     assert rest.text.count("data: ") == 2
     assert "counted to 3" in rest.text
+
+
+@pytest.mark.parametrize("number", ["\xb2", "9" * 5000, "-1", ""])
+async def test_an_event_id_without_a_number_is_unknown(number):
+    with trio.fail_after(10):
+        async with situation(capabilities=HTTP, mode="http") as on:
+            [entry] = await on.declare()
+            async with web_client(entry, **ACCEPT) as web:
+                hello = await web.post(entry["url"], json=message("initialize", HELLO))
+                name = f"{STANDING_STREAM}.{number}".encode("latin-1")
+                session = hello.headers["mcp-session-id"].encode()
+                headers = [(b"Mcp-Session-Id", session), (b"Last-Event-ID", name)]
+                answer = await web.get(entry["url"], headers=headers)
+    assert answer.status_code == 404
 
 
 async def test_the_end_of_an_acp_session_ends_its_servers():

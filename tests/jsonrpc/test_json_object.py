@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from support import raw_json
 
-from conductor.jsonrpc.json_object import object_members, with_member
+from conductor.jsonrpc.json_object import list_items, object_members, with_member
 
 
 def test_the_members_of_an_object_with_lone_surrogates_keep_their_bytes():
@@ -61,3 +61,24 @@ def test_the_members_of_an_object_keep_their_bytes(value):
 def test_object_members_of_a_non_object_raises(value):
     with pytest.raises(ValueError):
         object_members(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "items"),
+    [
+        (b"[]", []),
+        (b' [1, {"a": [2]} ,"x"]', [b"1", b'{"a": [2]}', b'"x"']),
+        (
+            rb'["\ud83d",{"\ud83d":"\ud83d"}, 1e400]',
+            [rb'"\ud83d"', rb'{"\ud83d":"\ud83d"}', b"1e400"],
+        ),
+    ],
+)
+def test_the_items_of_a_list_keep_their_bytes(value, items):
+    assert list_items(value) == items
+
+
+@pytest.mark.parametrize("value", [b"{}", b"7", b"[] x", b"[", b'"\\ud800"'])
+def test_list_items_of_another_value_raises(value):
+    with pytest.raises(ValueError):
+        list_items(value)

@@ -332,6 +332,10 @@ def test_marks_are_removed_where_they_count(sent, left, name):
         ('{"update":{"update":{"_meta":{"%s":1}%f}}}', '{"update":{"update":{"_meta":{}%f}}}'),
         ('{"availableCommands":[{"_meta":{"%s":1}}]%f}', '{"availableCommands":[{"_meta":{}}]%f}'),
         ('{"x":"\\ud83d","_meta":{"%s":1}%f}', '{"x":"\\ud83d","_meta":{}%f}'),
+        (
+            '{"availableCommands":["\\ud83d",{"_meta":{"%s":1}}]%f}',
+            '{"availableCommands":["\\ud83d",{"_meta":{}}]%f}',
+        ),
         ('{"update":[{"%s":1}],"_meta":{"%s":1}%f}', '{"update":[{"%s":1}],"_meta":{}%f}'),
         ('{"rawInput":{"_meta":{"%s":1}}%f}', '{"rawInput":{"_meta":{"%s":1}}%f}'),
         ('["%s"%f]', '["%s"%f]'),

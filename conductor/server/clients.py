@@ -84,6 +84,7 @@ class RemoteClient:
     """Cancels the relay over the current WebSocket."""
     runs_detached: bool = attrs.field(default=False, init=False)
     """The chain runs on without the client."""
+    is_ending: bool = attrs.field(default=False, init=False)
     ending: Ending | None = attrs.field(default=None, init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -145,6 +146,7 @@ class RemoteClient:
 
     def end(self) -> None:
         """Stop the chain in order; its last messages are delivered if the client is attached."""
+        self.is_ending = True
         self.chain.stop()
         if not self.attached:
             self.lines.close()
@@ -201,7 +203,7 @@ class ClientRegistry:
             return Refusal(503, "the server is shutting down", (("retry-after", "5"),))
         if self._counts[owner.quota_key] >= self.limits.clients_each:
             return Refusal(429, "too many connections of one client", (("retry-after", "5"),))
-        if len(self.by_id) >= self.limits.clients and not self._evict_longest_detached():
+        if len(self.by_id) >= self.limits.clients and not self._make_room_for(owner):
             return Refusal(503, "too many clients", (("retry-after", "5"),))
         account = self.fair_share.account(owner.quota_key)
         wait_for_share = partial(self.fair_share.wait_for_share, account)
@@ -282,14 +284,20 @@ class ClientRegistry:
     def _any_detached(self) -> bool:
         return any(not client.attached for client in self.by_id.values())
 
-    def _evict_longest_detached(self) -> bool:
-        """End the client that is detached longest, to make room; whether there was one."""
+    def _make_room_for(self, owner: ClientOwner) -> bool:
+        """End the longest detached client of the owner with the most clients; whether there is one.
+
+        A client of another owner is ended only if that has more clients than this one would have.
+        """
+        counts, own = self._counts, owner.quota_key
         cut = [
-            (c.detached_since, c.number, c)
-            for c in self.by_id.values()
-            if c.detached_since is not None
+            (-counts[key], client.detached_since, client.number, client)
+            for client in self.by_id.values()
+            if client.detached_since is not None
+            and not client.is_ending
+            and ((key := client.owner.quota_key) == own or counts[key] > counts[own] + 1)
         ]
         if not cut:
             return False
-        min(cut)[2].end()
+        min(cut)[3].end()
         return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -25,7 +26,9 @@ from support.server_clients import (
 from trio.testing import wait_all_tasks_blocked
 
 from conductor.server.access import AccessPolicy, read_tokens
+from conductor.server.clients import RemoteClient
 from conductor.server.drain import kill
+from conductor.server.run import RunningServer
 
 ANN, BOB = "a" * 32, "b" * 32
 TOKENS = AccessPolicy(tokens=read_tokens([f"ann:{ANN}", f"bob:{BOB}"]))
@@ -57,6 +60,48 @@ async def test_a_detached_client_makes_room_for_a_new_one(tmp_path):
         async with websocket(server) as socket:
             assert (await ask(socket, initialize()))["id"] == 0
         await old.ended.wait()
+
+
+@asynccontextmanager
+async def detached(server: RunningServer, *tokens: str) -> AsyncIterator[list[RemoteClient]]:
+    """Clients of these principals that are cut off one after the other."""
+    clients = []
+    for token in tokens:
+        async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
+            await ask(socket, initialize())
+            clients.append(list(server.clients.by_id.values())[-1])
+            await socket._stream.aclose()
+            await clients[-1].detached.wait()
+    yield clients
+
+
+async def test_a_new_client_ends_one_of_the_principal_that_has_the_most(tmp_path):
+    limits = {"clients": 3}
+    async with (
+        serving(tmp_path, limits=limits, access=TOKENS) as server,
+        detached(server, BOB, ANN, ANN) as (bobs, first, second),
+        websocket(server, ("authorization", f"Bearer {ANN}")) as socket,
+    ):
+        await ask(socket, initialize())
+        ending = [each.is_ending for each in (bobs, first, second)]
+
+    assert ending == [False, True, False]
+
+
+async def test_no_client_of_a_principal_with_as_few_is_ended(tmp_path):
+    limits = {"clients": 1}
+    async with (
+        serving(tmp_path, limits=limits, access=TOKENS) as server,
+        detached(
+            server,
+            BOB,
+        ) as (bobs,),
+        http(server) as client,
+    ):
+        refused = await client.post("/acp", json=initialize(), headers=bearer(ANN))
+        is_ending = bobs.is_ending
+
+    assert (refused.status_code, is_ending) == (503, False)
 
 
 async def test_a_principals_limit_leaves_room_for_others(tmp_path):

@@ -76,6 +76,8 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
     prompt_run = _PromptRun(text, settings, display, permissions)
     try:
         code = trio.run(prompt_run.run, chain)
+        if settings.trace is not None and not prompt_run.signals:
+            settings.trace.linger()
     finally:
         kill_descendants()
         if settings.trace is not None:

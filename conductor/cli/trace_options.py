@@ -1,4 +1,4 @@
-"""The options `--trace` and `--trace-payloads` of commands that run chains."""
+"""The options `--trace`, `--trace-payloads` and `--view` of commands that run chains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ def trace_options(command: F) -> F:
         help="Write every message of the chain to FILE, secrets masked; see `acp-conductor trace`.",
         metavar="FILE",
     )
-    return file(payloads(command))
+    view = click.option(
+        "--view",
+        "is_viewed",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep,
+        help="Show the messages in a browser while the chain runs; the URL is printed to stderr.",
+    )
+    return file(payloads(view(command)))
 
 
 def open_trace() -> TraceWriter | None:
@@ -45,7 +53,8 @@ def open_trace() -> TraceWriter | None:
     Raises `click.UsageError` if it cannot be created.
     """
     options = click.get_current_context().meta.get(_META, {})
-    if options.get("trace_file") is None:
+    name, is_viewed = options.get("trace_file"), options.get("is_viewed", False)
+    if name is None and not is_viewed:
         return None
     from pathlib import Path
 
@@ -53,11 +62,17 @@ def open_trace() -> TraceWriter | None:
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     open_missing_stdio()  # else the file could become stdin or stdout
-    path = Path(options["trace_file"])
+    payloads = options["trace_payloads"]
     try:
-        return TraceFile(path, options["trace_payloads"])
+        if not is_viewed:
+            return TraceFile(Path(name), payloads)
+        from conductor.cli.viewed_trace import ViewedTrace, temporary_trace
+
+        path = temporary_trace() if name is None else Path(name)
+        return ViewedTrace(path, payloads, is_temporary=name is None)
     except OSError as exc:
-        raise click.UsageError(f"--trace {path}: {exc.strerror}") from None
+        place = "--view" if name is None else f"--trace {name}"
+        raise click.UsageError(f"{place}: {exc.strerror}") from None
 
 
 def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> Any:

@@ -16,7 +16,8 @@ __all__ = ["command"]
     "--browser/--no-browser", default=True, help="Whether to open a browser; the default is yes."
 )
 @click.option("--live", is_flag=True, hidden=True, help="Started by --view: ends with its stdin.")
-def command(file: Path, port: int, browser: bool, live: bool) -> None:
+@click.option("--remove", is_flag=True, hidden=True, help="At the end, its directory is removed.")
+def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> None:
     """Show a trace in a browser: a sequence diagram with what each component changed.
 
     Serves the page on 127.0.0.1 until Ctrl-C. The URL has a token, without which nothing of the
@@ -35,3 +36,8 @@ def command(file: Path, port: int, browser: bool, live: bool) -> None:
         raise click.UsageError(
             f"{exc.filename or f'--port {port}'}: {exc.strerror or exc}"
         ) from exc
+    finally:
+        if remove:
+            import shutil
+
+            shutil.rmtree(file.parent, ignore_errors=True)

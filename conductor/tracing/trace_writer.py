@@ -91,6 +91,9 @@ class TraceWriter:
         while self._written < self._queued and time.monotonic() < end:
             time.sleep(_DELAY / 10)
 
+    def linger(self) -> None:
+        """Called at the end of a single turn: a trace that is viewed waits for its reader."""
+
     def close(self) -> None:
         """Write what is queued, and end the thread. Waits up to five seconds."""
         self._closing = True

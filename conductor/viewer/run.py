@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import sys
 import webbrowser
@@ -34,22 +35,32 @@ def view(path: Path, *, port: int, opens_browser: bool, is_live: bool = False) -
     Prints the URL to stderr. Raises `OSError` if the file or the port cannot be opened.
     """
     with TraceSource(path) as source:
-        try:
-            trio.run(_view, source, port, opens_browser, is_live)
-        except KeyboardInterrupt:
-            return
+        trio.run(_view, source, port, opens_browser, is_live)
 
 
 async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bool) -> None:
-    async with open_viewer(source, port, is_live=is_live) as url:
-        print(f"acp-conductor: view at {url}", file=sys.stderr, flush=True)
-        if opens_browser:
-            await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
-        if not is_live:
-            await trio.sleep_forever()
-        async with trio.lowlevel.FdStream(0) as stdin:
-            while await stdin.receive_some():
-                pass
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with (
+            open_viewer(source, port, is_live=is_live) as url,
+            trio.open_nursery() as nursery,
+        ):
+            print(f"acp-conductor: view at {url}", file=sys.stderr, flush=True)
+            if is_live:
+                nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
+            if opens_browser:
+                open_browser = partial(webbrowser.open, url)
+                nursery.start_soon(
+                    partial(trio.to_thread.run_sync, open_browser, abandon_on_cancel=True)
+                )
+            await anext(signals)
+            nursery.cancel_scope.cancel()
+
+
+async def _end_with_stdin(scope: trio.CancelScope) -> None:
+    async with trio.lowlevel.FdStream(0) as stdin:
+        while await stdin.receive_some():
+            pass
+    scope.cancel()
 
 
 @asynccontextmanager

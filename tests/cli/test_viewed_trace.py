@@ -1,0 +1,106 @@
+"""`--view` of the commands that run chains."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from urllib.request import Request, urlopen
+
+import psutil
+import pytest
+from support.editor import ROOT
+
+from .conftest import AGENT, COMMAND, PATIENCE
+
+HELLO = str(ROOT / "chains" / "hello.yaml")
+INITIALIZE = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": 1}}
+URL = re.compile(r"acp-conductor: view at (http://127\.0\.0\.1:\d+/)#token=(\S+)")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start `acp-conductor`; its temporary files are below `tmp_path`."""
+    started = []
+
+    def start(*words):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+        started.append(
+            psutil.Popen([*COMMAND, *words], env=environment, cwd=tmp_path, text=True, **pipes)
+        )
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.poll() is None:
+            each.kill()
+        each.wait()
+        for pipe in (each.stdin, each.stdout, each.stderr):
+            pipe.close()
+
+
+def rows(process):
+    """Ask the viewer, whose URL is in stderr, for the rows."""
+    for line in process.stderr:
+        if found := URL.search(line):
+            break
+    headers = {"Authorization": f"Bearer {found[2]}"}
+    with urlopen(Request(f"{found[1]}api/rows?wait", headers=headers), timeout=PATIENCE) as page:
+        return json.load(page)
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--view", HELLO], ["agent", "--view", AGENT]], ids=lambda words: words[0]
+)
+def test_the_page_is_served_while_the_chain_runs(start, tmp_path, words):
+    process = start(*words)
+    process.stdin.write(json.dumps(INITIALIZE) + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["id"] == 7
+
+    page = rows(process)
+
+    assert page["live"]
+    assert "initialize" in page["strings"]
+    viewers = process.children()
+    process.stdin.close()
+    assert process.wait(PATIENCE) == 0
+    assert psutil.wait_procs(viewers, PATIENCE)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_shows_its_clients(start):
+    process = start("serve", "--view", "--listen", "127.0.0.1:0", HELLO)
+
+    assert rows(process)["total"] == 0
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_the_trace_file_is_kept_if_it_is_asked_for(start, tmp_path):
+    process = start("prompt", "--view", "--trace", "t.jsonl", HELLO, "say hello")
+
+    assert process.communicate(timeout=PATIENCE)[0] == "hello\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_nothing_is_left_of_a_conductor_that_is_killed(start, tmp_path):
+    process = start("run", "--view", HELLO)
+    assert rows(process)["live"]
+    viewers = process.children()
+    process.kill()
+
+    assert psutil.wait_procs(viewers, PATIENCE)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_on_a_terminal_waits_for_its_reader(terminal):
+    prompt = terminal("prompt", "--view", HELLO, "say hello")
+    prompt.wait_for("the view ends with Ctrl-C")
+    prompt.wait_for("/#token=")
+
+    prompt.type("\x03")
+
+    assert prompt.exit_code() == 0

@@ -1,0 +1,105 @@
+"""A trace of 100,000 records in Chromium: time to load, and frames while scrolling."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from support.trace_records import TraceScript
+
+from conductor.viewer.run import open_viewer
+from conductor.viewer.trace_source import TraceSource
+
+pytestmark = pytest.mark.benchmark
+
+RECORDS = 100_000
+MAX_LOAD = 15.0  # seconds; measured: 4
+MAX_FRAME = 50.0  # milliseconds, 95th percentile
+
+
+def large_trace(path):
+    """Turns with tool calls and streamed text, through one proxy."""
+    script = TraceScript("client", "notes", "guard", "agent")
+    down = ["client>notes", "notes>guard", "guard>agent"]
+    up = ["agent>guard", "guard>notes", "notes>client"]
+    turn = 0
+    while len(script.records) < RECORDS:
+        turn += 1
+        session = f"session-{turn % 7}"
+        prompt = {"sessionId": session, "prompt": [{"type": "text", "text": f"Question {turn}?"}]}
+        numbers = []
+        for hop in down:
+            cause = numbers[-1] if numbers else None
+            numbers.append(script.request(hop, "session/prompt", prompt, cause=cause))
+        for part in range(60):
+            content = {"type": "text", "text": f"part {part} of the answer to question {turn}, "}
+            update = {"sessionUpdate": "agent_message_chunk", "content": content}
+            if part % 15 == 0:
+                id = f"call-{turn}-{part}"
+                update = {"sessionUpdate": "tool_call", "toolCallId": id, "title": f"Read {id}"}
+            cause = None
+            for hop in up:
+                params = {"sessionId": session, "update": update}
+                cause = script.notify(hop, "session/update", params, cause=cause)
+        cause = None
+        for number in reversed(numbers):
+            cause = script.answer(number, {"stopReason": "end_turn"}, cause=cause)
+    encode = msgspec.json.Encoder().encode
+    path.write_bytes(b"".join(encode(each) + b"\n" for each in script.records))
+    return path
+
+
+async def test_a_hundred_thousand_records_scroll_fluently(tmp_path, page):
+    with TraceSource(large_trace(tmp_path / "large.jsonl")) as source:
+        async with open_viewer(source) as url:
+            await page.go(url)
+            await page.wait_for("document.querySelector('#summary').textContent.includes('100,0')")
+            await page.wait_for("document.querySelector('#state').textContent === ''")
+            loaded = await page.evaluate("performance.now() / 1000")
+            frames = json.loads(await page.evaluate(SCROLL))
+            rows = await page.evaluate("document.querySelectorAll('.row').length")
+            search = await page.evaluate(SEARCH)
+    ordered = sorted(frames["frames"])
+    p95 = ordered[int(len(ordered) * 0.95)]
+    print(
+        f"loaded {loaded:.1f} s; {len(ordered)} frames, p50 {ordered[len(ordered) // 2]:.1f} ms, "
+        f"p95 {p95:.1f} ms, longest {ordered[-1]:.1f} ms; work p95 {frames['work']:.1f} ms; "
+        f"search {search / 1000:.1f} s"
+    )
+
+    assert loaded < MAX_LOAD
+    assert p95 < MAX_FRAME
+    assert rows < 100
+    assert frames["position"] > 0.9
+
+
+SCROLL = """(async () => {
+  const list = document.querySelector('.list');
+  const frames = [];
+  const work = [];
+  let last = await new Promise(requestAnimationFrame);
+  const step = list.scrollHeight / 300;
+  for (let frame = 0; frame < 300; frame += 1) {
+    list.scrollTop = frame % 3 === 0 ? frame * step : list.scrollTop + 40;
+    const now = await new Promise(requestAnimationFrame);
+    const started = performance.now();
+    list.getBoundingClientRect();
+    work.push(performance.now() - started);
+    frames.push(now - last);
+    last = now;
+  }
+  work.sort((a, b) => a - b);
+  const position = list.scrollTop / (list.scrollHeight - list.clientHeight);
+  return JSON.stringify({ frames, work: work[Math.floor(work.length * 0.95)], position });
+})()"""
+
+SEARCH = """(async () => {
+  const started = performance.now();
+  const search = document.querySelector('#search');
+  search.value = 'question 300?';
+  search.dispatchEvent(new Event('input'));
+  const found = () => document.querySelectorAll('.row:not([hidden])').length;
+  while (found() === 0 || found() > 20) await new Promise((resolve) => setTimeout(resolve, 20));
+  return performance.now() - started;
+})()"""

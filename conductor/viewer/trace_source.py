@@ -85,11 +85,11 @@ class TraceSource:
         found, row = [], first
         while row < len(self._places) and time.monotonic() < end:
             part = range(row, min(row + 200, len(self._places)))
-            lines = [self.line(each) or b"" for each in part]
-            records = read_records(lines, str(self.path))
+            lines = {each: line for each in part if _may_have(line := self.line(each) or b"", text)}
+            records = read_records(lines.values(), str(self.path))
             found += [
                 n
-                for n, record in zip(part, records, strict=True)
+                for n, record in zip(lines, records, strict=True)
                 if chosen.accepts(record) and not isinstance(record, TraceHeader)
             ]
             row = part.stop
@@ -141,3 +141,12 @@ class TraceSource:
             return False  # being renamed, or removed
         opened = os.fstat(file.fileno())
         return (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)
+
+
+def _may_have(line: bytes, text: str) -> bool:
+    """Whether a record can have a text in it: a tenth of the time of decoding it."""
+    if b"\\" in line:  # escapes
+        return True
+    if text.isascii():
+        return text.lower().encode() in line.lower()
+    return text.casefold() in line.decode(errors="replace").casefold()

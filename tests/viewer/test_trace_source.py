@@ -75,6 +75,21 @@ def test_a_search_finds_values_and_names_in_any_case(turn, tmp_path):
         assert source.search("toolcallid", 5)[0] == [5, 6, 7]
 
 
+@pytest.mark.parametrize(
+    "text", ["GRÜSSE", "grüsse", 'say "yes"', "C:\\temp", "two\nlines", "\u2028"]
+)
+def test_a_search_reads_escapes_and_all_writings(tmp_path, text):
+    script = TraceScript()
+    for each in ("Grüße", 'say "Yes"', "c:\\temp", "two\nlines", "\u2028", "other"):
+        script.update("agent>notes", each)
+    path = script.write(tmp_path / "t.jsonl")
+    path.write_bytes(path.read_bytes().replace("\u2028".encode(), b"\\u2028"))
+    with TraceSource(path) as source:
+        wait_for(source, 7)
+
+        assert len(source.search(text, 0)[0]) == 1
+
+
 def test_a_line_that_is_no_record_ends_the_reading(turn, tmp_path):
     path = turn.write(tmp_path / "t.jsonl")
     with path.open("ab") as file:

@@ -15,6 +15,7 @@ class View {
   trace = new Trace();
   criteria = everything();
   #searching = 0;
+  #wasWhole = false;
   #options = new Map();
 
   constructor(source) {
@@ -48,15 +49,21 @@ class View {
       this.trace.add(page);
       document.title = `${page.name} · trace`;
       byId("title").textContent = printable(page.name);
-      const isWhole = this.trace.rows.length >= page.total;
+      const isWhole = page.state !== "loading" && this.trace.rows.length >= page.total;
       if (page.rows.length || isFirst) this.update();
-      if (page.error && isWhole) this.#setState(page.error, "ended");
-      else if (!isWhole || page.state === "loading") this.#setState("loading", "loading");
-      else this.#setState(page.live ? "live" : isFirst || !known || page.state === "complete" ? "" : "following", page.live ? "live" : "");
+      this.#showState(page, isWhole);
       if (isWhole && page.rows.length) await this.#loadLinks();
-      if (page.state === "complete" || (page.error && isWhole)) return;
+      if (isWhole && (page.state === "complete" || page.error)) return;
       if (page.state === "loading" && !page.rows.length) await pause(50);
     }
+  }
+
+  #showState(page, isWhole) {
+    if (!isWhole) this.#setState(`loading, ${this.trace.rows.length.toLocaleString("en")} records`, "loading");
+    else if (page.error) this.#setState(page.error, "ended");
+    else if (page.live) this.#setState("live", "live");
+    else this.#setState(this.#wasWhole && page.rows.length ? "following" : "", "");
+    this.#wasWhole ||= isWhole;
   }
 
   async #loadLinks() {

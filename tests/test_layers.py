@@ -40,7 +40,7 @@ LAYERS = [
     {"plugins"},
     {"chain"},
     {"client", "server"},
-    {"testing"},
+    {"telemetry", "testing"},
     # The page of `trace view` has the lines of `trace show` (`cli.trace_lines`).
     {"cli", "standalone", "viewer"},
 ]

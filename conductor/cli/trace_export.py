@@ -1,7 +1,8 @@
 """`acp-conductor trace export FILE --FORMAT`
 
 A format is a module with `export(path, lines, out)`: `path` is the trace file, `lines` are the
-chosen lines of it with their records, in order, and `out` takes bytes.
+chosen lines of it with their records, in order, and `out` takes bytes. A module with
+`send(url, lines)` also takes a URL as output.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["command"]
 _FORMATS: Final = {
     "html": "The page of `trace view`, as one file.",
     "jsonl": "The lines of the file, as they are.",
+    "otlp": "OpenTelemetry spans: OTLP/JSON, or sent to the collector at a URL.",
 }
 """The formats with their lines in `--help`; NAME is in the module `trace_export_NAME`."""
 
@@ -40,7 +42,10 @@ def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("file", type=click.Path(dir_okay=False))
 @_format_options
 @click.option(
-    "--output", "-o", type=click.Path(dir_okay=False), help="File to write; the default is stdout."
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False),
+    help="File to write, or URL of a collector; the default is stdout.",
 )
 @filter_options
 def command(file: str, format: str | None, output: str | None, **criteria: Any) -> None:
@@ -54,6 +59,7 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
       acp-conductor trace export t.jsonl --jsonl --session session-1 -o part.jsonl
       acp-conductor trace export t.jsonl --jsonl --errors | jq .payload
       acp-conductor trace export t.jsonl --html -o t.html
+      acp-conductor trace export t.jsonl --otlp -o http://localhost:4318
     """
     if format is None:
         flags = " or ".join(f"--{name}" for name in _FORMATS)
@@ -66,6 +72,11 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
         sys.stdout.flush()
         module.export(file, chosen, sys.stdout.buffer)
         sys.stdout.buffer.flush()
+        return
+    if output.startswith(("http://", "https://")):
+        if not hasattr(module, "send"):
+            raise click.UsageError(f"--{format} is written to a file, not sent to {output}.")
+        module.send(output, chosen)
         return
     with _created(output, file) as out:
         module.export(file, chosen, out)

@@ -1,4 +1,4 @@
-"""The options `--trace`, `--trace-payloads` and `--view` of commands that run chains."""
+"""The options `--trace`, `--trace-payloads`, `--view` and `--otel` of commands that run chains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from conductor.tracing.trace_writer import TraceWriter
 
-__all__ = ["open_trace", "trace_options"]
+__all__ = ["open_trace", "require_otel", "trace_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _META = "conductor.trace"
@@ -44,27 +44,75 @@ def trace_options(command: F) -> F:
         callback=_keep,
         help="Show the messages in a browser while the chain runs; the URL is printed to stderr.",
     )
-    return file(payloads(view(command)))
+    otel = click.option(
+        "--otel/--no-otel",
+        envvar="ACP_CONDUCTOR_OTEL",
+        show_envvar=True,
+        default=False,
+        expose_value=False,
+        callback=_keep,
+        help="Export OpenTelemetry spans of turns, hops and tool calls over OTLP, and pass "
+        "`traceparent` on; the environment variables OTEL_… say where to.",
+    )
+    return file(payloads(view(otel(command))))
 
 
 def open_trace() -> TraceWriter | None:
-    """The trace file of the running command, if it is asked for.
+    """What the running command records its chains with, if a trace or spans are asked for.
 
-    Raises `click.UsageError` if it cannot be created.
+    Raises `click.UsageError` if it cannot be done.
     """
     options = click.get_current_context().meta.get(_META, {})
-    name, is_viewed = options.get("trace_file"), options.get("is_viewed", False)
-    if name is None and not is_viewed:
+    is_exported = bool(options.get("otel"))
+    if is_exported:
+        require_otel("--otel")
+    writer: TraceWriter
+    if options.get("trace_file") is not None or options.get("is_viewed"):
+        writer = _open_file(options)
+    elif is_exported:
+        from conductor.tracing.trace_writer import TraceWriter
+
+        writer = TraceWriter()
+        writer.start()
+    else:
         return None
+    if is_exported:
+        from conductor.telemetry.live import export_spans
+
+        try:
+            export_spans(writer)
+        except ValueError as exc:
+            raise click.UsageError(f"--otel: {exc}") from None
+    return writer
+
+
+def require_otel(option: str) -> None:
+    """Raise `click.UsageError` if the packages of the extra `otel` are not installed."""
+    from importlib.util import find_spec
+
+    try:
+        is_found = all(
+            map(find_spec, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"))
+        )
+    except ModuleNotFoundError:
+        is_found = False
+    if not is_found:
+        raise click.UsageError(
+            f"{option} needs the OpenTelemetry SDK: pip install 'acp-conductor[otel]'"
+        )
+
+
+def _open_file(options: dict[str, Any]) -> TraceWriter:
     from pathlib import Path
 
     from conductor.tracing.trace_file import TraceFile
     from conductor.transport.inherited_stdio import open_missing_stdio
 
     open_missing_stdio()  # else the file could become stdin or stdout
+    name, is_viewed = options.get("trace_file"), options.get("is_viewed", False)
     payloads = options["trace_payloads"]
     try:
-        if not is_viewed:
+        if name is not None and not is_viewed:
             return TraceFile(Path(name), payloads)
         from conductor.cli.viewed_trace import ViewedTrace, temporary_trace
 

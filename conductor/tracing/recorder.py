@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
@@ -104,6 +104,8 @@ class Recorder(Tracer):
     The chains of a server share a flight recorder.
     """
 
+    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (TracedPort, CausingPort)
+    """Those of a chain without plugins, and with them."""
     chain: str
     sink: Callable[[Entry], None] | None = None
     flight: deque[Entry] = attrs.field(factory=lambda: deque(maxlen=FLIGHT_ENTRIES))
@@ -138,8 +140,7 @@ class Recorder(Tracer):
             self.add(Began(self, tuple(self.components)))
 
     def trace(self, port: Port, component: str, side: Literal["client", "agent"]) -> TracedPort:
-        traced = CausingPort if self._has_plugins else TracedPort
-        made = traced(port, self, component, side)
+        made = self.port_types[self._has_plugins](port, self, component, side)
         names = [each.name for each in self.components]
         if component in names:  # else it is inserted, and gets its neighbours later
             index = names.index(component) + (1 if side == "agent" else -1)

@@ -48,6 +48,8 @@ class TraceWriter:
     payloads: Payloads = "full"
     listeners: list[Callable[[list[bytes]], None]] = attrs.field(factory=list, init=False)
     """To be added before a chain starts, as is `recorder_type`."""
+    closers: list[Callable[[], None]] = attrs.field(factory=list, init=False)
+    """Called at the end, after the last block."""
     recorder_type: Callable[[str, Callable[[Entry], None]], Recorder] = attrs.field(
         default=Recorder, init=False
     )
@@ -100,6 +102,8 @@ class TraceWriter:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_TIMEOUT)
+        while self.closers:
+            self.closers.pop()()
 
     # -- of a subclass, in the thread of the writer ------------------------------------------------
 

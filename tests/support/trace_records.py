@@ -46,7 +46,8 @@ class TraceScript:
         """A request of a hop, as `client>notes`; returns its number."""
         n = next(self._numbers)
         common = self._common(hop, params, others)
-        record = RequestRecord(n=n, id=n, protocol="acp", method=method, params=params, **common)
+        protocol = common.pop("protocol_", "acp")
+        record = RequestRecord(n=n, id=n, protocol=protocol, method=method, params=params, **common)
         self._requests[n] = record
         return self._add(record)
 

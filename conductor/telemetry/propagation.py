@@ -1,0 +1,131 @@
+"""Pass the trace context on: each session request toward the agent gets the span of its hop.
+
+The context of a message is that of its sender: the client's, that of the hop before, or of a proxy
+with spans of its own. Where a proxy drops `_meta`, the turn's last context is used. Only requests
+`session/…` are changed; everything else keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import attrs
+
+from conductor.acp import PROMPT, session_id_of
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.routing.traced_port import CausingPort, TracedPort
+from conductor.telemetry.trace_context import (
+    NO_PARENT,
+    Sampler,
+    TraceContext,
+    new_span_id,
+    new_trace_id,
+    with_context,
+)
+from conductor.tracing.recorder import Recorder
+
+__all__ = ["CHAIN_ENDED", "PropagatingRecorder"]
+
+CHAIN_ENDED: Final = "chain ended"
+"""The last log event of a chain in its records."""
+_MAX_TURNS: Final = 1000
+
+
+@attrs.define(eq=False, repr=False)
+class _Turn:
+    """A prompt that is in flight on the first hop."""
+
+    session: str
+    call: int
+    context: TraceContext
+
+
+class _PropagatingPort(TracedPort):
+    __slots__ = ()
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        super().request(call, method, _passed_on(self, call, method, params))
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if call.method == PROMPT:
+            _answered(self, call)
+        super().respond(call, result, error)
+
+
+class _PropagatingCausingPort(CausingPort):
+    __slots__ = ()
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        super().request(call, method, _passed_on(self, call, method, params))
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if call.method == PROMPT:
+            _answered(self, call)
+        super().respond(call, result, error)
+
+
+def _passed_on(
+    port: TracedPort, call: InFlightRequest, method: str, params: Payload | None
+) -> Payload | None:
+    if params is None or port.side != "client" or not method.startswith("session/"):
+        return params
+    assert isinstance(port.tracer, PropagatingRecorder)
+    return port.tracer.passed_on(call, method, bytes(params))
+
+
+def _answered(port: TracedPort, call: InFlightRequest) -> None:
+    assert isinstance(port.tracer, PropagatingRecorder)
+    port.tracer.answered(call)
+
+
+@attrs.define(eq=False, repr=False)
+class PropagatingRecorder(Recorder):
+    """A recorder with ports that pass the trace context on. `sampler` decides about requests."""
+
+    port_types: ClassVar = (_PropagatingPort, _PropagatingCausingPort)
+    sampler: Sampler = attrs.field(default=lambda parent, trace_id: True, kw_only=True)
+    _turns: dict[str, _Turn] = attrs.field(factory=dict, init=False)
+    """By session."""
+
+    def end(self) -> None:
+        self.logged("info", CHAIN_ENDED, {})
+        Recorder.end(self)
+
+    def passed_on(self, call: InFlightRequest, method: str, params: bytes) -> bytes:
+        """The params with the context of this hop's span."""
+
+        def make(before: TraceContext | None) -> TraceContext:
+            turn = None if before is not None or method != PROMPT else self._turn(params)
+            parent = before if turn is None else turn.context
+            trace_id = new_trace_id() if parent is None else parent.trace_id
+            sampled = self.sampler(parent, trace_id)
+            context = (
+                TraceContext(trace_id, new_span_id(), sampled, parent=NO_PARENT)
+                if parent is None
+                else parent.child(sampled=sampled)
+            )
+            if method == PROMPT:
+                self._keep(call, params, context)
+            return context
+
+        return with_context(params, make)
+
+    def answered(self, call: InFlightRequest) -> None:
+        """A prompt was answered on one hop."""
+        for session, turn in list(self._turns.items()):
+            if turn.call == id(call):
+                del self._turns[session]
+
+    def _turn(self, params: bytes) -> _Turn | None:
+        return self._turns.get(session_id_of(params) or "")
+
+    def _keep(self, call: InFlightRequest, params: bytes, context: TraceContext) -> None:
+        session = session_id_of(params)
+        if session is None:
+            return
+        turn = self._turns.get(session)
+        if turn is not None:
+            turn.context = context
+        elif len(self._turns) < _MAX_TURNS:
+            self._turns[session] = _Turn(session, id(call), context)

@@ -1,0 +1,154 @@
+"""Spans to the OpenTelemetry SDK; its environment variables configure exporter, resource and queue.
+
+This is the only module that imports `opentelemetry`, which takes 0.3 s; the extra `otel` brings it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from conductor import __version__
+from conductor.log import get_logger
+from conductor.telemetry.span import Span
+
+__all__ = ["SpanExport"]
+
+_KINDS: Final = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "internal": SpanKind.INTERNAL,
+}
+_SCOPE: Final = "acp-conductor"
+
+log = get_logger(component="otel")
+
+
+class _GivenIds(IdGenerator):
+    """The ids of the span that is created next."""
+
+    def __init__(self) -> None:
+        self.trace_id = self.span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+class SpanExport:
+    """Gives finished spans to the SDK, which sends them in batches from a thread of its own.
+
+    `endpoint`: the URL for traces; by default that of the environment.
+    """
+
+    def __init__(self, endpoint: str | None = None) -> None:
+        self.errors = _ErrorOnce()
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(self.errors)
+        logger.propagate = False
+        self._ids = _GivenIds()
+        attributes = {"service.name": _SCOPE} if _names_no_service() else {}
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON,  # what is not sampled does not come here
+            resource=Resource.create({**attributes, "service.version": __version__}),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(_exporter(endpoint)))
+        self._tracer = self._provider.get_tracer(_SCOPE, __version__)
+
+    def add(self, span: Span) -> None:
+        """Export a span, if it is sampled."""
+        if not span.sampled:
+            return
+        self._ids.trace_id, self._ids.span_id = int(span.trace_id, 16), int(span.span_id, 16)
+        context = None
+        if span.parent_id is not None:
+            parent = SpanContext(
+                self._ids.trace_id,
+                int(span.parent_id, 16),
+                span.has_remote_parent,
+                TraceFlags(TraceFlags.SAMPLED),
+            )
+            context = set_span_in_context(NonRecordingSpan(parent))
+        made = self._tracer.start_span(
+            span.name,
+            context,
+            _KINDS[span.kind],
+            span.attributes,
+            start_time=_nanoseconds(span.start),
+        )
+        for event in span.events:
+            made.add_event(event.name, event.attributes, _nanoseconds(event.time))
+        if span.error is not None:
+            made.set_status(Status(StatusCode.ERROR, span.error))
+        made.end(_nanoseconds(span.end))
+
+    def close(self, timeout: float) -> None:
+        """Send what waits, for up to `timeout` seconds."""
+        thread = threading.Thread(target=self._provider.shutdown, name="otel end", daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if thread.is_alive():
+            self.errors.report("spans that were not sent in time are lost")
+
+
+class _ErrorOnce(logging.Handler):
+    """Logs the first error of the SDK; it reports one for each batch."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.reported: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.report(record.getMessage())
+
+    def report(self, error: str) -> None:
+        """Log an error, if it is the first."""
+        if self.reported is not None:
+            return
+        self.reported = error
+        log.warning(
+            "spans cannot be exported",
+            error=error,
+            help="is a collector running at OTEL_EXPORTER_OTLP_ENDPOINT (by default "
+            "http://localhost:4318), and does it take OTLP over HTTP? Further errors are not "
+            "logged.",
+        )
+
+
+def _exporter(endpoint: str | None) -> SpanExporter:
+    if endpoint is None and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "console":
+        import sys
+
+        return ConsoleSpanExporter(out=sys.stderr)
+    return OTLPSpanExporter(endpoint)
+
+
+def _names_no_service() -> bool:
+    resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return "OTEL_SERVICE_NAME" not in os.environ and "service.name=" not in resource
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000) * 1000

@@ -1,0 +1,334 @@
+"""Spans of the records of a trace, one after the other. Pure.
+
+One trace per prompt turn, and one for each other request of the client:
+
+    invoke_agent AGENT                    the prompt on its first hop, until the turn ends
+      session/prompt COMPONENT            on each further hop, below the hop before
+        execute_tool NAME                 a tool call, from its first update to its last
+          session/request_permission …    requests of the agent, per hop as well
+        tools/call NAME                   MCP over ACP
+        restart COMPONENT                 from its failure to the end of its restart
+
+A request with a context that `propagation` wrote has its ids. Without one, ids are made here, and
+hops are linked by the recorded causes, or to the same request one hop before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from conductor.acp import PROMPT, SESSION_SETUP_METHODS
+from conductor.telemetry.attributes import (
+    code_attributes,
+    permission_outcome,
+    request_attributes,
+)
+from conductor.telemetry.span import Attributes, Span, SpanEvent
+from conductor.telemetry.trace_context import (
+    NO_PARENT,
+    Sampler,
+    TraceContext,
+    context_of,
+    new_span_id,
+    new_trace_id,
+)
+from conductor.telemetry.turn import Turn
+from conductor.tracing.direction import direction
+from conductor.tracing.records import (
+    HandlerRecord,
+    LogRecord,
+    NotificationRecord,
+    Record,
+    RequestRecord,
+    ResponseRecord,
+    TraceHeader,
+)
+
+__all__ = ["SpanBuilder"]
+
+_MAX_OPEN: Final = 10_000
+"""Requests without an answer, and sessions, that are kept in mind."""
+_PERMISSION: Final = "session/request_permission"
+_FAILED, _RESTARTED, _ENDED = "component failed", "component restarted", "chain ended"
+_EVENT_LEVELS: Final = frozenset({"info", "warning", "error"})
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A request without an answer."""
+
+    record: RequestRecord
+    span: Span
+
+
+@attrs.define(eq=False)
+class SpanBuilder:
+    """Takes the records of a trace in order; returns spans when they have ended."""
+
+    captures_content: bool = False
+    """Whether spans have prompts, answers, and arguments and results of tools."""
+    sampler: Sampler = attrs.field(default=lambda parent, trace_id: True)
+    """Decides about requests that have no context of their own."""
+    _open: dict[int, _Open] = attrs.field(factory=dict, init=False)
+    """By number of the record."""
+    _turns: dict[tuple[str, str], Turn] = attrs.field(factory=dict, init=False)
+    """By chain and session."""
+    _restarts: dict[tuple[str, str], Span] = attrs.field(factory=dict, init=False)
+    """By chain and component."""
+    _models: dict[tuple[str, str], str] = attrs.field(factory=dict, init=False)
+    """By chain and session."""
+    _agents: dict[str, Attributes] = attrs.field(factory=dict, init=False)
+    """What is known of each chain's agent."""
+    _answered: dict[int, Span] = attrs.field(factory=dict, init=False)
+    """Spans of answered requests, by number of the request: their handlers end a moment later."""
+
+    def add(self, records: Iterable[Record]) -> Iterator[Span]:
+        """The spans that have ended with these records."""
+        for record in records:
+            match record:
+                case RequestRecord():
+                    self._request(record)
+                case ResponseRecord():
+                    yield from self._response(record)
+                case NotificationRecord(method="session/update"):
+                    yield from self._update(record)
+                case HandlerRecord(message=int(n)):
+                    self._handler(n, record)
+                case LogRecord():
+                    yield from self._log(record)
+                case TraceHeader():
+                    self._header(record)
+        yield from self._answered.values()
+        self._answered.clear()
+
+    def end(self, time: float, chain: str | None = None) -> Iterator[Span]:
+        """End what is open, of one chain or of all: the chain, or its recording, has ended."""
+        for key, turn in list(self._turns.items()):
+            if chain in (None, key[0]):
+                del self._turns[key]
+                yield from turn.end(time, None)
+        for n, each in list(self._open.items()):
+            if chain in (None, each.record.chain):
+                del self._open[n]
+                yield _unanswered(each.span, time)
+        for key, span in list(self._restarts.items()):
+            if chain in (None, key[0]):
+                del self._restarts[key]
+                yield _unanswered(span, time)
+        for table in (self._models, self._agents):
+            for name in [n for n in table if chain in (None, n if isinstance(n, str) else n[0])]:
+                del table[name]  # type: ignore[arg-type]
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _header(self, record: TraceHeader) -> None:
+        agents = [each.name for each in record.components if each.label == "Agent"]
+        name = agents[-1] if agents else record.chain
+        known: Attributes = {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
+        self._agents[record.chain] = known | self._agents.get(record.chain, {})
+
+    def _request(self, record: RequestRecord) -> None:
+        span = Span(_name(record), "", "", None, record.time, "client")
+        self._place(span, record)
+        span.attributes = request_attributes(record)
+        session = record.chain, record.session or ""
+        turn = self._turns.get(session)
+        if record.method == PROMPT and record.protocol == "acp":
+            if turn is None and len(self._turns) < _MAX_OPEN:
+                agent = self._agents.get(record.chain, {"gen_ai.agent.name": "agent"})
+                span.name = f"invoke_agent {agent['gen_ai.agent.name']}"
+                span.kind = "server"
+                span.attributes |= {"gen_ai.operation.name": "invoke_agent"} | agent
+                if session in self._models:
+                    span.attributes["gen_ai.request.model"] = self._models[session]
+                self._turns[session] = Turn(record, span, self.captures_content)
+                return
+            if turn is not None:
+                turn.inner = span
+        if len(self._open) < _MAX_OPEN:
+            self._open[record.n] = _Open(record, span)
+
+    def _response(self, record: ResponseRecord) -> Iterator[Span]:
+        if not record.is_error and isinstance(record.payload, dict):
+            self._learn(record)
+        turn = self._turns.get((record.chain, record.session or ""))
+        if turn is not None and turn.request.n == record.request:
+            yield from self._turn_answered(turn, record)
+            return
+        found = self._open.pop(record.request, None)
+        if found is None:
+            return
+        span = found.span
+        span.end = record.time
+        span.attributes["acp_conductor.response.size"] = record.size
+        _set_error(span, record)
+        if record.method == _PERMISSION and not record.is_error:
+            outcome = permission_outcome(found.record.params, record.payload)
+            span.attributes["acp_conductor.permission.outcome"] = outcome
+        self._answered[record.request] = span
+
+    def _turn_answered(self, turn: Turn, record: ResponseRecord) -> Iterator[Span]:
+        """In version 1 the answer ends the turn; in version 2 the agent reports its end."""
+        turn.root.attributes["acp_conductor.response.size"] = record.size
+        result = record.payload if isinstance(record.payload, dict) else {}
+        if not record.is_error and "stopReason" not in result:
+            turn.is_reported = True
+            return
+        _set_error(turn.root, record)
+        del self._turns[record.chain, record.session or ""]
+        *others, root = turn.end(record.time, result)
+        yield from others
+        self._answered[record.request] = root
+
+    def _update(self, record: NotificationRecord) -> Iterator[Span]:
+        key = record.chain, record.session or ""
+        turn = self._turns.get(key)
+        update = record.params.get("update") if isinstance(record.params, dict) else None
+        if turn is None or not isinstance(update, dict):
+            return
+        yield from turn.update(record, update)
+        if turn.is_ended(record, update):
+            del self._turns[key]
+            yield from turn.end(record.time, update)
+
+    def _handler(self, n: int, record: HandlerRecord) -> None:
+        span = self._span_of(n)
+        if span is not None:
+            span.attributes |= code_attributes(record)
+
+    def _log(self, record: LogRecord) -> Iterator[Span]:
+        key = record.chain, record.component or ""
+        if record.event == _ENDED:
+            yield from self.end(record.time, record.chain)
+        elif record.event == _FAILED:
+            self._restarts[key] = self._restart(record)
+        elif record.event == _RESTARTED and key in self._restarts:
+            span = self._restarts.pop(key)
+            span.end = record.time
+            yield span
+        span_of = None if record.message is None else self._span_of(record.message)
+        if span_of is not None and record.level in _EVENT_LEVELS:
+            fields: Attributes = {
+                name: value
+                for name, value in record.fields.items()
+                if isinstance(value, str | int | float)
+            }
+            fields |= {"acp_conductor.component": record.component or "", "level": record.level}
+            span_of.events.append(SpanEvent(record.time, record.event, fields))
+
+    # -- spans -------------------------------------------------------------------------------------
+
+    def _restart(self, record: LogRecord) -> Span:
+        turns = [turn for (chain, _), turn in self._turns.items() if chain == record.chain]
+        span = Span(f"restart {record.component}", "", "", None, record.time)
+        self._below(span, turns[0].root if turns else None)
+        span.attributes = {
+            "acp_conductor.chain": record.chain,
+            "acp_conductor.component": record.component or "",
+        }
+        span.fail("component_failed", str(record.fields.get("error", "")))
+        return span
+
+    def _place(self, span: Span, record: RequestRecord) -> None:
+        """Give the span of a request its ids."""
+        params = record.params if isinstance(record.params, dict) else {}
+        context = context_of(params.get("_meta"))
+        if context is not None and context.is_own and direction(record) == "agent":
+            span.trace_id, span.span_id = context.trace_id, context.span_id
+            span.parent_id = None if context.parent == NO_PARENT else context.parent
+            span.sampled = context.sampled
+            span.has_remote_parent = record.hop == 0 and span.parent_id is not None
+            return
+        before = self._before(record)
+        if before is None and context is not None:
+            self._start(span, context)
+        else:
+            self._below(span, before or self._sent_within(record, params))
+
+    def _below(self, span: Span, parent: Span | None) -> None:
+        if parent is None:
+            self._start(span, None)
+            return
+        span.trace_id, span.span_id = parent.trace_id, new_span_id()
+        span.parent_id, span.sampled = parent.span_id, parent.sampled
+
+    def _start(self, span: Span, parent: TraceContext | None) -> None:
+        """A span at the root, or below one of another program."""
+        span.trace_id = new_trace_id() if parent is None else parent.trace_id
+        span.span_id = new_span_id()
+        span.parent_id = None if parent is None else parent.span_id
+        span.has_remote_parent = parent is not None
+        span.sampled = self.sampler(parent, span.trace_id)
+
+    def _before(self, record: RequestRecord) -> Span | None:
+        """The span of the same request one hop before, if it is known."""
+        cause = None if record.cause is None else self._span_of(record.cause)
+        if cause is not None and cause.attributes["rpc.method"] == record.method:
+            return cause
+        if record.method == PROMPT:
+            turn = self._turns.get((record.chain, record.session or ""))
+            return None if turn is None else turn.inner
+        key = record.chain, record.session, record.method, record.sender
+        for each in reversed(self._open.values()):
+            before = each.record
+            is_same = (before.chain, before.session, before.method, before.receiver) == key
+            if is_same and before.sender != record.receiver:
+                return each.span
+        return None
+
+    def _sent_within(self, record: RequestRecord, params: dict[str, Any]) -> Span | None:
+        """The span of the tool call, of the handled message or of the turn that a request belongs
+        to."""
+        turn = self._turns.get((record.chain, record.session or ""))
+        if turn is None and record.session is None and record.protocol == "mcp":
+            turns = [each for (chain, _), each in self._turns.items() if chain == record.chain]
+            turn = turns[0] if len(turns) == 1 else None
+        tool = None if turn is None else turn.tool_of(params)
+        handled = None if record.cause is None else self._span_of(record.cause)
+        return tool or handled or (None if turn is None else turn.inner)
+
+    def _span_of(self, n: int) -> Span | None:
+        if n in self._open:
+            return self._open[n].span
+        if n in self._answered:
+            return self._answered[n]
+        return next((each.root for each in self._turns.values() if each.request.n == n), None)
+
+    def _learn(self, record: ResponseRecord) -> None:
+        """What answers tell about the agent and the model."""
+        if record.method == "initialize":
+            match record.payload:
+                case {"agentInfo": {"name": str(name)}} | {"info": {"name": str(name)}}:
+                    known = self._agents.setdefault(record.chain, {})
+                    known |= {"gen_ai.agent.name": name, "gen_ai.provider.name": name}
+        elif record.method in SESSION_SETUP_METHODS and len(self._models) < _MAX_OPEN:
+            match record.payload:
+                case {"models": {"currentModelId": str(model)}}:
+                    self._models[record.chain, record.session or ""] = model
+
+
+def _name(record: RequestRecord) -> str:
+    if record.protocol == "mcp":
+        name = record.params.get("name") if isinstance(record.params, dict) else None
+        is_named = record.method in ("tools/call", "prompts/get") and isinstance(name, str)
+        return f"{record.method} {name}" if is_named else record.method
+    return f"{record.method} {record.receiver}"
+
+
+def _set_error(span: Span, record: ResponseRecord) -> None:
+    if record.cancelled:
+        span.attributes["acp_conductor.cancelled"] = True
+    if record.is_error:
+        error = record.payload if isinstance(record.payload, dict) else {}
+        code = error.get("code")
+        span.attributes["rpc.response.status_code"] = str(code)
+        span.fail(str(code))
+
+
+def _unanswered(span: Span, time: float) -> Span:
+    span.end = time
+    span.fail("unanswered", "it had not ended when the chain ended")
+    return span

@@ -1,0 +1,204 @@
+"""`--otel` of real processes, with an OTLP receiver."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from support.editor import ROOT
+
+pytestmark = pytest.mark.slow
+
+HELLO = ROOT / "chains" / "hello.yaml"
+TRACE, SPAN = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2"
+CHAIN = """
+version: 1
+proxies:
+  - name: first
+    run: ["{python}", "{proxy}"]
+  - use: usage
+agent:
+  use: test-agent
+"""
+PROXY = """
+import attrs
+from conductor.proxy import Proxy, run
+
+@attrs.define
+class Nothing(Proxy):
+    pass
+
+run(Nothing)
+"""
+
+
+def otel(receiver, **others):
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, **others}
+
+
+@pytest.mark.fast
+def test_a_turn_is_one_trace_with_hops_tool_call_and_permission(run, tmp_path, receiver):
+    (tmp_path / "proxy.py").write_text(PROXY)
+    chain = CHAIN.format(python=sys.executable, proxy=tmp_path / "proxy.py")
+    (tmp_path / "chain.yaml").write_text(chain)
+
+    result = run(
+        *("prompt", "--otel", "--permissions", "allow", "chain.yaml", "ask Deploy"),
+        env=otel(receiver),
+    )
+
+    assert result.stdout == "Deploy: allow\n"
+    turn = receiver.named("invoke_agent test-agent")
+    of_turn = {each.name for each in receiver.spans if each.trace_id == turn.trace_id}
+    assert of_turn == {
+        "invoke_agent test-agent",
+        "session/prompt usage",
+        "session/prompt mcp-bridge",
+        "session/prompt test-agent",
+        "execute_tool edit",
+        "session/request_permission mcp-bridge",
+        "session/request_permission usage",
+        "session/request_permission first",
+        "session/request_permission client",
+    }
+    parents = ["session/request_permission client"]
+    while (parent := receiver.parent_of(receiver.named(parents[-1]))) is not None:
+        parents.append(parent)
+    assert parents == [
+        "session/request_permission client",
+        "session/request_permission first",
+        "session/request_permission usage",
+        "session/request_permission mcp-bridge",
+        "execute_tool edit",
+        "session/prompt test-agent",
+        "session/prompt mcp-bridge",
+        "session/prompt usage",
+        "invoke_agent test-agent",
+    ]
+    assert receiver.resources[0]["service.name"] == "acp-conductor"
+    assert "Deploy" not in repr(receiver.spans)
+
+
+def test_the_standard_environment_variables_are_followed(run, receiver):
+    run(
+        *("prompt", HELLO, "say hello"),
+        env={
+            "ACP_CONDUCTOR_OTEL": "1",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{receiver.url}/elsewhere",
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_SERVICE_NAME": "desk",
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
+        },
+    )
+
+    assert receiver.headers[0]["path"] == "/elsewhere"
+    assert receiver.headers[0]["authorization"] == "Bearer hunter2"
+    assert receiver.resources[0]["service.name"] == "desk"
+    assert receiver.resources[0]["deployment.environment.name"] == "test"
+    turn = receiver.named("invoke_agent test-agent")
+    assert json.loads(turn.attributes["gen_ai.output.messages"])[0]["parts"][0]["content"] == (
+        "hello"
+    )
+
+
+def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, receiver):
+    def line(id, method, **params):
+        return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+    meta = {"traceparent": f"00-{TRACE}-{SPAN}-01", "baggage": "k=v"}
+    prompt = [{"type": "text", "text": "say hi"}]
+    lines = [
+        line(1, "initialize", protocolVersion=1),
+        line(2, "session/new", cwd="/", mcpServers=[]),
+        line(3, "session/prompt", sessionId="session-1", prompt=prompt, _meta=meta),
+    ]
+
+    run(
+        *("run", "--otel", "--trace", "t.jsonl", HELLO),
+        input="\n".join(lines) + "\n",
+        env=otel(receiver),
+    )
+
+    turn = receiver.named("invoke_agent test-agent")
+    assert (turn.trace_id, turn.parent_id) == (TRACE, SPAN)
+    records = [json.loads(each) for each in (tmp_path / "t.jsonl").read_text().splitlines()]
+    (reached,) = (
+        each["params"]["_meta"]
+        for each in records
+        if each.get("method") == "session/prompt" and each.get("to") == "Agent"
+        if each["type"] == "request"
+    )
+    inner = receiver.named("session/prompt test-agent")
+    assert reached["traceparent"] == f"00-{TRACE}-{inner.span_id}-01"
+    assert reached["baggage"] == "k=v"
+
+
+def test_without_a_sample_nothing_is_sent_and_the_flag_says_so(run, tmp_path, receiver):
+    run(
+        *("prompt", "--otel", "--trace", "t.jsonl", HELLO, "say hello"),
+        env=otel(receiver, OTEL_TRACES_SAMPLER="always_off"),
+    )
+
+    assert receiver.spans == []
+    assert '-00","tracestate"' in (tmp_path / "t.jsonl").read_text()
+
+
+def test_without_otel_the_context_of_the_client_is_not_changed(run, tmp_path):
+    run("prompt", "--trace", "t.jsonl", HELLO, "say hello")
+
+    assert "traceparent" not in (tmp_path / "t.jsonl").read_text()
+
+
+def test_a_collector_that_cannot_be_reached_is_logged_once_and_ends_nothing(run):
+    result = run(
+        *("prompt", "--otel", HELLO, "say hello"),
+        env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+    )
+
+    assert (result.returncode, result.stdout) == (0, "hello\n")
+    assert result.stderr.count("spans cannot be exported") == 1
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in result.stderr
+
+
+def test_secrets_are_masked_in_spans(run, receiver):
+    secret = "hunter2-hunter2-hunter2"
+
+    run(
+        *("prompt", "--otel", HELLO, f"say {secret}"),
+        env=otel(
+            receiver,
+            MY_TOKEN=secret,
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true",
+        ),
+    )
+
+    assert "gen_ai.input.messages" in receiver.named("invoke_agent test-agent").attributes
+    assert secret not in repr(receiver.spans)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "OTEL_TRACES_SAMPLER=jaeger_remote",
+        "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
+        "OTEL_TRACES_EXPORTER=zipkin",
+    ],
+)
+def test_a_setting_that_cannot_be_followed_is_a_usage_error(run, setting):
+    result = run("run", "--otel", HELLO, env=dict([setting.split("=")]))
+
+    assert result.returncode == 2
+    assert f"--otel: {setting}" in result.stderr
+
+
+@pytest.mark.parametrize("setting", ["OTEL_SDK_DISABLED=true", "OTEL_TRACES_EXPORTER=none"])
+def test_it_can_be_switched_off(run, receiver, setting):
+    result = run(
+        *("prompt", "--otel", HELLO, "say hello"), env=otel(receiver) | dict([setting.split("=")])
+    )
+
+    assert result.stdout == "hello\n"
+    assert receiver.headers == []

@@ -1,0 +1,53 @@
+"""OTLP/JSON, read with the official protocol definitions."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from google.protobuf.json_format import ParseDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from conductor.telemetry.otlp_json import otlp_json
+from conductor.telemetry.span import Span, SpanEvent
+
+TRACE, ROOT, CHILD = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2", "00f067aa0ba902b7"
+
+
+def parsed(line):
+    """The request; in protobuf's own JSON, ids are in base 64."""
+    request = json.loads(line)
+    for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        for name in {"traceId", "spanId", "parentSpanId"} & span.keys():
+            span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    return ParseDict(request, ExportTraceServiceRequest())
+
+
+def test_a_file_is_one_request_of_the_protocol():
+    root = Span("root", TRACE, ROOT, None, 1_800_000_000.25, "server", 1_800_000_001.5)
+    root.attributes = {"s": "x", "i": 1 << 60, "f": 0.5, "b": True, "l": ["a", "b"]}
+    root.events.append(SpanEvent(1_800_000_000.5, "permission decided", {"rule": "no"}))
+    child = Span("child", TRACE, CHILD, ROOT, 1_800_000_000.5, end=1_800_000_001.0)
+    child.fail("-32603", "it failed")
+
+    line = otlp_json([root, child])
+    (of_resource,) = parsed(line).resource_spans
+    first, second = of_resource.scope_spans[0].spans
+
+    assert line.count(b"\n") == 1
+    assert of_resource.resource.attributes[0].value.string_value == "acp-conductor"
+    assert (first.trace_id.hex(), first.span_id.hex(), first.parent_span_id) == (TRACE, ROOT, b"")
+    assert (first.kind, first.start_time_unix_nano) == (2, 1_800_000_000_250_000_000)
+    values = {each.key: each.value for each in first.attributes}
+    assert values["i"].int_value == 1 << 60
+    assert values["b"].bool_value is True
+    assert [each.string_value for each in values["l"].array_value.values] == ["a", "b"]
+    assert [each.name for each in first.events] == ["permission decided"]
+    assert second.parent_span_id.hex() == ROOT
+    assert (second.status.code, second.status.message) == (2, "it failed")
+
+
+def test_spans_that_are_not_sampled_are_left_out():
+    span = Span("x", TRACE, ROOT, None, 1.0, sampled=False)
+
+    assert not parsed(otlp_json([span])).resource_spans[0].scope_spans[0].spans

@@ -1,0 +1,365 @@
+"""Spans of the records of a trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.trace_records import START, STEP, TraceScript
+
+from conductor.telemetry.span_builder import SpanBuilder
+from conductor.telemetry.trace_context import NO_PARENT
+
+TRACE, SPAN = "80e1afed08e019fc1110464cfa66635c", "7a085853722dc6d2"
+PROMPT = {"sessionId": "s", "prompt": [{"type": "text", "text": "the secret plan"}]}
+
+
+def spans_of(script, **options):
+    """All spans, by name."""
+    builder = SpanBuilder(**options)
+    found = [*builder.add(script.records), *builder.end(START + script.ts)]
+    names = [each.name for each in found]
+    assert len(set(names)) == len(names)
+    return dict(zip(names, found, strict=True))
+
+
+def tree(spans):
+    """The name of each span's parent."""
+    of_id = {each.span_id: each.name for each in spans.values()}
+    return {name: of_id.get(each.parent_id) for name, each in spans.items()}
+
+
+def prompt(script, **others):
+    """A prompt on both hops; returns the numbers of the requests."""
+    return [
+        script.request("client>notes", "session/prompt", PROMPT, **others),
+        script.request("notes>agent", "session/prompt", PROMPT, **others),
+    ]
+
+
+def end_turn(script, requests, result=None):
+    for request in reversed(requests):
+        script.answer(request, result or {"stopReason": "end_turn"})
+
+
+def tool(script, what, /, hops=("agent>notes", "notes>client"), **members):
+    update = {"sessionUpdate": what, "toolCallId": "t1", **members}
+    for hop in hops:
+        script.notify(hop, "session/update", {"sessionId": "s", "update": update})
+
+
+def test_a_turn_is_one_trace_with_a_span_for_each_hop():
+    script = TraceScript()
+    end_turn(script, prompt(script))
+
+    spans = spans_of(script)
+
+    assert tree(spans) == {
+        "invoke_agent agent": None,
+        "session/prompt agent": "invoke_agent agent",
+    }
+    root, hop = spans["invoke_agent agent"], spans["session/prompt agent"]
+    assert root.trace_id == hop.trace_id
+    assert (root.kind, hop.kind) == ("server", "client")
+    assert (root.start, root.end) == (START + STEP, START + 4 * STEP)
+    assert (hop.start, hop.end) == (START + 2 * STEP, START + 3 * STEP)
+    assert root.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert root.attributes["gen_ai.conversation.id"] == "s"
+    assert root.attributes["gen_ai.response.finish_reasons"] == ["end_turn"]
+    assert root.attributes["acp_conductor.record"] == 1
+    assert hop.attributes["acp_conductor.component"] == "agent"
+
+
+def test_tokens_model_agent_and_cost_are_attributes_of_the_turn():
+    script = TraceScript()
+    first = script.request("client>agent", "initialize", {})
+    script.answer(first, {"agentInfo": {"name": "claude", "version": "2"}})
+    new = script.request("client>agent", "session/new", {"cwd": "/"})
+    script.answer(new, {"sessionId": "s", "models": {"currentModelId": "opus"}}, session="s")
+    requests = prompt(script)
+    update = {"sessionUpdate": "usage_update", "used": 90, "size": 200}
+    update["cost"] = {"amount": 0.5, "currency": "USD"}
+    script.notify("agent>notes", "session/update", {"sessionId": "s", "update": update})
+    usage = {"inputTokens": 10, "outputTokens": 20, "cachedReadTokens": 5, "totalTokens": 35}
+    end_turn(script, requests, {"stopReason": "max_tokens", "usage": usage})
+
+    attributes = spans_of(script)["invoke_agent claude"].attributes
+
+    assert attributes["gen_ai.provider.name"] == "claude"
+    assert attributes["gen_ai.request.model"] == "opus"
+    assert attributes["gen_ai.usage.input_tokens"] == 10
+    assert attributes["gen_ai.usage.output_tokens"] == 20
+    assert attributes["gen_ai.usage.cache_read.input_tokens"] == 5
+    assert attributes["acp_conductor.context.used"] == 90
+    assert attributes["acp_conductor.session.cost"] == 0.5
+
+
+def test_a_permission_request_is_below_its_tool_call():
+    script = TraceScript()
+    requests = prompt(script)
+    tool(script, "tool_call", kind="execute", title="rm -rf /secret", status="pending")
+    asked = {"sessionId": "s", "toolCall": {"toolCallId": "t1"}}
+    asked["options"] = [{"optionId": "1", "kind": "allow_once", "name": "Yes"}]
+    inner = script.request("agent>notes", "session/request_permission", asked)
+    outer = script.request("notes>client", "session/request_permission", asked)
+    chosen = {"outcome": {"outcome": "selected", "optionId": "1"}}
+    script.answer(outer, chosen)
+    script.answer(inner, chosen)
+    tool(script, "tool_call_update", status="in_progress")
+    tool(script, "tool_call_update", status="completed")
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    assert tree(spans) == {
+        "invoke_agent agent": None,
+        "session/prompt agent": "invoke_agent agent",
+        "execute_tool execute": "session/prompt agent",
+        "session/request_permission notes": "execute_tool execute",
+        "session/request_permission client": "session/request_permission notes",
+    }
+    call = spans["execute_tool execute"]
+    assert call.attributes["gen_ai.tool.call.id"] == "t1"
+    assert call.attributes["acp_conductor.tool.status"] == "completed"
+    assert (call.start, call.end) == (START + 3 * STEP, START + 11 * STEP)
+    permission = spans["session/request_permission client"]
+    assert permission.attributes["acp_conductor.permission.outcome"] == "allow_once"
+
+
+def test_a_tool_call_has_the_name_in_its_meta_and_may_fail_or_not_end():
+    script = TraceScript()
+    requests = prompt(script)
+    tool(script, "tool_call", kind="execute", _meta={"claudeCode": {"toolName": "Bash"}})
+    tool(script, "tool_call_update", status="failed")
+    other = {"sessionUpdate": "tool_call", "toolCallId": "t2", "kind": "not a kind"}
+    script.notify("agent>notes", "session/update", {"sessionId": "s", "update": other})
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    assert spans["execute_tool Bash"].attributes["error.type"] == "tool_failed"
+    assert spans["execute_tool other"].attributes["acp_conductor.tool.status"] == "unfinished"
+    assert spans["invoke_agent agent"].attributes["acp_conductor.turn.tool_calls"] == 2
+
+
+def test_an_error_is_the_status_of_its_span():
+    script = TraceScript()
+    requests = prompt(script)
+    for request in reversed(requests):
+        script.answer(request, {"code": -32603, "message": "secret"}, is_error=True)
+
+    root = spans_of(script)["invoke_agent agent"]
+
+    assert root.attributes["error.type"] == "-32603"
+    assert root.error == "-32603"
+
+
+def test_in_version_2_the_turn_ends_when_the_agent_is_idle():
+    script = TraceScript()
+    requests = prompt(script)
+    for request in reversed(requests):
+        script.answer(request, {})
+    tool(script, "tool_call", kind="read")
+    tool(script, "tool_call_update", status="completed")
+    usage = {"inputTokens": 3, "outputTokens": 4}
+    update = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}
+    update["usage"] = usage
+    for hop in ("agent>notes", "notes>client"):
+        script.notify(hop, "session/update", {"sessionId": "s", "update": update})
+
+    spans = spans_of(script)
+
+    root = spans["invoke_agent agent"]
+    assert root.end == START + script.ts
+    assert root.attributes["gen_ai.usage.output_tokens"] == 4
+    assert root.attributes["gen_ai.response.finish_reasons"] == ["end_turn"]
+    assert tree(spans)["execute_tool read"] == "session/prompt agent"
+
+
+def test_a_context_that_the_conductor_wrote_gives_the_ids():
+    script = TraceScript()
+    metas = [
+        {"traceparent": f"00-{TRACE}-{n:016x}-01", "tracestate": f"acp-conductor={parent}"}
+        for n, parent in ((1, NO_PARENT), (2, f"{1:016x}"))
+    ]
+    requests = [
+        script.request(hop, "session/prompt", PROMPT | {"_meta": meta})
+        for hop, meta in zip(("client>notes", "notes>agent"), metas, strict=True)
+    ]
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    root, hop = spans["invoke_agent agent"], spans["session/prompt agent"]
+    assert (root.trace_id, root.span_id, root.parent_id) == (TRACE, f"{1:016x}", None)
+    assert (hop.trace_id, hop.span_id, hop.parent_id) == (TRACE, f"{2:016x}", f"{1:016x}")
+
+
+def test_the_trace_of_the_client_is_continued_in_a_trace_without_spans():
+    script = TraceScript()
+    meta = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+    requests = [
+        script.request(hop, "session/prompt", PROMPT | {"_meta": meta})
+        for hop in ("client>notes", "notes>agent")
+    ]
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    root, hop = spans["invoke_agent agent"], spans["session/prompt agent"]
+    assert (root.trace_id, root.parent_id, root.has_remote_parent) == (TRACE, SPAN, True)
+    assert (hop.trace_id, hop.parent_id) == (TRACE, root.span_id)
+
+
+def test_a_span_of_the_agent_is_the_parent_of_its_request():
+    script = TraceScript()
+    requests = prompt(script)
+    meta = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+    params = {"sessionId": "s", "path": "/x", "_meta": meta}
+    read = script.request("agent>notes", "fs/read_text_file", params)
+    script.answer(read, {"content": ""})
+    end_turn(script, requests)
+
+    span = spans_of(script)["fs/read_text_file notes"]
+
+    assert (span.trace_id, span.parent_id) == (TRACE, SPAN)
+
+
+def test_a_request_without_a_turn_is_a_trace_of_its_own():
+    script = TraceScript()
+    outer = script.request("client>notes", "session/new", {"cwd": "/"})
+    inner = script.request("notes>agent", "session/new", {"cwd": "/"})
+    script.answer(inner, {"sessionId": "s"})
+    script.answer(outer, {"sessionId": "s"})
+
+    spans = spans_of(script)
+
+    assert tree(spans) == {"session/new notes": None, "session/new agent": "session/new notes"}
+
+
+def test_an_mcp_call_is_below_the_turn():
+    script = TraceScript()
+    requests = prompt(script)
+    params = {"name": "lookup", "arguments": {"password": "hunter2"}}
+    call = script.request(
+        "agent>notes", "tools/call", params, protocol_="mcp", mcp_server="notes-server"
+    )
+    script.answer(call, {"content": []})
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    span = spans["tools/call lookup"]
+    assert tree(spans)["tools/call lookup"] == "session/prompt agent"
+    assert span.attributes["mcp.method.name"] == "tools/call"
+    assert span.attributes["gen_ai.tool.name"] == "lookup"
+    assert span.attributes["acp_conductor.mcp_server"] == "notes-server"
+
+
+def test_a_handler_is_the_place_of_the_span_even_if_it_ends_after_the_answer():
+    script = TraceScript()
+    requests = prompt(script)
+    end_turn(script, requests)
+    script.handler("notes", requests[0], handler="notes.py:7", waited=0.1, took=0.2)
+
+    attributes = spans_of(script)["invoke_agent agent"].attributes
+
+    assert (attributes["code.file.path"], attributes["code.line.number"]) == ("notes.py", 7)
+    assert attributes["acp_conductor.handler.waited"] == 0.1
+
+
+def test_a_log_event_of_a_handler_is_an_event_of_the_span():
+    script = TraceScript()
+    requests = prompt(script)
+    script.log("info", "permission decided", component="notes", message=1, fields={"rule": "no"})
+    end_turn(script, requests)
+
+    (event,) = spans_of(script)["invoke_agent agent"].events
+
+    assert event.name == "permission decided"
+    assert event.attributes == {
+        "rule": "no",
+        "acp_conductor.component": "notes",
+        "level": "info",
+    }
+
+
+def test_a_restart_is_a_span_of_the_turn_that_it_interrupts():
+    script = TraceScript()
+    requests = prompt(script)
+    script.log("error", "component failed", component="notes", fields={"error": "it exited"})
+    script.log("warning", "component restarted", component="notes")
+    end_turn(script, requests)
+
+    spans = spans_of(script)
+
+    restart = spans["restart notes"]
+    assert tree(spans)["restart notes"] == "invoke_agent agent"
+    assert (restart.start, restart.end) == (START + 3 * STEP, START + 4 * STEP)
+    assert restart.error == "it exited"
+
+
+def test_what_has_not_ended_ends_with_its_chain():
+    script = TraceScript()
+    prompt(script)
+    tool(script, "tool_call", kind="read")
+    script.log("info", "chain ended")
+
+    builder = SpanBuilder()
+    spans = {each.name: each for each in builder.add(script.records)}
+
+    assert set(spans) == {"execute_tool read", "invoke_agent agent", "session/prompt agent"}
+    assert spans["invoke_agent agent"].attributes["error.type"] == "unanswered"
+    assert list(builder.end(START)) == []
+    tables = ("_open", "_turns", "_restarts", "_models", "_agents", "_answered")
+    assert [len(getattr(builder, name)) for name in tables] == [0] * len(tables)
+
+
+def test_content_is_only_in_spans_on_request():
+    script = TraceScript()
+    requests = prompt(script)
+    tool(script, "tool_call", kind="read", title="the secret file", rawInput={"a": "secret"})
+    tool(script, "tool_call_update", status="completed", rawOutput="secret")
+    script.update("agent>notes", "secret ")
+    script.update("notes>client", "secret ")
+    script.update("notes>client", "answer")
+    end_turn(script, requests)
+
+    attributes = [each.attributes for each in spans_of(script).values()]
+    assert "secret" not in json.dumps(attributes)
+    spans = spans_of(script, captures_content=True)
+    root, call = spans["invoke_agent agent"], spans["execute_tool read"]
+    assert json.loads(str(root.attributes["gen_ai.input.messages"])) == [
+        {"role": "user", "parts": [{"type": "text", "content": "the secret plan"}]}
+    ]
+    (answer,) = json.loads(str(root.attributes["gen_ai.output.messages"]))
+    assert answer["parts"] == [{"type": "text", "content": "secret answer"}]
+    assert answer["finish_reason"] == "end_turn"
+    assert call.attributes["gen_ai.tool.call.arguments"] == '{"a":"secret"}'
+    assert call.attributes["gen_ai.tool.call.result"] == "secret"
+
+
+@pytest.mark.parametrize("params", [None, [], "text", {"update": 7}, {"sessionId": 1}])
+def test_params_of_another_form_do_no_harm(params):
+    script = TraceScript()
+    requests = prompt(script)
+    script.notify("agent>notes", "session/update", params, session="s")
+    script.request("agent>notes", "fs/read_text_file", params, session="s")
+    end_turn(script, requests, {"stopReason": 7, "usage": ["x"]})
+
+    assert set(spans_of(script)) == {
+        "invoke_agent agent",
+        "session/prompt agent",
+        "fs/read_text_file notes",
+    }
+
+
+def test_unsampled_requests_have_unsampled_spans():
+    script = TraceScript()
+    requests = prompt(script)
+    tool(script, "tool_call", kind="read")
+    end_turn(script, requests)
+
+    spans = spans_of(script, sampler=lambda parent, trace_id: False)
+
+    assert [each.sampled for each in spans.values()] == [False] * 3

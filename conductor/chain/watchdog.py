@@ -7,8 +7,9 @@ repeatedly until the process ends. If the loop does not reply within the timeout
 processes are killed and the process exits. A second request reduces the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
-signal handlers: after a signal, an alarm interrupts them so that the thread can run. Not covered:
-other C code that holds the lock, and regular expressions after EOF.
+signal handlers: an alarm after each second of CPU time lets the thread run if the loop is still in
+the same call, and after a signal another one does so each second. Not covered: other C code that
+holds the lock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _ALARM_INTERVAL: Final = 1.0
 """Seconds between two alarms after a signal."""
+_CPU_INTERVAL: Final = 1.0
+"""Seconds of CPU time between two alarms; an idle process has none."""
 _ALARM_PAUSE: Final = 0.02
 """Seconds for which a signal handler lets the thread run."""
 _POLL_INTERVAL: Final = 0.5
@@ -64,8 +67,8 @@ class Watchdog:
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
         self._signals: list[int] = []
         self._exiting = False
-        self._interrupted: FrameType | None = None
-        """What a signal handler interrupts while it lets the thread run."""
+        self._last_place = (0, 0)
+        """Frame and instruction at the last alarm of CPU time."""
         self._before_exit = before_exit
         self._token = trio.lowlevel.current_trio_token()
         self._loop_thread = threading.get_ident()
@@ -83,14 +86,20 @@ class Watchdog:
         self._signals.append(number)
         self._notify(b"e")
 
-    def let_thread_run(self, frame: FrameType | None) -> None:
+    def let_thread_run(self) -> None:
         """Release the interpreter lock for a moment, or until the process ends if the thread is
-        ending it. For a signal handler; `frame` is the one that it interrupts."""
-        self._interrupted = frame
+        ending it. For a signal handler."""
         time.sleep(_ALARM_PAUSE)
         while self._exiting:
             time.sleep(_ALARM_PAUSE)
-        self._interrupted = None
+
+    def on_cpu_time(self, _: int, frame: FrameType | None) -> None:
+        """Let the thread run if the loop is in the same call as one second of CPU time ago. For a
+        signal handler."""
+        place = (id(frame), frame.f_lasti if frame is not None else 0)
+        if place == self._last_place:
+            self.let_thread_run()
+        self._last_place = place
 
     def end_within(self, seconds: float) -> None:
         """Exit the process after this time even if the loop replies."""
@@ -134,7 +143,11 @@ class Watchdog:
                 return False
 
     def _frame(self) -> FrameType | None:
-        return self._interrupted or sys._current_frames().get(self._loop_thread)
+        """What the loop runs; for a signal handler of this module, what it has interrupted."""
+        frame = sys._current_frames().get(self._loop_thread)
+        while frame is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        return frame
 
     def _wait_for_end(self, poll: select.poll) -> None:
         """Ping the loop until it ends; exit the process if it does not reply in time."""
@@ -192,19 +205,22 @@ def watchdog(
     def handle(number: int, frame: FrameType | None) -> None:
         watchdog_thread.on_signal(number)
         signal.setitimer(signal.ITIMER_REAL, _ALARM_INTERVAL, _ALARM_INTERVAL)
-        watchdog_thread.let_thread_run(frame)
+        watchdog_thread.let_thread_run()
         receiver = receivers[number]
         if callable(receiver):
             receiver(number, frame)
 
     for number in signals:
         signal.signal(number, handle)
-    alarm_receiver = signal.signal(
-        signal.SIGALRM, lambda _, frame: watchdog_thread.let_thread_run(frame)
-    )
+    alarm_receiver = signal.signal(signal.SIGALRM, lambda *_: watchdog_thread.let_thread_run())
+    cpu_receiver = signal.signal(signal.SIGVTALRM, watchdog_thread.on_cpu_time)
+    signal.siginterrupt(signal.SIGVTALRM, False)  # C code of plugins need not expect EINTR
+    signal.setitimer(signal.ITIMER_VIRTUAL, _CPU_INTERVAL, _CPU_INTERVAL)
     try:
         yield watchdog_thread
     finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, cpu_receiver)
         for number in signals:
             signal.signal(number, receivers[number])
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -126,14 +126,18 @@ def test_a_blocked_event_loop_does_not_keep_the_process_alive(busy, how, end):
     assert "method=session/prompt plugin=Busy" in line
 
 
-def test_a_signal_ends_the_process_while_a_regular_expression_backtracks(busy):
+@pytest.mark.parametrize("end", ["client", "signal"])
+def test_a_regular_expression_that_backtracks_does_not_keep_the_process_alive(busy, end):
     editor, _ = busy("matching")
 
     begin = time.monotonic()
-    editor.signal(signal.SIGTERM)
-
-    assert editor.wait() == 128 + signal.SIGTERM
-    assert time.monotonic() - begin < 3  # `stop_timeout`, at least 1 s, and an alarm
+    if end == "client":
+        editor.close_stdin()
+        assert editor.wait() == 1
+    else:
+        editor.signal(signal.SIGTERM)
+        assert editor.wait() == 128 + signal.SIGTERM
+        assert time.monotonic() - begin < 3  # `stop_timeout`, at least 1 s, and an alarm
     lines = [line for line in editor.log if "event loop blocked: process killed" in line]
     assert len(lines) == 1
     assert "busy.py:" in lines[0]

@@ -232,6 +232,8 @@ class Rule:
         if not self.allows:
             return _verdict_of(call.paths.touches(self.path))
         checked = [call.paths]
+        if call.commands and self.command is None and not self.argv:
+            return Verdict("no", "the files of the command are not checked: add `argv`")
         if self.command is not None or self.argv:
             if call.commands.words is None:
                 return Verdict("maybe", "the files of the command are not certain")

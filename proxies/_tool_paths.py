@@ -361,7 +361,9 @@ def _collected(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
                 possible.append(text)
             if name in _SELECTIONS:
                 named += [text, *(each.removeprefix("**/") for each in re.split("[,;]", text))]
-        elif not _PATH_WORDS.isdisjoint([name, *key_words(key)]):
+        elif not _PATH_WORDS.isdisjoint([name, *key_words(key)]) or (
+            call.get("kind") == "move" and name.endswith("name")
+        ):
             found.append(text)
         elif _looks_like_path(text):
             possible.append(text)

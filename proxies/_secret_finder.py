@@ -25,8 +25,12 @@ from proxies._regex_prefixes import SECRET, read
 __all__ = ["PATTERNS", "HeldTail", "SecretFinder", "check_patterns", "environment_values"]
 
 # Start of a word, without lookbehind, which RE2 lacks. `\b` does not match after an underscore, nor
-# after escapes of JSON and URLs and terminal colours, which end in a letter or digit.
-_START: Final = r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]*[A-Za-z])"
+# after escapes of JSON, URLs and MIME and terminal colours (escaped or not), which end in a letter
+# or digit.
+_START: Final = (
+    r"(?:\b|_|\\[nrtbf]|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|[%=][0-9a-fA-F]{2}"
+    r"|\[[0-9;]*[A-Za-z])"
+)
 
 PATTERNS: Final[Mapping[str, str]] = {
     "private-key": HEADER,

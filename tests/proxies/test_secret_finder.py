@@ -48,7 +48,10 @@ def test_every_pattern_finds_its_kind(secrets, name):
 @pytest.mark.parametrize("name", sorted({*PATTERNS} - {"key-body", "url-password"}))
 @pytest.mark.parametrize(
     "before",
-    ["KEY=", "x_", "\\n", "\\t", "\\u001b", "%3D", "\x1b[31m", "\x1b[01;31m\x1b[K", "é", '{"a":"'],
+    [
+        *("KEY=", "x_", "\\n", "\\t", "\\u001b", "\\x22", "%3D", "=3D", "é", '{"a":"'),
+        *("\x1b[31m", "\x1b[01;31m\x1b[K", "\\u001b[31m", "\\x1b[1;31m", "\\033[0m", "\\e[m"),
+    ],
 )
 def test_a_secret_may_stand_behind_anything_but_a_word(secrets, name, before):
     text = f"{before}{EXAMPLES[name]}"

@@ -22,7 +22,7 @@ import trio
 
 from bridges.acp_provider import AcpProvider, DeclaredServer, StatelessExchange
 from bridges.bindings import CarrierParams, decode_carrier
-from bridges.declaration_rewriter import Declaration, DeclarationRewriter, SessionSetup
+from bridges.declaration_rewriter import Declaration, DeclarationRewriter, RewrittenSetup
 from bridges.declarations import agent_mcp_support, rewrite, session_id_in
 from bridges.handshake import McpHandshake
 from bridges.http_server import McpHttpServer
@@ -148,7 +148,7 @@ class McpBridge(Proxy):
     async def _set_up_bridged(self, params: bytes, forward: Any, session: AgentSession) -> bytes:
         given = self._sessions.get(session.id or "", []) if self._shared.enforced else []
         own = {each.server.name: each.name for each in given}
-        set_up = SessionSetup(session, own)
+        set_up = RewrittenSetup(session, own)
         declared = set_up.declared
         try:
             changed = rewrite(params, lambda one, taken: self._rewriter.replace(one, taken, set_up))

@@ -26,7 +26,7 @@ from conductor.bridging import INTERNAL_ERROR, INVALID_PARAMS
 from conductor.log import get_logger
 from conductor.proxy import RequestError
 
-__all__ = ["Declaration", "DeclarationRewriter", "SessionSetup"]
+__all__ = ["Declaration", "DeclarationRewriter", "RewrittenSetup"]
 
 _SHIM: Final = str(Path(__file__).with_name("shim.py"))
 
@@ -49,7 +49,7 @@ class Declaration:
 
 
 @attrs.define(eq=False)
-class SessionSetup:
+class RewrittenSetup:
     """The replaced declarations of one session set-up request."""
 
     session: AgentSession
@@ -93,7 +93,7 @@ class DeclarationRewriter:
         return "http" if agent.http else "none"
 
     def replace(
-        self, entry: dict[str, Any], taken: set[str], into: SessionSetup
+        self, entry: dict[str, Any], taken: set[str], into: RewrittenSetup
     ) -> dict[str, Any] | None:
         """Return the replacement of a declaration; `None` to leave it unchanged.
 
@@ -150,7 +150,7 @@ class DeclarationRewriter:
         return not takes and given and self.agent.stdio and self.mode != "off"
 
     def _over_stdio(
-        self, server: DeclaredServer, taken: set[str], into: SessionSetup, *, remote: bool = False
+        self, server: DeclaredServer, taken: set[str], into: RewrittenSetup, *, remote: bool = False
     ) -> dict[str, Any]:
         try:
             address = self.shim_listener.open()
@@ -166,7 +166,7 @@ class DeclarationRewriter:
         return stdio_entry(declaration.name, argv, env, self.agent.acp_version)
 
     def _over_http(
-        self, server: DeclaredServer, taken: set[str], into: SessionSetup
+        self, server: DeclaredServer, taken: set[str], into: RewrittenSetup
     ) -> dict[str, Any]:
         assert self.http is not None
         assert self.http.origin is not None
@@ -177,7 +177,7 @@ class DeclarationRewriter:
         return http_entry(declaration.name, self.http.origin + path, authorization)
 
     def _declare(
-        self, server: DeclaredServer, taken: set[str], into: SessionSetup, *, remote: bool = False
+        self, server: DeclaredServer, taken: set[str], into: RewrittenSetup, *, remote: bool = False
     ) -> Declaration:
         name = self.names.choose(server.name, taken, into.own_names.get(server.name))
         declaration = Declaration(server, name, "", into.session, remote)

@@ -18,7 +18,7 @@ import trio
 from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
 from conductor.log import get_logger
-from conductor.plugins.cancelled_turns import blocks_request, blocks_turn, end_turn
+from conductor.plugins.blocked_turns import blocks_request, blocks_turn, end_turn
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_handler_call, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr

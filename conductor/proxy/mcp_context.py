@@ -15,8 +15,8 @@ from conductor.proxy.peers import ClientPeer
 from conductor.proxy.sessions import Session
 
 if TYPE_CHECKING:
+    from mcp.server import mcpserver
     from mcp.server.elicitation import ElicitationResult, UrlElicitationResult
-    from mcp.server.mcpserver import Context as SdkContext
     from mcp.types import CreateMessageResult, SamplingMessage
     from pydantic import BaseModel
 
@@ -58,7 +58,7 @@ class Context:
     goes on when the agent repeats it with the answer.
     """
 
-    sdk: SdkContext[Any, Any]
+    sdk: mcpserver.Context[Any, Any]
     """The context of the MCP SDK, for everything else. Its requests (`sdk.elicit`) work only in MCP
     revisions before 2026-07-28."""
     server_id: str

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 import attrs
+from mcp.server import mcpserver
 from mcp.server.lowlevel.helper_types import ReadResourceContents
-from mcp.server.mcpserver import Context as SdkContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.prompts import Prompt
@@ -58,7 +58,7 @@ class _MethodServer(MCPServer[Any]):
         """Resources without variables, by URI."""
 
     async def read_resource(
-        self, uri: Any, context: SdkContext[Any, Any] | None = None
+        self, uri: Any, context: mcpserver.Context[Any, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         template = self.fixed.get(str(uri))
         if template is None or context is None:
@@ -144,7 +144,9 @@ class _Bound:
                 annotation = Annotated[annotation, Field(description=descriptions[parameter.name])]
             shown.append(parameter.replace(annotation=annotation, kind=parameter.KEYWORD_ONLY))
         name = self.spec.sdk_context or _SDK_CONTEXT
-        shown.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=SdkContext))
+        shown.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=mcpserver.Context)
+        )
 
         async def call(**arguments: Any) -> Any:
             return await self._call(arguments.pop(name), arguments)
@@ -155,7 +157,7 @@ class _Bound:
         call.__annotations__ = {each.name: each.annotation for each in shown}
         return call
 
-    async def _call(self, sdk: SdkContext[Any, Any], arguments: dict[str, Any]) -> Any:
+    async def _call(self, sdk: mcpserver.Context[Any, Any], arguments: dict[str, Any]) -> Any:
         try:
             if Context not in self.spec.injected.values():
                 return await self._run(sdk, arguments, None)
@@ -180,14 +182,14 @@ class _Bound:
             raise MCPError(INTERNAL_ERROR, "Internal error") from exc
 
     async def _run(
-        self, sdk: SdkContext[Any, Any], arguments: dict[str, Any], context: Context | None
+        self, sdk: mcpserver.Context[Any, Any], arguments: dict[str, Any], context: Context | None
     ) -> Any:
         own: dict[str, Any] = {} if self.spec.sdk_context is None else {self.spec.sdk_context: sdk}
         for name, kind in self.spec.injected.items():
             own[name] = context if kind is Context else self._tool_call()
         return await self.method(**arguments, **own)
 
-    def _context(self, sdk: SdkContext[Any, Any], send: Any) -> Context:
+    def _context(self, sdk: mcpserver.Context[Any, Any], send: Any) -> Context:
         caller = self.caller
         return Context(
             sdk,

@@ -21,14 +21,14 @@ from conductor.errors import RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS
 
 if TYPE_CHECKING:
-    from mcp.server.mcpserver import Context as SdkContext
+    from mcp.server import mcpserver
 
 __all__ = ["Conversations", "send_request"]
 
 _MAX_SUSPENDED: Final = 64
 
 
-async def send_request(sdk: SdkContext[Any, Any], request: Any, result: Any) -> Any:
+async def send_request(sdk: mcpserver.Context[Any, Any], request: Any, result: Any) -> Any:
     """Send a request of the SDK as a message of its own (MCP before 2026-07-28).
 
     Raises `RequestError` if the answer is an error.
@@ -123,7 +123,7 @@ class Conversations:
 
     async def call(
         self,
-        sdk: SdkContext[Any, Any],
+        sdk: mcpserver.Context[Any, Any],
         make_context: Callable[[Callable[[Any, Any], Awaitable[Any]]], Any],
         function: Callable[[Any], Awaitable[Any]],
     ) -> Any:

@@ -21,7 +21,7 @@ __all__ = [
     "Evidence",
     "Identity",
     "Naming",
-    "Question",
+    "QuestionRule",
     "Tool",
     "ToolTable",
     "canonical_name",
@@ -115,7 +115,7 @@ class Naming:
 
 
 @attrs.frozen
-class Question:
+class QuestionRule:
     """Conditions under which a permission request is not about running a tool."""
 
     about: About
@@ -207,7 +207,7 @@ class ToolTable:
     """How an agent names tools and asks questions: its own entries, then the common ones."""
 
     tools: Sequence[Naming] = ()
-    questions: Sequence[Question] = ()
+    questions: Sequence[QuestionRule] = ()
     mcp_kinds: frozenset[str] | None = None
     """Kinds of calls that may be MCP tools if no place names the tool for certain; `None`: all
     kinds, also with a command."""
@@ -215,12 +215,12 @@ class ToolTable:
     @classmethod
     def of(cls, entries: Iterable[Mapping[str, Any]], agent: str) -> ToolTable:
         tools: list[Naming] = []
-        questions: list[Question] = []
+        questions: list[QuestionRule] = []
         mcp_kinds: frozenset[str] | None = None
         for entry in entries:
             if fnmatch.fnmatchcase(agent.lower(), entry["agent"]):
                 tools += [_naming(one) for one in entry.get("tools") or ()]
-                questions += [Question(**one) for one in entry.get("questions") or ()]
+                questions += [QuestionRule(**one) for one in entry.get("questions") or ()]
                 if "mcp_kinds" in entry:
                     mcp_kinds = (mcp_kinds or frozenset()) | {*entry["mcp_kinds"]}
         return cls(tools, questions, mcp_kinds)

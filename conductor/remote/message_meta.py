@@ -85,7 +85,7 @@ def connection_id_of(body: bytes) -> str | None:
 
 
 @attrs.frozen
-class _OpenRequest:
+class _ClientRequest:
     """A client request in flight."""
 
     method: str
@@ -98,7 +98,7 @@ class SessionTracker:
 
     _server_sessions: dict[bytes, str] = attrs.field(factory=dict, init=False)
     """Session of each server request in flight, by raw id."""
-    _client_requests: dict[bytes, _OpenRequest] = attrs.field(factory=dict, init=False)
+    _client_requests: dict[bytes, _ClientRequest] = attrs.field(factory=dict, init=False)
     """Client requests in flight that name or set up a session, by raw id."""
     _open: Counter[str] = attrs.field(factory=Counter, init=False)
     """Number of client requests in flight, by session."""
@@ -112,7 +112,7 @@ class SessionTracker:
         if meta.kind == "request" and (
             meta.session is not None or meta.method in SESSION_SETUP_METHODS
         ):
-            self._client_requests[meta.id] = _OpenRequest(meta.method, meta.session)
+            self._client_requests[meta.id] = _ClientRequest(meta.method, meta.session)
         if meta.kind == "request" and meta.session is not None:
             self._open[meta.session] += 1
             if meta.method in SESSION_SETUP_METHODS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import socket as stdlib_socket
+import socket
 from typing import Final
 
 import attrs
@@ -56,7 +56,7 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         if not path:
-            raise ValueError("unix: wants a path behind it, as in unix:/run/acp.sock")
+            raise ValueError("unix: needs a path, as in unix:/run/acp.sock")
         return UnixAddress(path)
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -71,7 +71,7 @@ async def bind_tcp(address: TcpAddress) -> list[trio.SocketListener]:
     """Listeners on every address of the host name. Raises `OSError`."""
     try:
         found = await trio.open_tcp_listeners(address.port, host=address.host, backlog=_BACKLOG)
-    except stdlib_socket.gaierror as exc:
+    except socket.gaierror as exc:
         where = f"{address.host}:{address.port}"
         raise OSError(errno.EADDRNOTAVAIL, exc.strerror, where) from None
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Cancelled turns that a plugin blocks: detection and forced end.
+"""Turns that a plugin blocks after their cancellation: detection and forced end.
 
 A plugin blocks a prompt while its handler is busy with anything but waiting for the successor's
 response, and while the prompt is queued in a lane. It also blocks a turn if its cancellation, or

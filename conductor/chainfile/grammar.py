@@ -164,7 +164,7 @@ def _headers(_: Any, __: Any, value: Mapping[str, str]) -> None:
 def _certificate_key(tls: TlsItem, _: Any, value: str | None) -> None:
     _nonempty_path(tls, _, value)
     if value is not None and tls.cert is None:
-        raise invalid("a key is of use with its certificate only", "add `cert`")
+        raise invalid("`key` needs a certificate", "add `cert`")
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -60,7 +60,10 @@ _SEQUENCE_ERROR_CODE: Final = 4400
 
 @attrs.define(eq=False)
 class ResumableStream:
-    """Call `run` once, and `carry` for every socket, one at a time."""
+    """One end of the line stream: numbered texts, kept until the peer has acknowledged them.
+
+    Call `run` once, and `carry` for every socket, one at a time.
+    """
 
     _lines: LineChannel
     _on_activity: Callable[[], None] = lambda: None

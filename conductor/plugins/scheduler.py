@@ -59,7 +59,11 @@ class _IdleWorker:
 
 @attrs.define(eq=False, repr=False)
 class LaneScheduler:
-    """Serves the lanes of one plugin, from `open` to `close`."""
+    """Serves the lanes of one plugin, from `open` to `close`.
+
+    `start_timeout` is in seconds, for the handler of `initialize`. An agent (`is_agent`) has no
+    successor.
+    """
 
     name: str
     plugin: Plugin
@@ -229,7 +233,10 @@ class LaneScheduler:
             port.use_handlers(handlers)
 
     def unread_bytes(self, port: PluginPort) -> int:
-        """Unread bytes of the plugin; 0 toward the client, where the agent's reading is limited."""
+        """Bytes that the plugin sent to peers outside of the chain and that are not read yet.
+
+        Counted once, at the client port; the agent port returns 0.
+        """
         if port is not self.client_port:
             return 0
         return call_plugin(self._unread_bytes_failed, self._unread_of_plugin) or 0
@@ -304,6 +311,10 @@ class LaneScheduler:
     def ask(
         self, port: PluginPort, method: str, params: bytes | None, answered: ResponseCallback
     ) -> Callable[[], None]:
+        """Send a request and do not wait: `answered` is called with the response, in its lane.
+
+        Returns a function that cancels the request.
+        """
         call = InFlightRequest(method, port)
         self.response_callbacks[call] = answered
         port.neighbour.request(call, method, params)

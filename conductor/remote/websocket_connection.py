@@ -74,7 +74,7 @@ async def open_websocket(
                     receive_buffer_size=_CHUNK,
                 )
             if stream.at_end.cancelled_caught:
-                hint = "" if address.is_secure else "; does it want wss://?"
+                hint = "" if address.is_secure else "; does it expect wss://?"
                 raise Unreachable(f"did not answer at {address.display_url} as a WebSocket{hint}")
             store_cookies(address, connection.handshake_headers, cookies)
             close_handshake.connection = connection

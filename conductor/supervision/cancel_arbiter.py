@@ -3,11 +3,13 @@
 A cancelled turn may hang in the agent, in a proxy that does not forward the cancellation or the
 response, or in a plugin's handler. Watchers are the client's link, where requests enter the chain,
 and every component behind a link: each sees the requests to and responses from its component, and
-wakes when `cancel_timeout` has passed, those nearer to the client first. The blocking component is
-the one nearest to the agent that was sent the cancellation and has not answered its prompt. The
-turn is ended there, so that the proxies before it get a response as well: by its own watcher, or
-for a plugin by the last watcher before it. The proxies before it then have time to forward the
-response, since their watchers wake at about the same moment, in any order.
+wakes `cancel_timeout` seconds after the cancellation. All watchers of one turn wake at about the
+same time, in any order, and each asks the arbiter whether it has to act.
+
+The blocking component is the one nearest to the agent that was sent the cancellation and has not
+answered its prompt. Exactly one watcher ends the turn there, so that the proxies before it get a
+response as well: the component's own watcher, or for a plugin the last watcher before it. For half
+of `cancel_timeout` afterwards no other watcher acts: the proxies need time to forward the response.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ __all__ = [
 
 
 class CancelArbiter:
-    """Arbiter of one chain."""
+    """Arbiter of one chain; remembers which turns and requests were ended just now."""
 
     def __init__(self) -> None:
         self.timeout = CANCEL_TIMEOUT
@@ -70,7 +72,8 @@ def find_blocking_component(
 ) -> tuple[Component | None, bool]:
     """The blocking component, if one is known, and whether this watcher has to end the turn.
 
-    `watcher` is None for the client's link.
+    `watcher` is None for the client's link, which ends the turn if no component is known to block
+    it.
     """
     blocking = next(filter(blocks, reversed(components)), None)
     if blocking is None or blocking.enforces_cancel_timeout:

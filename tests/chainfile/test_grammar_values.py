@@ -31,7 +31,7 @@ chain.yaml:6:5: error: the header `Acp-Connection-Id` belongs to the connection 
 chain.yaml:7:13: error: headers.X-Note: the value of a header is one line of ASCII
    |     X-Note: "a\\nX: b"
    |             ^^^^^^^^^
-chain.yaml:8:14: error: tls.key: a key is of use with its certificate only
+chain.yaml:8:14: error: tls.key: `key` needs a certificate
    |   tls: {key: key.pem}
    |              ^^^^^^^
 help: add `cert`

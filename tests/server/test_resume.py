@@ -303,7 +303,7 @@ async def test_a_slow_network_closes_no_connection():
 
 @SCHEMES
 async def test_a_server_that_forgot_the_connection_is_gone_for_the_component(scheme):
-    """What follows is up to the component's contract: here it is started again, by default."""
+    """The component's restart policy decides what follows: by default, it is started again."""
     async with world(timeouts={"keep": 0.2}, scheme=scheme) as it:
         session = await it.open_session()
         it.relay.stop()
@@ -337,7 +337,7 @@ async def test_the_end_of_the_servers_chain_is_told_even_if_the_network_cuts():
         it.relay.cut()
         client.chain.stop()
         await client.ended.wait()
-        await it.started_again.wait()  # as its contract says, on a connection of its own
+        await it.started_again.wait()  # by its restart policy, on a connection of its own
 
 
 @pytest.mark.parametrize("token", ["wrong-token-0123456789", None])

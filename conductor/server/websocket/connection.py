@@ -96,7 +96,7 @@ class TrioServerWebSocket(ServerWebSocket):
                 await trio.sleep(left)
                 left = max(asked, self.stream.last_progress) + deadline - trio.current_time()
             await self.cut()
-            raise WebSocketClosed(_ABNORMAL_CLOSURE, f"no sign of life for {deadline:g} s")
+            raise WebSocketClosed(_ABNORMAL_CLOSURE, f"nothing received for {deadline:g} s")
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
         with trio.move_on_after(_CLOSE_TIMEOUT) as close_handshake:

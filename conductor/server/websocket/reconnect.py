@@ -66,7 +66,7 @@ def _resume(client: RemoteClient | None, received: str) -> AdmittedWebSocket | R
     if client is None or client.resumable_stream is None:
         return Refusal(404, "Unknown Acp-Connection-Id: it has ended, or was never here")
     if not received.isascii() or not received.isdecimal() or len(received) > 18:
-        return Refusal(400, "Acp-Conductor-Received wants a number")
+        return Refusal(400, "Acp-Conductor-Received must be a number")
     return AdmittedWebSocket(
         client, ((RECEIVED_HEADER, str(client.resumable_stream.received)),), int(received)
     )

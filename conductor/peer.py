@@ -240,9 +240,7 @@ class JsonRpcPeer:
     def _on_closed(self) -> None:
         self.ended.set()
         for call, pending in self._pending.items():
-            pending.fail(
-                ConnectionClosed(f"{call.method}: the peer left without an answer")
-            )
+            pending.fail(ConnectionClosed(f"{call.method}: the peer left without an answer"))
 
     async def _answer_later(
         self, call: InFlightRequest, scope: trio.CancelScope, coroutine: Awaitable[Any]

@@ -133,9 +133,7 @@ _decode_error = msgspec.json.Decoder(ErrorObject).decode
 _containers = frozenset(b"{[")
 _whitespace = re.compile(rb"[ \t\r\n]*")
 _ansi = re.compile(rb"^(?:\xef\xbb\xbf|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+")
-AMBIGUOUS_SURROGATES: Final = (
-    "lone surrogates, and escapes of too many other Unicode blocks"
-)
+AMBIGUOUS_SURROGATES: Final = "lone surrogates, and escapes of too many other Unicode blocks"
 
 
 def decode(line: bytes) -> Frame:

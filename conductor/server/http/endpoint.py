@@ -79,7 +79,7 @@ class EndpointHandler(RequestResponse):
         if "transfer-encoding" in self.headers and "content-length" in self.headers:
             # RFC 9112 §6.1: request smuggling; an intermediary may have read another body.
             close = (("connection", "close"),)
-            await self.refuse(Refusal(400, "Content-Length and Transfer-Encoding exclude each other", close))
+            await self.refuse(Refusal(400, "Content-Length beside Transfer-Encoding", close))
             return
         if method == "OPTIONS":
             allowed = self.access.preflight(self.headers, self.peer)

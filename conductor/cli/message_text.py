@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from conductor.cli.json_diff import short_json
+from conductor.tracing.json_diff import short_json
 
 __all__ = ["message_text"]
 

@@ -81,7 +81,7 @@ def comparison_lines(comparison: Comparison, limit: int) -> Iterator[tuple[str, 
 
 
 def _difference(difference: Difference) -> Iterator[tuple[str, Style]]:
-    from conductor.cli.json_diff import json_diff
+    from conductor.tracing.json_diff import json_diff
     from conductor.cli.trace_lines import message_title
 
     old, new = difference.old, difference.new

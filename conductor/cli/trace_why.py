@@ -157,7 +157,7 @@ def _after(later: Message, earlier: Message) -> str:
 
 def _changes(before: Message, after: Message) -> Iterator[tuple[str, Style]]:
     """The difference of two payloads, as indented lines."""
-    from conductor.cli.json_diff import json_diff, without_marks
+    from conductor.tracing.json_diff import json_diff, without_marks
 
     old, new = _payload(before), _payload(after)
     is_left_out = before.head is not None or after.head is not None or old is new

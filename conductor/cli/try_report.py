@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from conductor.cli.json_diff import json_diff, short_json, without_marks
+from conductor.tracing.json_diff import json_diff, short_json, without_marks
 from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.errors import describe

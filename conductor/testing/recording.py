@@ -1,7 +1,8 @@
 """Recorded conversations of a client and an agent: `Recording` reads them, `Recorder` writes them.
 
-JSON lines, one message per line, in the order in which they passed between client and agent; the
-events of the Rust conductor's trace files:
+A recording is a trace file (`--trace FILE`), or what `Recorder` writes: JSON lines, one message per
+line, in the order in which they passed between client and agent; the events of the Rust
+conductor's trace files:
 
     {"type": "request", "ts": 0.1, "protocol": "acp", "from": "Client", "to": "Agent", "id": 1,
      "method": "session/prompt", "params": {…}}
@@ -18,15 +19,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import attrs
 import trio
 
 from conductor.proxy import Proxy, RawMessage, on
+from conductor.testing.replay_values import ReplayValues
+from conductor.tracing.conversation import (
+    ConversationError,
+    End,
+    RecordedMessage,
+    conversation,
+)
+from conductor.tracing.reader import Trace
 
 __all__ = ["PROJECT", "RecordedMessage", "Recorder", "Recording"]
 
@@ -37,33 +46,6 @@ _SENDERS: Final = {"client": "Client", "agent": "Agent"}
 
 
 @attrs.frozen
-class RecordedMessage:
-    """One message of a recording."""
-
-    kind: Literal["request", "notification", "response"]
-    sender: Literal["client", "agent"]
-    id: int | str | None
-    """Of a request and of its response; `None` for a notification."""
-    method: str
-    """For a response, the method of its request."""
-    payload: Any
-    """The params, result or error; `None` if there are no params."""
-    is_error: bool = False
-
-    @property
-    def label(self) -> str:
-        """Short form, as `Heard.label`: `session/update plan`, `answer to session/prompt`."""
-        match self.kind:
-            case "response":
-                return f"{'error' if self.is_error else 'answer'} to {self.method}"
-            case "request":
-                return f"{self.method}?"
-        update = self.payload.get("update") if isinstance(self.payload, dict) else None
-        kind = update.get("sessionUpdate") if isinstance(update, dict) else None
-        return f"{self.method} {kind}" if kind else self.method
-
-
-@attrs.frozen
 class Recording:
     """A recorded conversation."""
 
@@ -71,19 +53,35 @@ class Recording:
     messages: Sequence[RecordedMessage]
 
     @classmethod
-    def load(cls, name: str | os.PathLike[str], *, cwd: str = PROJECT) -> Recording:
-        """Read a recording: the name of one of the package, or a path of a `.jsonl` file.
+    def load(
+        cls,
+        name: str | os.PathLike[str],
+        *,
+        cwd: str = PROJECT,
+        end: End = "agent",
+        chain: str | None = None,
+    ) -> Recording:
+        """Read a recording: the name of one of the package, or a path of a trace file.
 
-        `cwd` replaces the working directory of the recording in all messages. Raises
-        `ValueError`, with the line, for a file that is no recording.
+        `end` is the end of a chain whose messages are taken, `chain` the one in the trace of a
+        server. `cwd` replaces the directory `/project` in all messages. Raises `ValueError`, with
+        the line, for a file that is no recording.
         """
         path = Path(name)
-        if path.suffix != ".jsonl":
+        if path.suffix != ".jsonl" and not path.is_file():
             path = _DIRECTORY / f"{name}.jsonl"
             if not path.exists():
                 known = ", ".join(cls.names())
                 raise ValueError(f"no recording is called {str(name)!r}; there are: {known}")
-        return cls(path.stem, _read(path, cwd))
+        try:
+            messages = conversation(Trace.load(path).records, end, chain)
+        except ConversationError as exc:
+            raise ValueError(f"{path}: {exc}") from exc
+        values = ReplayValues()
+        values.set_directory(PROJECT, cwd)
+        return cls(
+            path.stem, [attrs.evolve(each, payload=values.live(each.payload)) for each in messages]
+        )
 
     @staticmethod
     def names() -> list[str]:
@@ -103,41 +101,6 @@ class Recording:
             for message in self.messages
             if message.kind == "request" and message.method == "session/prompt"
         ]
-
-
-def _read(path: Path, cwd: str) -> list[RecordedMessage]:
-    messages: list[RecordedMessage] = []
-    methods: dict[Any, str] = {}
-    text = path.read_text(encoding="utf-8")
-    if cwd != PROJECT:
-        text = text.replace(PROJECT, json.dumps(cwd)[1:-1])
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            message = _message(json.loads(line), methods)
-        except (ValueError, KeyError, AttributeError, TypeError) as exc:
-            problem = f"{path}:{number}: no message of a recording ({type(exc).__name__}: {exc})"
-            raise ValueError(problem) from exc
-        messages.append(message)
-    return messages
-
-
-def _message(event: Mapping[str, Any], methods: dict[Any, str]) -> RecordedMessage:
-    """One line, decoded. `methods` has the methods of the requests so far, by id."""
-    kind, id = event["type"], event.get("id")
-    sender = event["from"].lower()
-    if sender not in _SENDERS:
-        raise ValueError(f"sender {event['from']!r}")
-    match kind:
-        case "request":
-            methods[id] = event["method"]
-        case "notification":
-            pass
-        case "response":
-            error = bool(event["is_error"])
-            return RecordedMessage(kind, sender, id, methods[id], event["payload"], error)
-        case _:
-            raise ValueError(f"type {kind!r}")
-    return RecordedMessage(kind, sender, id, event["method"], event.get("params"))
 
 
 @attrs.define

@@ -13,17 +13,21 @@ from conductor.proxy import Proxy, on_permission, on_tool_end, on_turn_end
 from conductor.testing import RecordedAgent, Recording
 
 
+def event(kind, sender, **members):
+    receiver = "Client" if sender == "Agent" else "Agent"
+    return {"type": kind, "ts": 0.0, "from": sender, "to": receiver, **members}
+
+
 def request(id, method, params, sender="Client"):
-    return {"type": "request", "from": sender, "id": id, "method": method, "params": params}
+    return event("request", sender, protocol="acp", id=id, method=method, params=params)
 
 
 def notification(method, params, sender="Agent"):
-    return {"type": "notification", "from": sender, "method": method, "params": params}
+    return event("notification", sender, protocol="acp", method=method, params=params)
 
 
 def response(id, payload, sender="Agent", *, is_error=False):
-    event = {"type": "response", "from": sender, "id": id, "is_error": is_error}
-    return {**event, "payload": payload}
+    return event("response", sender, id=id, is_error=is_error, payload=payload)
 
 
 def chunk(text):
@@ -145,7 +149,7 @@ async def test_an_error_is_played(acp_chain, agent):
 async def test_a_request_beyond_the_recording_is_refused(acp_chain, agent):
     async with acp_chain(agent()) as client:
         session = await open_session(client)
-        with pytest.raises(RequestError, match="Method not found"):
+        with pytest.raises(RequestError, match=r"session/prompt: the recording mine has none"):
             await client.prompt(session, "hi")
         with pytest.raises(RequestError, match=r"session/new: the recording mine has 1 of them"):
             await client.new_session("/project")

@@ -77,10 +77,9 @@ def test_the_working_directory_is_replaced(file):
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ([], "TypeError"),
-        ({**REQUEST, "from": "Proxy(0)"}, "sender 'Proxy(0)'"),
-        ({**REQUEST, "type": "batch"}, "type 'batch'"),
-        ({**RESPONSE, "id": 2}, "KeyError: 2"),
+        ([], "Expected `object`, got `array`"),
+        ({**REQUEST, "type": "batch"}, "Invalid value 'batch'"),
+        ({**REQUEST, "method": 1}, "Expected `str`, got `int`"),
     ],
 )
 def test_a_line_that_is_no_message_is_named(file, wrong, problem):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor.cli.json_diff import json_diff, short_json
+from conductor.tracing.json_diff import json_diff, short_json
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,282 @@
+"""Plays one side of a recorded conversation on a JSON-RPC connection: the agent or the client.
+
+Messages are sent in the recorded order, each after what came before it in its track
+(`replay_tracks`). A message of the peer that is waited for is given up when a later response has
+come, so that a peer that leaves one out does not stop the replay. What the peer does differently is
+reported (`Deviation`), and the replay goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from conductor.errors import ConnectionClosed, RequestError
+from conductor.jsonrpc.messages import CANCEL, METHOD_NOT_FOUND
+from conductor.peer import JsonRpcPeer
+from conductor.testing.replay_matching import ExpectedMessages, Key, live_key
+from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.replay_tracks import BEGINNING, tracks
+from conductor.testing.replay_values import ReplayValues
+from conductor.tracing.conversation import End, RecordedMessage
+
+__all__ = ["Deviation", "Player"]
+
+_INTERNAL_ERROR: Final = -32603
+
+
+@attrs.frozen
+class Deviation:
+    """Something that the peer did differently."""
+
+    text: str
+    """What it was, without the payloads."""
+    recorded: RecordedMessage | None = None
+    live: Any = None
+    """The payload that came instead, with the ids of the recording."""
+
+
+def _ignore(deviation: Deviation) -> None:
+    pass
+
+
+@attrs.define(eq=False)
+class Player:
+    """Plays the messages of `side` to the peer that is given to `start`."""
+
+    messages: Sequence[RecordedMessage]
+    side: End
+    speed: float | None = None
+    """Messages are sent at the recorded pace, this many times faster; `None`: at once."""
+    patience: float = math.inf
+    """Seconds to wait for a message of the peer."""
+    name: str = ""
+    """Of the recording."""
+    ignored: Sequence[str] = ()
+    """Names of members that may differ."""
+    on_deviation: Callable[[Deviation], None] = _ignore
+    values: ReplayValues = attrs.field(factory=ReplayValues, init=False)
+    peer: JsonRpcPeer = attrs.field(init=False)
+    _mcp: McpEnvelopes = attrs.field(init=False)
+    _expected: ExpectedMessages = attrs.field(init=False)
+    _tracks: dict[int, list[int]] = attrs.field(init=False)
+    _requests: dict[object, int] = attrs.field(init=False)
+    _responses: dict[object, int] = attrs.field(init=False)
+    """Indices by id of the request."""
+    _arrived: set[int] = attrs.field(factory=set, init=False)
+    _due: defaultdict[int, trio.Event] = attrs.field(
+        factory=lambda: defaultdict(trio.Event), init=False
+    )
+    """By index of an own response: set when it is its turn."""
+    _written: defaultdict[int, trio.Event] = attrs.field(
+        factory=lambda: defaultdict(trio.Event), init=False
+    )
+    """By index of an own response: set when the handler returns it."""
+    _live_ids: dict[object, int | str | None] = attrs.field(factory=dict, init=False)
+    """Of requests that were sent, by their recorded id."""
+    _answers: list[tuple[int, str | None]] = attrs.field(factory=list, init=False)
+    """Index and session of each response of the peer that has come."""
+    _timed_out: bool = attrs.field(default=False, init=False)
+    """Whether the last wait was in vain: the next ones do not wait so long again."""
+    _changed: trio.lowlevel.ParkingLot = attrs.field(
+        factory=trio.lowlevel.ParkingLot, init=False
+    )
+    _tasks: trio.Nursery = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._tracks = tracks(self.messages, self.side)
+        theirs = {i: each for i, each in enumerate(self.messages) if each.sender != self.side}
+        self._expected = ExpectedMessages(theirs, self.values, self.ignored)
+        requests = (i for i, each in enumerate(self.messages) if each.kind == "request")
+        self._requests = {self.messages[i].id: i for i in requests}
+        responses = (i for i, each in enumerate(self.messages) if each.kind == "response")
+        self._responses = {self.messages[i].id: i for i in responses}
+        self._mcp = McpEnvelopes(self.messages)
+
+    def start(self, peer: JsonRpcPeer, tasks: trio.Nursery) -> None:
+        """Play to `peer`, whose connection is open. Returns at once; see `play`."""
+        self.peer, self._tasks = peer, tasks
+        peer.fallback = self
+        tasks.start_soon(self._end_with_peer)
+        if self.side == "agent":
+            tasks.start_soon(self._play, self._tracks[BEGINNING])
+
+    async def play(self) -> None:
+        """Play the whole conversation as the client."""
+        await self._play(self._tracks[BEGINNING])
+
+    def left(self) -> list[RecordedMessage]:
+        """The recorded messages of the peer that did not come."""
+        return self._expected.left()
+
+    # -- FallbackHandlers --------------------------------------------------------------------------
+
+    def on_any_request(self, method: str, params: Any) -> Any:
+        method, params, server = self._mcp.unwrapped(method, params)
+        self._see_directory(params)
+        index = self._match(live_key("request", method, params, server), params)
+        if index is None:
+            known = self._expected.count(live_key("request", method, params, server))
+            has = f"has {known} of them" if known else "has none"
+            raise RequestError(METHOD_NOT_FOUND, f"{method}: the recording {self.name} {has}")
+        if self.side == "agent":
+            self._tasks.start_soon(self._play, self._tracks[index])
+        return self._answer(self.messages[index])
+
+    def on_any_notification(self, method: str, params: Any) -> None:
+        method, params, server = self._mcp.unwrapped(method, params)
+        self._match(live_key("notification", method, params, server), params)
+
+    # -- what the peer sends -----------------------------------------------------------------------
+
+    def _match(self, key: Key, params: Any) -> int | None:
+        """The recorded message that one of the peer corresponds to; it has arrived."""
+        found = self._expected.take(key, params)
+        if found is None:
+            self.on_deviation(Deviation(f"{key.label} is not in the recording", live=params))
+            return None
+        recorded = self.messages[found.index]
+        self.values.learn(recorded.payload, params)
+        if not found.is_equal and recorded.kind == "request":
+            live = self.values.recorded(params)
+            text = f"#{recorded.n} {recorded.method} differs from the recording"
+            self.on_deviation(Deviation(text, recorded, live))
+        self._arrive(found.index)
+        return found.index
+
+    def _arrive(self, index: int) -> None:
+        self._arrived.add(index)
+        self._timed_out = False
+        self._changed.unpark_all()
+
+    def _see_directory(self, params: Any) -> None:
+        """The first working directory of the live conversation replaces the recorded one."""
+        if self.side == "client" or self.values.has_directory or not isinstance(params, dict):
+            return
+        recorded = (_cwd(each.payload) for each in self.messages if each.kind == "request")
+        first = next(filter(None, recorded), None)
+        live = _cwd(params)
+        if first is not None and live is not None:
+            self.values.set_directory(first, live)
+
+    async def _answer(self, asked: RecordedMessage) -> Any:
+        index = self._responses.get(asked.id)
+        if index is None:
+            await self._wait_until(lambda: False)  # the peer goes
+            raise RequestError(_INTERNAL_ERROR, f"{asked.method} has no answer in the recording")
+        response = self.messages[index]
+        try:
+            await self._due[index].wait()
+            if response.cancelled:
+                await trio.sleep_forever()  # the peer cancels the request, as it did then
+        finally:
+            self._written[index].set()
+        payload = self.values.live(response.payload)
+        if response.is_error:
+            error = payload if isinstance(payload, dict) else {}
+            code, text = error.get("code", _INTERNAL_ERROR), error.get("message", "")
+            raise RequestError(code, text, error.get("data"))
+        return payload
+
+    # -- what is sent ------------------------------------------------------------------------------
+
+    async def _play(self, track: Sequence[int]) -> None:
+        last = self.messages[track[0]].ts if track else 0.0
+        for index in track:
+            message = self.messages[index]
+            if message.sender != self.side:
+                await self._await(index)
+            else:
+                if self.speed is not None and message.ts > last:
+                    await trio.sleep((message.ts - last) / self.speed)
+                await self._send(index)
+            last = message.ts
+
+    async def _send(self, index: int) -> None:
+        message = self.messages[index]
+        match message.kind:
+            case "notification":
+                self.peer.notify(*self._mcp.wrapped(message, self.values))
+            case "request":
+                await self._tasks.start(self._ask, message)
+                self._live_ids[message.id] = next(reversed(self.peer.connection.sent), None)
+            case "response":
+                self._due[index].set()
+                if self._requests[message.id] in self._arrived:
+                    await self._written[index].wait()
+
+    async def _ask(
+        self,
+        message: RecordedMessage,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        index = self._responses.get(message.id)
+        task_status.started()  # the starter goes on after the request is written
+        method, params = self._mcp.wrapped(message, self.values)
+        try:
+            await self.peer.request(
+                method, params, answered=lambda result: self._answered(index, result)
+            )
+        except RequestError:
+            self._answered(index, None)
+        except ConnectionClosed:
+            pass
+
+    def _answered(self, index: int | None, result: Any) -> None:
+        if index is None:
+            return
+        recorded = self.messages[index]
+        if not recorded.is_error:
+            self.values.learn(recorded.payload, result)
+        self._expected.arrived(index)
+        session = self.messages[self._requests[recorded.id]].session or recorded.session
+        self._answers.append((index, session))
+        self._arrive(index)
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    async def _await(self, index: int) -> None:
+        """Wait until the peer has sent a message, or has gone on without it."""
+        message = self.messages[index]
+        if message.cancelled and message.id in self._live_ids:
+            self.peer.notify(CANCEL, {"requestId": self._live_ids[message.id]})
+        patience = self.patience
+        if self._timed_out and message.kind != "response":
+            patience = 0
+        with trio.move_on_after(patience) as scope:
+            await self._wait_until(lambda: index in self._arrived or self._is_given_up(index))
+        if scope.cancelled_caught and not self._timed_out:
+            self._timed_out = True
+            text = f"#{message.n} {message.label} did not come within {self.patience:g} s"
+            self.on_deviation(Deviation(text, message))
+
+    def _is_given_up(self, index: int) -> bool:
+        """Whether a client does not wait for a message: a later response of its session is there."""
+        message = self.messages[index]
+        if self.side == "agent" or message.kind == "response":
+            return False
+        return any(
+            later > index and message.session in (None, session) for later, session in self._answers
+        )
+
+    async def _wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Wait until something is true, or the connection has ended."""
+        while not is_true() and not self.peer.ended.is_set():
+            await self._changed.park()
+
+    async def _end_with_peer(self) -> None:
+        await self.peer.ended.wait()
+        self._changed.unpark_all()
+        for index, message in enumerate(self.messages):
+            if message.kind == "response" and message.sender == self.side:
+                self._due[index].set()
+
+
+def _cwd(params: Any) -> str | None:
+    found = params.get("cwd") if isinstance(params, dict) else None
+    return found if isinstance(found, str) else None

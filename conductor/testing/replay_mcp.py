@@ -1,0 +1,57 @@
+"""The envelopes of MCP over ACP in a replay: traces have the messages without them. Pure.
+
+A connection (`mcp/connect`) is in the trace, so its messages are those with its id. All others are
+of the stateless binding, where a request has an id of its own (`requestId`) and its notifications
+have that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from conductor.testing.replay_values import ReplayValues
+from conductor.tracing.conversation import RecordedMessage
+
+__all__ = ["McpEnvelopes"]
+
+_MESSAGE: Final = "mcp/message"
+_SERVERS: Final = ("serverId", "connectionId", "acpId")
+
+
+class McpEnvelopes:
+    """Puts messages into envelopes, and takes them out."""
+
+    def __init__(self, messages: Iterable[RecordedMessage]) -> None:
+        self._connections = {
+            each.payload["connectionId"]
+            for each in messages
+            if each.kind == "response"
+            and each.method == "mcp/connect"
+            and isinstance(each.payload, dict)
+            and "connectionId" in each.payload
+        }
+        self._requests: dict[str, str] = {}
+        """By recorded server: the `requestId` of its last stateless request."""
+
+    def unwrapped(self, method: str, params: Any) -> tuple[str, Any, str | None]:
+        """Method, params and server of the message in `mcp/message`; other messages as they are."""
+        if method != _MESSAGE or not isinstance(params, dict):
+            return method, params, None
+        server = next((params[name] for name in _SERVERS if name in params), "")
+        return str(params.get("method", "")), params.get("params"), str(server)
+
+    def wrapped(self, message: RecordedMessage, values: ReplayValues) -> tuple[str, Any]:
+        """Method and params as they are sent, with the ids of the live conversation."""
+        params = values.live(message.payload)
+        server = message.mcp_server
+        if message.protocol != "mcp" or server is None:
+            return message.method, params
+        inner = {"method": message.method} | ({} if params is None else {"params": params})
+        live = values.live(server)
+        if server in self._connections:
+            return _MESSAGE, {"connectionId": live, **inner}
+        if message.kind == "request":
+            self._requests[server] = f"replay-{message.n}"
+        request = self._requests.get(server, "replay")
+        return _MESSAGE, {"serverId": live, "requestId": request, **inner}

@@ -1,0 +1,103 @@
+"""Values of a recording in place of those of a live conversation, and back. Pure.
+
+Ids differ in every run: those that the live peer makes are learned from its messages, by their
+place in the recorded ones, and put in place of the recorded ids. The same is done with the
+working directory, also inside longer texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+__all__ = ["ReplayValues"]
+
+_IDS: Final = frozenset(
+    {
+        *("sessionId", "toolCallId", "messageId", "userMessageId", "terminalId", "requestId"),
+        *("elicitationId", "connectionId", "serverId", "acpId"),
+    }
+)
+"""Members with an id of the sender's choice."""
+_END: Final = r"(?![\w.-])"
+"""After a directory: not a longer name."""
+
+
+@attrs.define(eq=False)
+class ReplayValues:
+    """What is replaced in messages that are sent; `recorded` replaces it back in received ones."""
+
+    _ids: dict[str, str] = attrs.field(factory=dict, init=False)
+    """From recorded to live ids; `_back` is the other direction."""
+    _back: dict[str, str] = attrs.field(factory=dict, init=False)
+    _directory: tuple[str, str] | None = attrs.field(default=None, init=False)
+    """The recorded and the live working directory."""
+
+    def learn(self, recorded: Any, live: Any) -> None:
+        """Take the ids of a live message that corresponds to a recorded one."""
+        match recorded, live:
+            case dict(), dict():
+                for name in recorded.keys() & live.keys():
+                    old, new = recorded[name], live[name]
+                    if name in _IDS and isinstance(old, str) and isinstance(new, str):
+                        self.set_id(old, new)
+                    else:
+                        self.learn(old, new)
+            case [{"optionId": str()}, *_], [{"optionId": str()}, *_]:
+                for old, new in _same_options(recorded, live):
+                    self.set_id(old, new)
+            case list(), list():
+                for old, new in zip(recorded, live, strict=False):
+                    self.learn(old, new)
+
+    def set_id(self, recorded: str, live: str) -> None:
+        self._ids[recorded] = live
+        self._back[live] = recorded
+
+    def set_directory(self, recorded: str, live: str) -> None:
+        """Replace the working directory, also in texts that contain it."""
+        if self._directory is None and recorded.strip("/"):
+            self._directory = recorded, live
+
+    @property
+    def has_directory(self) -> bool:
+        return self._directory is not None
+
+    def live(self, value: Any) -> Any:
+        """A recorded value, as it is to be sent."""
+        return _replaced(value, self._ids, self._directory)
+
+    def recorded(self, value: Any) -> Any:
+        """A received value, as it would be in the recording."""
+        directory = self._directory
+        back = None if directory is None else (directory[1], directory[0])
+        return _replaced(value, self._back, back)
+
+
+def _same_options(recorded: Sequence[Any], live: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Pairs of ids of permission options of the same kind."""
+    left = list(live)
+    for option in recorded:
+        kind = option.get("kind")
+        found = next((each for each in left if each.get("kind") == kind), None)
+        if found is not None:
+            left.remove(found)
+            yield option["optionId"], found["optionId"]
+
+
+def _replaced(value: Any, ids: Mapping[str, str], directory: tuple[str, str] | None) -> Any:
+    kind = type(value)
+    if kind is str:
+        if value in ids:
+            return ids[value]
+        if directory is None or directory[0] == directory[1] or directory[0] not in value:
+            return value
+        return re.sub(re.escape(directory[0]) + _END, lambda _: directory[1], value)
+    if kind is dict:
+        return {
+            ids.get(name, name): _replaced(each, ids, directory) for name, each in value.items()
+        }
+    return [_replaced(each, ids, directory) for each in value] if kind is list else value

@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "why": "Show the way of one message through every hop.",
     "stats": "Count messages, bytes, durations, tokens and cost.",
     "diff": "Compare two traces; exit code 1 if they differ.",
+    "replay": "Play a recorded session again: as agent, as client, or through a changed chain.",
     "export": "Write a trace, or a part of it, in another format.",
 }
 """The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""

@@ -81,8 +81,8 @@ def comparison_lines(comparison: Comparison, limit: int) -> Iterator[tuple[str, 
 
 
 def _difference(difference: Difference) -> Iterator[tuple[str, Style]]:
-    from conductor.tracing.json_diff import json_diff
     from conductor.cli.trace_lines import message_title
+    from conductor.tracing.json_diff import json_diff
 
     old, new = difference.old, difference.new
     if old is not None and new is not None:

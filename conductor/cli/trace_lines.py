@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import attrs
 
-from conductor.tracing.json_diff import short_json
 from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.cli.trace_units import shown_duration, shown_size
 from conductor.tracing.direction import direction
+from conductor.tracing.json_diff import short_json
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,

@@ -24,7 +24,6 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from conductor.tracing.json_diff import json_diff, short_json, without_marks
 from conductor.cli.message_text import message_text
 from conductor.cli.terminal_text import Style, printable, shown_path, styled
 from conductor.errors import describe
@@ -32,6 +31,7 @@ from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.plugins.handler_call import HandlerCall, current_handler_call
 from conductor.plugins.lane import LaneNotification, LaneRequest, LaneResponse
 from conductor.plugins.observed_plugin import PassedMessage, PluginObserver
+from conductor.tracing.json_diff import json_diff, short_json, without_marks
 
 __all__ = ["Report", "failure_lines"]
 

@@ -13,7 +13,9 @@
 - `FakeClient`: records all messages that it receives, in order; answers requests with handlers.
 - `FakeAgent`, `FakeProxy`: scripted components, connected as a process would be, but in memory.
 - `RecordedAgent`: answers as a real agent did, from a recording: one of the package
-  (`Recording.names()`), or one of your own that `Recorder`, a proxy, has written.
+  (`Recording.names()`), or one of your own: a trace file, or what `Recorder`, a proxy, has written.
+- `RecordedSession` (the pytest fixture `recorded`): both sides of a recording, and what differs if
+  they are played with a chain between them.
 - `Transcript`, `Heard`: the record of received messages, with queries and assertions.
 - `conductor.testing.agent.TestAgent`: an agent that runs the commands in a prompt
   (`use: test-agent`).
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from conductor.testing.fake_proxy import FakeProxy
     from conductor.testing.fakes import FakeAgent, FakeClient
     from conductor.testing.recorded_agent import RecordedAgent
+    from conductor.testing.recorded_session import RecordedSession
     from conductor.testing.recording import Recorder, Recording
     from conductor.testing.transcript import Heard, Transcript
 
@@ -42,6 +45,7 @@ __all__ = [
     "FakeProxy",
     "Heard",
     "RecordedAgent",
+    "RecordedSession",
     "Recorder",
     "Recording",
     "Transcript",
@@ -54,6 +58,7 @@ _HOMES: Final = {
     "FakeProxy": "fake_proxy",
     "Heard": "transcript",
     "RecordedAgent": "recorded_agent",
+    "RecordedSession": "recorded_session",
     "Recorder": "recording",
     "Recording": "recording",
     "Transcript": "transcript",

@@ -1,9 +1,9 @@
 """Plays one side of a recorded conversation on a JSON-RPC connection: the agent or the client.
 
 Messages are sent in the recorded order, each after what came before it in its track
-(`replay_tracks`). A message of the peer that is waited for is given up when a later response has
-come, so that a peer that leaves one out does not stop the replay. What the peer does differently is
-reported (`Deviation`), and the replay goes on.
+(`replay_tracks`). A client gives up waiting for a message when a later request or response of the
+session has come, so that an agent that leaves one out does not stop the replay. What the peer does
+differently is reported (`Deviation`), and the replay goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -28,6 +29,8 @@ from conductor.tracing.conversation import End, RecordedMessage
 __all__ = ["Deviation", "Player"]
 
 _INTERNAL_ERROR: Final = -32603
+_IDLE: Final = 2.0
+"""Seconds that a client waits for a notification between two turns: agents send it at once."""
 
 
 @attrs.frozen
@@ -39,6 +42,16 @@ class Deviation:
     recorded: RecordedMessage | None = None
     live: Any = None
     """The payload that came instead, with the ids of the recording."""
+    is_timeout: bool = False
+    """Whether it is that the peer sent nothing."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class _NoResponse(Exception):
+    """A response did not come in time, or the agent did not start."""
 
 
 def _ignore(deviation: Deviation) -> None:
@@ -79,14 +92,16 @@ class Player:
     """By index of an own response: set when the handler returns it."""
     _live_ids: dict[object, int | str | None] = attrs.field(factory=dict, init=False)
     """Of requests that were sent, by their recorded id."""
-    _answers: list[tuple[int, str | None]] = attrs.field(factory=list, init=False)
-    """Index and session of each response of the peer that has come."""
+    _passed: list[tuple[int, str | None]] = attrs.field(factory=list, init=False)
+    """Index and session of each request and response of the peer that has come."""
+    _failed: set[object] = attrs.field(factory=set, init=False)
+    """Ids of requests that were answered with an error."""
     _timed_out: bool = attrs.field(default=False, init=False)
     """Whether the last wait was in vain: the next ones do not wait so long again."""
-    _changed: trio.lowlevel.ParkingLot = attrs.field(
-        factory=trio.lowlevel.ParkingLot, init=False
-    )
+    _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
+    _begin: trio.MemorySendChannel[int] = attrs.field(init=False)
+    """Takes the index of the request whose track is to be played."""
 
     def __attrs_post_init__(self) -> None:
         self._tracks = tracks(self.messages, self.side)
@@ -104,11 +119,14 @@ class Player:
         peer.fallback = self
         tasks.start_soon(self._end_with_peer)
         if self.side == "agent":
-            tasks.start_soon(self._play, self._tracks[BEGINNING])
+            self._begin, begun = trio.open_memory_channel[int](math.inf)
+            self._begin.send_nowait(BEGINNING)
+            tasks.start_soon(self._play_tracks, begun)
 
     async def play(self) -> None:
-        """Play the whole conversation as the client."""
-        await self._play(self._tracks[BEGINNING])
+        """Play the whole conversation as the client; it ends early if a response does not come."""
+        with suppress(_NoResponse):
+            await self._play(self._tracks[BEGINNING])
 
     def left(self) -> list[RecordedMessage]:
         """The recorded messages of the peer that did not come."""
@@ -125,7 +143,7 @@ class Player:
             has = f"has {known} of them" if known else "has none"
             raise RequestError(METHOD_NOT_FOUND, f"{method}: the recording {self.name} {has}")
         if self.side == "agent":
-            self._tasks.start_soon(self._play, self._tracks[index])
+            self._begin.send_nowait(index)
         return self._answer(self.messages[index])
 
     def on_any_notification(self, method: str, params: Any) -> None:
@@ -151,6 +169,10 @@ class Player:
 
     def _arrive(self, index: int) -> None:
         self._arrived.add(index)
+        message = self.messages[index]
+        if message.kind != "notification":
+            session = self.messages[self._requests[message.id]].session or message.session
+            self._passed.append((index, session))
         self._timed_out = False
         self._changed.unpark_all()
 
@@ -173,7 +195,7 @@ class Player:
         try:
             await self._due[index].wait()
             if response.cancelled:
-                await trio.sleep_forever()  # the peer cancels the request, as it did then
+                await self._wait_until(lambda: False)  # the peer cancels it, as it did then
         finally:
             self._written[index].set()
         payload = self.values.live(response.payload)
@@ -185,15 +207,39 @@ class Player:
 
     # -- what is sent ------------------------------------------------------------------------------
 
-    async def _play(self, track: Sequence[int]) -> None:
+    async def _play_tracks(self, begun: trio.MemoryReceiveChannel[int]) -> None:
+        """Begin tracks in the order of their requests: each runs until it has to wait, before the
+        next one begins, so that the same requests always have the same answers."""
+        async for index in begun:
+            await self._tasks.start(self._play_track, self._tracks[index])
+
+    async def _play_track(
+        self, track: Sequence[int], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        has_waited = False
+
+        def waits() -> None:
+            nonlocal has_waited
+            if not has_waited:
+                has_waited = True
+                task_status.started()
+
+        await self._play(track, waits)
+        waits()
+
+    async def _play(self, track: Sequence[int], waits: Callable[[], None] = _nothing) -> None:
         last = self.messages[track[0]].ts if track else 0.0
         for index in track:
             message = self.messages[index]
             if message.sender != self.side:
-                await self._await(index)
+                if index not in self._arrived:
+                    waits()
+                    await self._await(index)
             else:
                 if self.speed is not None and message.ts > last:
-                    await trio.sleep((message.ts - last) / self.speed)
+                    waits()
+                    with trio.move_on_after((message.ts - last) / self.speed):
+                        await self._wait_until(lambda: False)
                 await self._send(index)
             last = message.ts
 
@@ -223,6 +269,7 @@ class Player:
                 method, params, answered=lambda result: self._answered(index, result)
             )
         except RequestError:
+            self._failed.add(message.id)
             self._answered(index, None)
         except ConnectionClosed:
             pass
@@ -231,11 +278,9 @@ class Player:
         if index is None:
             return
         recorded = self.messages[index]
-        if not recorded.is_error:
+        if not recorded.is_error and recorded.id not in self._failed:
             self.values.learn(recorded.payload, result)
         self._expected.arrived(index)
-        session = self.messages[self._requests[recorded.id]].session or recorded.session
-        self._answers.append((index, session))
         self._arrive(index)
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -245,23 +290,33 @@ class Player:
         message = self.messages[index]
         if message.cancelled and message.id in self._live_ids:
             self.peer.notify(CANCEL, {"requestId": self._live_ids[message.id]})
-        patience = self.patience
+        is_late = message.kind == "notification" and self._is_idle()
+        patience = min(self.patience, _IDLE) if is_late else self.patience
         if self._timed_out and message.kind != "response":
             patience = 0
         with trio.move_on_after(patience) as scope:
             await self._wait_until(lambda: index in self._arrived or self._is_given_up(index))
-        if scope.cancelled_caught and not self._timed_out:
+        if message.method == "initialize" and message.id in self._failed and not message.is_error:
+            raise _NoResponse
+        if scope.cancelled_caught and (not self._timed_out or message.kind == "response"):
             self._timed_out = True
-            text = f"#{message.n} {message.label} did not come within {self.patience:g} s"
-            self.on_deviation(Deviation(text, message))
+            if not is_late:
+                text = f"#{message.n} {message.label} did not come within {self.patience:g} s"
+                self.on_deviation(Deviation(text, message, is_timeout=True))
+            if message.kind == "response":
+                raise _NoResponse
+
+    def _is_idle(self) -> bool:
+        """Whether a client has no open request: it waits for what an agent sends between turns."""
+        return self.side == "client" and not self.peer.connection.sent
 
     def _is_given_up(self, index: int) -> bool:
-        """Whether a client does not wait for a message: a later response of its session is there."""
+        """Whether a client does not wait for a message: the agent is further in its session."""
         message = self.messages[index]
         if self.side == "agent" or message.kind == "response":
             return False
         return any(
-            later > index and message.session in (None, session) for later, session in self._answers
+            later > index and message.session in (None, session) for later, session in self._passed
         )
 
     async def _wait_until(self, is_true: Callable[[], bool]) -> None:
@@ -272,9 +327,6 @@ class Player:
     async def _end_with_peer(self) -> None:
         await self.peer.ended.wait()
         self._changed.unpark_all()
-        for index, message in enumerate(self.messages):
-            if message.kind == "response" and message.sender == self.side:
-                self._due[index].set()
 
 
 def _cwd(params: Any) -> str | None:

@@ -1,10 +1,11 @@
-"""pytest plugin with the fixtures `acp_chain` (old name: `chain`) and `virtual_clock`.
+"""pytest plugin with the fixtures `acp_chain` (old name: `chain`), `recorded` and `virtual_clock`.
 
 Imports nothing until one is used.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from conductor.testing.fakes import FakeClient
+    from conductor.testing.recorded_session import RecordedSession
 
-__all__ = ["acp_chain", "chain", "virtual_clock"]
+__all__ = ["acp_chain", "chain", "recorded", "virtual_clock"]
 
 
 @pytest.fixture
@@ -33,6 +35,18 @@ def chain(
 ) -> Callable[..., AbstractAsyncContextManager[FakeClient]]:
     """The old name of `acp_chain`, which other plugins and projects use, too."""
     return acp_chain
+
+
+@pytest.fixture
+def recorded(request: pytest.FixtureRequest) -> Callable[..., RecordedSession]:
+    """`RecordedSession.load`: `session = recorded("session.jsonl")`, in the test's directory."""
+    from conductor.testing.recorded_session import RecordedSession
+
+    def load(name: str | os.PathLike[str], *, chain: str | None = None) -> RecordedSession:
+        beside = request.path.parent / name
+        return RecordedSession.load(beside if beside.is_file() else name, chain=chain)
+
+    return load
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ class RecordedAgent(FakeComponent):
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict, kw_only=True)
     name: str = attrs.field(default="recorded-agent", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
+    speed: float | None = attrs.field(default=None, kw_only=True)
+    """Messages are sent at the recorded pace, this many times faster; `None`: at once."""
     deviations: list[Deviation] = attrs.field(factory=list, init=False)
     """What the client did differently."""
     player: Player = attrs.field(init=False)
@@ -57,5 +59,6 @@ class RecordedAgent(FakeComponent):
             self._recording.messages,
             "agent",
             name=self._recording.name,
+            speed=self.speed,
             on_deviation=self.deviations.append,
         )

@@ -77,11 +77,27 @@ class Recording:
             messages = conversation(Trace.load(path).records, end, chain)
         except ConversationError as exc:
             raise ValueError(f"{path}: {exc}") from exc
+        return cls(path.stem, messages)._with_directory(PROJECT, cwd)
+
+    @property
+    def cwd(self) -> str | None:
+        """The working directory of the first session."""
+        for each in self.messages:
+            if each.kind == "request" and isinstance(each.payload, dict) and "cwd" in each.payload:
+                return str(each.payload["cwd"])
+        return None
+
+    def moved(self, cwd: str | None) -> Recording:
+        """The recording with another working directory."""
+        return self if cwd is None or self.cwd is None else self._with_directory(self.cwd, cwd)
+
+    def _with_directory(self, old: str, new: str) -> Recording:
+        if old == new:
+            return self
         values = ReplayValues()
-        values.set_directory(PROJECT, cwd)
-        return cls(
-            path.stem, [attrs.evolve(each, payload=values.live(each.payload)) for each in messages]
-        )
+        values.set_directory(old, new)
+        messages = [attrs.evolve(each, payload=values.live(each.payload)) for each in self.messages]
+        return Recording(self.name, messages)
 
     @staticmethod
     def names() -> list[str]:

@@ -36,7 +36,8 @@ class Key(NamedTuple):
         return f"{self.method} {self.update}" if self.update else self.method
 
 
-class Match(NamedTuple):
+@attrs.frozen
+class Match:
     """A recorded message, and whether its payload is equal to that of the live one."""
 
     index: int

@@ -109,7 +109,7 @@ def conversation(
             is_last = record.is_error and _is_end_of_chain(record)
             if asked is None or is_last:
                 continue
-            record = _answered(record, asked)
+            record.method = record.method or asked.method
         elif isinstance(record, RequestRecord):
             if record.n in ended and sender == "agent":
                 continue
@@ -127,31 +127,24 @@ def as_records(messages: Sequence[RecordedMessage], end: End) -> list[Record]:
         receiver: End = "client" if message.sender == "agent" else "agent"
         places = [names.get(each, each) for each in (message.sender, receiver)]
         common: dict[str, Any] = {
-            **{"ts": message.ts, "n": message.n, "session": message.session},
-            **{"sender": places[0], "receiver": places[1]},
-            **{"from_": labels[places[0]], "to": labels[places[1]], "method": message.method},
+            "ts": message.ts,
+            "n": message.n,
+            "session": message.session,
+            "sender": places[0],
+            "receiver": places[1],
+            "from_": labels[places[0]],
+            "to": labels[places[1]],
+            "method": message.method,
         }
+        sent = {"protocol": message.protocol, "params": message.payload}
         match message.kind:
             case "request":
-                records.append(
-                    RequestRecord(
-                        **common,
-                        protocol=message.protocol,
-                        id=message.id,
-                        params=message.payload,
-                    )
-                )
+                records.append(RequestRecord(**common, **sent, id=message.id))
             case "notification":
-                records.append(
-                    NotificationRecord(**common, protocol=message.protocol, params=message.payload)
-                )
+                records.append(NotificationRecord(**common, **sent))
             case "response":
-                error = message.is_error
-                records.append(
-                    ResponseRecord(
-                        **common, id=message.id, is_error=error, payload=message.payload
-                    )
-                )
+                answered = {"is_error": message.is_error, "payload": message.payload}
+                records.append(ResponseRecord(**common, **answered, id=message.id))
     return records
 
 
@@ -217,39 +210,34 @@ def _unanswered_at_the_end(records: Iterable[Record]) -> set[int]:
     }
 
 
-def _answered(response: ResponseRecord, asked: RequestRecord) -> ResponseRecord:
-    response.method = response.method or asked.method
-    return response
+def _is_mcp(record: Message) -> bool:
+    """Whether the size of a record is that of an envelope, too."""
+    return not isinstance(record, ResponseRecord) and record.protocol == "mcp"
 
 
-def _message(
-    record: Message, sender: End, requests: dict[int, RequestRecord]
-) -> RecordedMessage:
+def _message(record: Message, sender: End, requests: dict[int, RequestRecord]) -> RecordedMessage:
     payload = record.payload if isinstance(record, ResponseRecord) else record.params
-    if record.head is not None or record.count > 1 or (payload is None and record.size > len("null")):
+    is_empty = payload is None and record.size > len("null") and not _is_mcp(record)
+    if record.head is not None or record.count > 1 or is_empty:
         raise ConversationError(
             f"the payload of #{record.n} {record.method} is not in it; record it with "
             "--trace-payloads full"
         )
     common: dict[str, Any] = {
-        **{"sender": sender, "method": record.method, "payload": payload},
-        **{"n": record.n, "ts": record.ts},
+        "sender": sender,
+        "method": record.method,
+        "payload": payload,
+        "n": record.n,
+        "ts": record.ts,
     }
     match record:
         case ResponseRecord():
             asked = requests[record.request]
-            return RecordedMessage(
-                "response",
-                id=asked.n,
-                is_error=record.is_error,
-                cancelled=record.cancelled,
-                protocol=asked.protocol,
-                mcp_server=asked.mcp_server,
-                **common,
-            )
-        case RequestRecord():
-            mcp = {"protocol": record.protocol, "mcp_server": record.mcp_server}
-            return RecordedMessage("request", id=record.n, **mcp, **common)
-        case NotificationRecord():
-            mcp = {"protocol": record.protocol, "mcp_server": record.mcp_server}
-            return RecordedMessage("notification", id=None, **mcp, **common)
+            common |= {"is_error": record.is_error, "cancelled": record.cancelled}
+            common |= {"protocol": asked.protocol, "mcp_server": asked.mcp_server}
+            return RecordedMessage("response", id=asked.n, **common)
+        case RequestRecord() | NotificationRecord():
+            common |= {"protocol": record.protocol, "mcp_server": record.mcp_server}
+    if isinstance(record, RequestRecord):
+        return RecordedMessage("request", id=record.n, **common)
+    return RecordedMessage("notification", id=None, **common)

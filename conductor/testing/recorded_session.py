@@ -1,0 +1,148 @@
+"""`RecordedSession`: both sides of a recording, to be played with a proxy between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from conductor.background_tasks import background_tasks
+from conductor.testing.fakes import FakeClient
+from conductor.testing.player import Deviation, Player
+from conductor.testing.recorded_agent import RecordedAgent
+from conductor.testing.recording import Recording
+from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.transcript import Heard, Transcript
+from conductor.tracing.comparison import Difference, compare
+from conductor.tracing.conversation import End, RecordedMessage, as_records
+from conductor.tracing.json_diff import json_diff, short_json
+
+__all__ = ["RecordedSession"]
+
+
+@attrs.define(eq=False)
+class RecordedSession:
+    """The client and the agent of a recording.
+
+        async def test_my_proxy_changes_nothing(acp_chain, recorded):
+            session = recorded("session.jsonl")
+            async with acp_chain(MyProxy(), session.agent, bridged=False) as client:
+                await session.play(client)
+
+            assert session.differences() == []
+
+    `agent` is the recorded agent, `play` makes the client do what the recorded client did. Both
+    wait for what the recorded session waited for.
+    """
+
+    client_recording: Recording
+    """What passed at the client's end of the recorded chain."""
+    agent_recording: Recording
+    """What passed at the agent's end; the same for a recording without proxies."""
+    agent: RecordedAgent = attrs.field(init=False)
+    timeout: float = attrs.field(default=10.0, kw_only=True)
+    """Seconds to wait for a message of the chain."""
+    timeouts: list[Deviation] = attrs.field(factory=list, init=False)
+    """Messages that `play` waited for in vain."""
+    _client: FakeClient | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.agent = RecordedAgent(self.agent_recording)
+
+    @classmethod
+    def load(cls, name: str | os.PathLike[str], *, chain: str | None = None) -> RecordedSession:
+        """Read a recording, as `Recording.load`, with both ends of its chain."""
+        ends: list[End] = ["client", "agent"]
+        return cls(*(Recording.load(name, end=end, chain=chain) for end in ends))
+
+    async def play(self, client: FakeClient) -> None:
+        """Send what the recorded client sent, and wait for what it waited for.
+
+        The client's own handlers are not used meanwhile. Raises no errors of the chain: they are
+        in `client.transcript` and among the `differences`.
+        """
+        self._client = client
+        handlers, client.handlers = client.handlers, {}
+        player = Player(
+            self.client_recording.messages,
+            "client",
+            name=self.client_recording.name,
+            patience=self.timeout,
+            on_deviation=self._deviates,
+        )
+        try:
+            async with background_tasks() as tasks:
+                player.start(client, tasks)
+                await player.play()
+        finally:
+            client.handlers, client.fallback = handlers, None
+
+    def differences(self, *, ignore: Sequence[str] = ()) -> list[str]:
+        """What client and agent received otherwise than in the recording, as lines of text.
+
+        Ids and times are not compared, nor members named in `ignore`. Empty if nothing differs.
+        Ask for it after the chain has ended, when all messages have arrived.
+        """
+        lines = [each.text for each in self.timeouts]
+        client = None if self._client is None else self._client.transcript
+        if client is not None:
+            lines += _differences(self.client_recording, "client", client, ignore)
+        return [*lines, *_differences(self.agent_recording, "agent", self.agent.transcript, ignore)]
+
+    def _deviates(self, deviation: Deviation) -> None:
+        if deviation.is_timeout:
+            self.timeouts.append(deviation)
+
+
+def _differences(
+    recording: Recording, end: End, transcript: Transcript, ignore: Sequence[str]
+) -> Iterator[str]:
+    """What an end received differently."""
+    sender: End = "agent" if end == "client" else "client"
+    recorded = [_with_outer_method(each) for each in recording.messages if each.sender == sender]
+    envelopes = McpEnvelopes(recording.messages)
+    live = [
+        _message(each, sender, n, envelopes)
+        for n, each in enumerate(transcript, 1)
+        if each.kind != "malformed"
+    ]
+    comparison = compare(as_records(recorded, end), as_records(live, end), ignore)
+    for difference in comparison.differences:
+        yield from _lines(difference)
+
+
+def _with_outer_method(message: RecordedMessage) -> RecordedMessage:
+    """A transcript has no inner method of answers to MCP requests."""
+    is_answer = message.kind == "response" and message.protocol == "mcp"
+    return attrs.evolve(message, method="mcp/message") if is_answer else message
+
+
+def _message(heard: Heard, sender: End, n: int, envelopes: McpEnvelopes) -> RecordedMessage:
+    if heard.kind == "answer":
+        is_error = heard.error is not None
+        payload = heard.error if is_error else heard.result
+        return RecordedMessage("response", sender, n, heard.method, payload, is_error, n)
+    method, params, server = envelopes.unwrapped(heard.method, heard.params)
+    return RecordedMessage(
+        "request" if heard.kind == "request" else "notification",
+        sender,
+        n,
+        method,
+        params,
+        n=n,
+        mcp_server=server,
+        protocol="acp" if server is None else "mcp",
+    )
+
+
+def _lines(difference: Difference) -> Iterator[str]:
+    old, new = difference.old, difference.new
+    what = f"{difference.lane}: "
+    if old is None and new is not None:
+        yield f"{what}+ {new.method} {short_json(difference.new_payload)}"
+    elif old is not None and new is None:
+        yield f"{what}- #{old.n} {old.method} {short_json(difference.old_payload)}"
+    elif old is not None:
+        changes = json_diff(difference.old_payload, difference.new_payload)
+        yield from (f"{what}#{old.n} {old.method} {each}" for each in changes)

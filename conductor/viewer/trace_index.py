@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 import attrs
 import msgspec
 
-from conductor.cli.json_diff import short_json
 from conductor.cli.message_text import message_text
 from conductor.cli.trace_lines import log_text
 from conductor.proxy.usage_meter import UsageMeter
 from conductor.tracing.direction import direction
+from conductor.tracing.json_diff import short_json
 from conductor.tracing.links import Message, find_causes
 from conductor.tracing.records import (
     HandlerRecord,

@@ -7,10 +7,8 @@ import math
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from pathlib import Path
 from typing import NoReturn
 
 import attrs
@@ -39,9 +37,10 @@ from conductor.tracing.conversation import (
     conversation,
 )
 from conductor.tracing.json_diff import json_diff
-from conductor.tracing.reader import Trace
+from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
-from conductor.tracing.trace_file import TraceFile
+from conductor.tracing.records import Record
+from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 from conductor.transport.stdio import claim_stdio
@@ -58,7 +57,7 @@ class ReplaySettings:
     cwd: str | None = None
     limit: int = 100
     timeout: float = math.inf
-    trace: TraceFile | None = None
+    trace: TraceWriter | None = None
     """Gets the messages of the replay."""
 
 
@@ -136,16 +135,20 @@ def _replay(
         signal.signal(number, _end_now)
     stdout = os.dup(1)
     os.dup2(2, 1)  # output of plugins
-    with tempfile.TemporaryDirectory() as directory:
-        trace = settings.trace or TraceFile(Path(directory, "replay.jsonl"))
-        replay = _Replay(client, settings)
-        try:
-            started = trio.run(replay.run, open_chain, trace.recorder(chain.name))
-        finally:
-            kill_descendants()
-            trace.close()
-        os.dup2(stdout, 1)
-        found = replay.compare(agent, trace.path)
+    lines: list[bytes] = []
+    trace = settings.trace
+    if trace is None:
+        trace = TraceWriter()
+        trace.start()
+    trace.listeners.append(lines.extend)
+    replay = _Replay(client, settings)
+    try:
+        started = trio.run(replay.run, open_chain, trace.recorder(chain.name))
+    finally:
+        kill_descendants()
+        trace.close()
+    os.dup2(stdout, 1)
+    found = replay.compare(agent, tuple(read_records(lines)))
     exit_now(3 if not started else 1 if found else 0)
 
 
@@ -191,14 +194,14 @@ class _Replay:
         if deviation.is_timeout:
             self.timeouts.append(deviation)
 
-    def compare(self, agent: Recording | None, trace: Path) -> bool:
+    def compare(self, agent: Recording | None, replayed: Sequence[Record]) -> bool:
         """Print what differs at the ends; whether anything does."""
         cwd = self.settings.cwd
         old = as_records(self.recording.moved(cwd).messages, "client")
-        new = as_records(_messages(trace, "client"), "client")
+        new = as_records(_messages(replayed, "client"), "client")
         if agent is not None:
             old += as_records(agent.moved(cwd).messages, "agent")
-            new += as_records(_messages(trace, "agent"), "agent")
+            new += as_records(_messages(replayed, "agent"), "agent")
         comparison = compare(old, new, self.settings.ignore)
         lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
         for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
@@ -207,10 +210,10 @@ class _Replay:
         return bool(comparison.differences or self.timeouts)
 
 
-def _messages(trace: Path, end: End) -> Sequence[RecordedMessage]:
+def _messages(records: Sequence[Record], end: End) -> Sequence[RecordedMessage]:
     """The messages of the replay at one end; none if the chain did not start."""
     try:
-        return conversation(Trace.load(trace).records, end)
+        return conversation(records, end)
     except ConversationError:
         return ()
 

@@ -97,11 +97,11 @@ class Player:
     _failed: set[object] = attrs.field(factory=set, init=False)
     """Ids of requests that were answered with an error."""
     _timed_out: bool = attrs.field(default=False, init=False)
-    """Whether the last wait was in vain: the next ones do not wait so long again."""
+    """Whether the last awaited message did not come: the next wait is shorter."""
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
     _begin: trio.MemorySendChannel[int] = attrs.field(init=False)
-    """Takes the index of the request whose track is to be played."""
+    """Takes the indices of requests, to play their tracks."""
 
     def __attrs_post_init__(self) -> None:
         self._tracks = tracks(self.messages, self.side)
@@ -114,7 +114,7 @@ class Player:
         self._mcp = McpEnvelopes(self.messages)
 
     def start(self, peer: JsonRpcPeer, tasks: trio.Nursery) -> None:
-        """Play to `peer`, whose connection is open. Returns at once; see `play`."""
+        """Play to `peer`, with an open connection. Returns at once; see `play`."""
         self.peer, self._tasks = peer, tasks
         peer.fallback = self
         tasks.start_soon(self._end_with_peer)

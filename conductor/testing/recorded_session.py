@@ -44,7 +44,7 @@ class RecordedSession:
     timeout: float = attrs.field(default=10.0, kw_only=True)
     """Seconds to wait for a message of the chain."""
     timeouts: list[Deviation] = attrs.field(factory=list, init=False)
-    """Messages that `play` waited for in vain."""
+    """Messages that `play` waited for and that did not come."""
     _client: FakeClient | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -63,7 +63,7 @@ class Recording:
     ) -> Recording:
         """Read a recording: the name of one of the package, or a path of a trace file.
 
-        `end` is the end of a chain whose messages are taken, `chain` the one in the trace of a
+        `end` is the end of the chain to take the messages of, `chain` the one in the trace of a
         server. `cwd` replaces the directory `/project` in all messages. Raises `ValueError`, with
         the line, for a file that is no recording.
         """

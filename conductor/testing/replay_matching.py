@@ -20,7 +20,7 @@ from conductor.tracing.conversation import RecordedMessage
 __all__ = ["ExpectedMessages", "Key", "Match", "key_of", "live_key"]
 
 _MAX_COMPARED: Final = 32
-"""Recorded messages whose payload is compared with that of a live one."""
+"""Recorded messages that a live one is compared with."""
 
 
 class Key(NamedTuple):

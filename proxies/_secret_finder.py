@@ -241,28 +241,21 @@ class SecretFinder:
     def _secrets(self, data: bytes, start: int) -> Iterator[_SecretSpan]:
         """Yield the secrets from left to right; at one position, that of the first kind."""
         kinds = self._possible_kinds(data, start)
-        if not kinds:
-            return
-        nexts = [kind.find(data, start) for kind in kinds]
-        while True:
-            for number, found in enumerate(nexts):
-                if found is None or found.begins >= start:
-                    continue
-                if found.end > start:  # it overlaps the previous secret
-                    first = max(start, found.start)
-                    nexts[number] = attrs.evolve(found, begins=start, start=first, is_rest=True)
-                else:
-                    nexts[number] = kinds[number].find(data, start)
-            leftmost = min(filter(None, nexts), key=lambda found: found.start, default=None)
-            if leftmost is None:
-                return
-            overlapping = [found for found in filter(None, nexts) if found.begins < leftmost.end]
-            yield attrs.evolve(
-                leftmost,
-                begins=min(found.begins for found in overlapping),
-                is_open=any(found.is_open for found in overlapping),
-            )
+        nexts = [(kind, found) for kind in kinds if (found := kind.find(data, start)) is not None]
+        while nexts:
+            leftmost = min((found for _, found in nexts), key=lambda found: found.start)
+            overlapping = [found for _, found in nexts if found.begins < leftmost.end]
+            if overlapping == [leftmost]:
+                yield leftmost
+            else:
+                yield attrs.evolve(
+                    leftmost,
+                    begins=min(found.begins for found in overlapping),
+                    is_open=any(found.is_open for found in overlapping),
+                )
             start = leftmost.end
+            after = [(kind, _after(kind, found, data, start)) for kind, found in nexts]
+            nexts = [(kind, found) for kind, found in after if found is not None]
 
     def _possible_kinds(self, data: bytes, start: int) -> list[_KnownValue | _PatternKind]:
         """Return the kinds of secrets that the data may contain from `start` on, in their order."""
@@ -298,6 +291,17 @@ class SecretFinder:
         placeholder = f"[redacted:{name}:{len(self._placeholders) + 1}]"
         self._placeholders[secret], self._found[placeholder] = placeholder, secret
         return placeholder
+
+
+def _after(
+    kind: _KnownValue | _PatternKind, found: _SecretSpan, data: bytes, start: int
+) -> _SecretSpan | None:
+    """Return the next secret of a kind from `start` on: `found`, or its rest, or another one."""
+    if found.begins >= start:
+        return found
+    if found.end > start:  # it overlaps the previous secret
+        return attrs.evolve(found, begins=start, start=max(start, found.start), is_rest=True)
+    return kind.find(data, start)
 
 
 def _forms(value: str) -> list[bytes]:

@@ -5,9 +5,14 @@ The decoder accepts the whole format; the encoder writes `data`, and `id` where 
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 __all__ = ["EventDecoder", "EventTooLarge", "ServerSentEvent", "encode_event"]
+
+_MAX_DIGITS: Final = 9
+"""Maximum digits of a time, in milliseconds."""
 
 
 class EventTooLarge(Exception):
@@ -82,7 +87,7 @@ class EventDecoder:
                 self._id = value.decode(errors="replace")
             case b"event":
                 self._type = value.decode(errors="replace")
-            case b"retry" if value.isdigit():
+            case b"retry" if value.isdigit() and len(value) <= _MAX_DIGITS:
                 self.retry = int(value) / 1000
         self._size -= len(line)
 

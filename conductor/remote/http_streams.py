@@ -43,6 +43,8 @@ _MIN_STREAM_SECONDS: Final = 1.0
 """Seconds within which a stream that ends is not opened again."""
 _RETRY_SECONDS: Final = 1.0
 """Seconds before the next attempt to open a stream that the server cannot open yet."""
+_MAX_DIGITS: Final = 18
+"""Maximum digits of an event's number."""
 _MAX_CONFLICTS: Final = 10
 """Attempts to open a stream that has a reader according to the server: the previous one, before
 the server has detected its end."""
@@ -241,6 +243,7 @@ class SessionStreams:
 
 
 def _numbered_frame(event: ServerSentEvent) -> NumberedFrame:
-    if event.id is None or not event.id.isdecimal():
+    number = event.id or ""
+    if not number.isascii() or not number.isdecimal() or len(number) > _MAX_DIGITS:
         raise SequenceError("an event has no number")
-    return NumberedFrame(int(event.id), event.data)
+    return NumberedFrame(int(number), event.data)

@@ -48,6 +48,14 @@ def test_a_server_may_ask_to_wait_before_its_stream_is_opened_again():
     assert reader.retry == 1.5
 
 
+@pytest.mark.parametrize("time", [b"soon", b"-1", b"9" * 400, b"9" * 5000, "²".encode("latin-1")])
+def test_a_time_to_wait_that_is_no_number_or_a_huge_one_is_ignored(time):
+    reader = EventDecoder(10_000)
+    reader.feed(b"retry: " + time + b"\n\n")
+
+    assert reader.retry is None
+
+
 def test_an_event_over_the_limit_is_refused_and_one_that_is_long_in_comments_is_not():
     reader = EventDecoder(100)
     for _ in range(100):

@@ -21,6 +21,9 @@ from support.remote_agents import reach
 from conductor.chainfile.model import Tls
 from conductor.errors import RequestError
 from conductor.limits import Limits
+from conductor.network.sequence_numbers import SequenceError
+from conductor.network.sse import ServerSentEvent
+from conductor.remote.http_streams import _numbered_frame
 
 INITIALIZED = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 
@@ -396,3 +399,9 @@ async def test_a_batch_of_lines_in_one_event_is_one_message():
         await client.initialize()
 
         assert await client.new_session("/tmp") == "s1"
+
+
+@pytest.mark.parametrize("id", [None, "", "1.5", "\xb2", "\u0663", "9" * 5000])
+def test_an_event_without_a_number_is_refused(id):
+    with pytest.raises(SequenceError):
+        _numbered_frame(ServerSentEvent(b"{}", id))

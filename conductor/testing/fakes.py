@@ -29,6 +29,10 @@ id."""
 
 ScriptedTurn: TypeAlias = Sequence[TurnStep]
 
+_OPTIONS = [
+    {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
+    {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
+]
 FULL_CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 
 
@@ -133,7 +137,7 @@ class FakeAgent(FakeComponent):
 
     A step is a text, the `update` member of a `session/update`, the end of the turn (a mapping with
     `stopReason`), a `RequestError` that answers the prompt, or an async function, which is called
-    with the session id; `endpoint.request(…)` asks the client something there. A turn ends with
+    with the session id; `ask(…)` and `endpoint.request(…)` ask the client there. A turn ends with
     "end_turn", and so does each prompt beyond the last scripted turn. In version 2 of the protocol
     the same script is a turn of version 2: the prompt is answered first, `state_update`s begin and
     end the turn. A script with a `state_update` of its own gets no others, and is played before the
@@ -165,6 +169,18 @@ class FakeAgent(FakeComponent):
 
     def update(self, session: str, update: Mapping[str, Any]) -> None:
         self.endpoint.notify("session/update", {"sessionId": session, "update": update})
+
+    async def ask(self, session: str, tool_call: Mapping[str, Any]) -> str:
+        """Ask the client for permission, in the form of the negotiated version; return the id of
+        the chosen option (`allow` or `reject`), or "cancelled"."""
+        params: dict[str, Any] = {"sessionId": session, "options": _OPTIONS}
+        if self._version == 1:
+            params["toolCall"] = tool_call
+        else:
+            params["title"] = tool_call.get("title", "")
+            params["subject"] = {"type": "tool_call", "toolCall": tool_call}
+        answer = await self.endpoint.request("session/request_permission", params)
+        return str(answer["outcome"].get("optionId", "cancelled"))
 
     def _initialize(self, params: Any) -> dict[str, Any]:
         self._version = 1 if params.get("protocolVersion", 1) == 1 else 2

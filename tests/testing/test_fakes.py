@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from conductor.errors import ConnectionClosed, RequestError
-from conductor.proxy import Proxy, on
+from conductor.proxy import Proxy, on, on_permission
 from conductor.testing import FakeAgent, FakeProxy, Heard, Transcript, open_chain
 from conductor.testing.agent import TestAgent
 
@@ -307,6 +307,25 @@ async def test_prompt_turn_waits_for_the_end_of_its_own_turn(acp_chain, version)
         if version == 1:  # in version 2 the prompt has been accepted when the turn fails
             with pytest.raises(RequestError, match="no such"):
                 await client.prompt_turn(first, "fail -32602 no such")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_an_agent_asks_for_permission_in_both_versions(acp_chain, version):
+    class Denies(Proxy):
+        @on_permission
+        async def deny(self, session, asked, forward):
+            return asked.deny() if asked.tool_call.kind == "edit" else await forward()
+
+    async def ask(session):
+        for kind in ("edit", "read"):
+            agent.say(session, await agent.ask(session, {"toolCallId": kind, "kind": kind}) + " ")
+
+    agent = FakeAgent(turns=[[ask]])
+    async with acp_chain(Denies(), agent, strict=True) as client:
+        await client.initialize(version=version)
+        await client.prompt_turn(await client.new_session("/project"), "hi")
+
+    assert client.transcript.text() == "reject allow "
 
 
 async def test_in_version_2_a_script_is_a_turn_of_version_2(acp_chain):

@@ -172,6 +172,12 @@ class Chain(ComponentHost):
         assert self._ending is not None
         return self._ending
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether back-pressure stops the client or the agent from being read."""
+        gates = self._back_pressure.client_gate(self.transport), self._back_pressure.edge_gate()
+        return not all(gate.open for gate in gates)
+
     def stop(self) -> None:
         """End in order, as after EOF from the client."""
         self._finish(Ending("stopped"))

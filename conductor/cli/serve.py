@@ -108,6 +108,12 @@ _COUNT = click.IntRange(min=1)
     metavar="URL",
     help="With --sessions: URL of this server for the other servers.  [default: --listen]",
 )
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve Prometheus metrics at http://HOST:PORT/metrics, and /healthz; HOST is 127.0.0.1 by "
+    "default.",
+)
 @trace_options
 def command(file: str, **options: Any) -> None:
     """Start the chain of FILE for each remote client.
@@ -185,7 +191,28 @@ def _settings(message_bytes: int, **options: Any) -> ServerSettings:
         drain=options["drain_timeout"],
     )
     directory = _directory(listen, tls is not None, options["sessions"], options["advertise"])
-    return ServerSettings(listen, access, tls, limits, timeouts, directory)
+    metrics = _metrics_address(options["metrics"])
+    return ServerSettings(listen, access, tls, limits, timeouts, directory, metrics)
+
+
+def _metrics_address(text: str | None) -> TcpAddress | None:
+    import importlib.util
+
+    from conductor.server.listen.address import TcpAddress, parse_address
+
+    if text is None:
+        return None
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise click.UsageError(
+            "--metrics needs prometheus-client: pip install 'acp-conductor[metrics]'"
+        )
+    try:
+        address = parse_address(text if ":" in text else f"127.0.0.1:{text}")
+    except ValueError as exc:
+        raise click.UsageError(f"--metrics: {exc}") from None
+    if not isinstance(address, TcpAddress):
+        raise click.UsageError("--metrics: expected [HOST:]PORT")
+    return address
 
 
 def _directory(

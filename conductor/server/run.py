@@ -47,6 +47,7 @@ from conductor.transport.orphan_reaper import reap_orphans
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
 if TYPE_CHECKING:
+    from conductor.server.metrics.counters import MetricCounters
     from conductor.tracing.trace_writer import TraceWriter
 
 __all__ = ["RunningServer", "ServerSettings", "chain_factory", "open_server", "serve"]
@@ -73,10 +74,12 @@ class ServerSettings:
     limits: ServerLimits = attrs.field(factory=ServerLimits)
     timeouts: ServerTimeouts = attrs.field(factory=ServerTimeouts)
     directory: SessionDirectory | None = None
+    metrics: TcpAddress | None = None
+    """Where metrics are served."""
 
 
 def chain_factory(
-    file: ChainFile, trace: TraceWriter | None = None
+    file: ChainFile, trace: TraceWriter | None = None, metrics: MetricCounters | None = None
 ) -> Callable[[Transport], Chain]:
     """A function that builds the chain of the file for one client's transport."""
     specs = file.flat()
@@ -103,6 +106,9 @@ def chain_factory(
 
     def make_chain(transport: Transport) -> Chain:
         name = f"{file.name}/{next(numbers)}"
+        recorder = Recorder(name, flight=flight) if trace is None else trace.recorder(name)
+        if metrics is not None:
+            metrics.watch(recorder)
         return Chain(
             transport,
             make_components,
@@ -110,7 +116,7 @@ def chain_factory(
             limits=file.limits,
             stop_timeout=stop_timeout,
             bridged=False,  # the bridge announces what the agent supports
-            recorder=Recorder(name, flight=flight) if trace is None else trace.recorder(name),
+            recorder=recorder,
         )
 
     return make_chain
@@ -146,11 +152,14 @@ async def _serve(
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
         watchdog(stop_timeout, _SIGNALS) as dog,
     ):
+        counters = _counters(settings)
         async with (
-            open_server(chain_factory(file, trace), settings) as server,
+            open_server(chain_factory(file, trace, counters), settings) as server,
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)
+            if counters is not None:
+                await _serve_metrics(settings, server.clients, counters, nursery)
             for address in server.addresses:
                 _announce(address)
             signals.append(await anext(received))
@@ -158,6 +167,32 @@ async def _serve(
             log.info("draining", clients=len(server.clients.by_id))
             nursery.start_soon(_kill_at_next_signal, received, server.clients, dog)
             await drain(server.clients)
+
+
+def _counters(settings: ServerSettings) -> MetricCounters | None:
+    if settings.metrics is None:
+        return None
+    from conductor.server.metrics.counters import MetricCounters
+
+    return MetricCounters()
+
+
+async def _serve_metrics(
+    settings: ServerSettings,
+    clients: ClientRegistry,
+    counters: MetricCounters,
+    nursery: trio.Nursery,
+) -> None:
+    """Serve metrics in the nursery. Raises `OSError` if it cannot listen."""
+    from conductor.server.metrics.exposition import Exposition
+    from conductor.server.metrics.listener import MetricsListener
+
+    assert settings.metrics is not None
+    serving = MetricsListener(Exposition(clients, counters).text)
+    for listener in await bind_tcp(settings.metrics):
+        nursery.start_soon(serving.serve, listener)
+        url = listener_url(listener, secure=False)
+        _announce(f"{url.removesuffix('/acp')}/metrics", "metrics at")
 
 
 @attrs.frozen
@@ -233,10 +268,10 @@ async def _kill_at_next_signal(
     kill(clients)
 
 
-def _announce(address: str) -> None:
+def _announce(address: str, what: str = "listening on") -> None:
     """Print the address to stderr, also for programs that asked for port 0."""
     with suppress(OSError):  # stderr may be a file on a full disk
-        print(f"acp-conductor: listening on {address}", file=sys.stderr, flush=True)
+        print(f"acp-conductor: {what} {address}", file=sys.stderr, flush=True)
 
 
 def _os_error_text(exc: OSError) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
 from support.editor import ROOT
+
+from conductor.routing.port import UnconnectedPort
+from conductor.routing.traced_port import TracedPort
+from conductor.tracing.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 
@@ -150,6 +155,25 @@ def test_without_otel_the_context_of_the_client_is_not_changed(run, tmp_path):
     run("prompt", "--trace", "t.jsonl", HELLO, "say hello")
 
     assert "traceparent" not in (tmp_path / "t.jsonl").read_text()
+
+
+def test_without_otel_none_of_its_modules_is_imported(tmp_path):
+    command = [sys.executable, "-X", "importtime", "-m", "conductor"]
+    result = subprocess.run(
+        [*command, "prompt", str(HELLO), "say hello"], capture_output=True, text=True, cwd=tmp_path
+    )
+
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "conductor.tracing.recorder" in imported
+    heavy = ("conductor.telemetry", "opentelemetry", "prometheus_client", "requests")
+    assert [each for each in imported if each.startswith(heavy)] == []
+
+
+def test_without_otel_the_ports_of_a_chain_are_those_of_any_recorder():
+    recorder = Recorder("demo")
+    recorder.attach([])
+
+    assert type(recorder.trace(UnconnectedPort(), "agent", "client")) is TracedPort
 
 
 def test_a_collector_that_cannot_be_reached_is_logged_once_and_ends_nothing(run):

@@ -1,0 +1,144 @@
+"""What is counted of the entries of recorders."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.port import UnconnectedPort
+from conductor.server.metrics.counters import BUCKETS, OTHER, MetricCounters
+from conductor.tracing.recorder import Recorder
+
+
+class Originator:
+    """Takes any response."""
+
+    def respond(self, call, result, error):
+        pass
+
+
+class Hop:
+    """The ports of the hop between client and agent."""
+
+    def __init__(self, counters):
+        self.recorder = Recorder("chain/1")
+        counters.watch(self.recorder)
+        self.recorder.attach([])
+        self.to_agent = self.recorder.trace(UnconnectedPort(), "agent", "client")
+        self.to_client = self.recorder.trace(UnconnectedPort(), "client", "agent")
+        self.to_agent.sender, self.to_client.sender = "client", "agent"
+
+    def ask(self, method, result=b"{}", error=None, params=b"{}"):
+        call = InFlightRequest(method, Originator())
+        self.to_agent.request(call, method, params)
+        self.to_client.respond(call, result, error)
+
+
+@pytest.fixture
+def counters():
+    return MetricCounters()
+
+
+@pytest.fixture
+def hop(counters):
+    return Hop(counters)
+
+
+def test_messages_and_bytes_are_counted_by_receiver_direction_kind_and_method(counters, hop):
+    hop.ask("session/prompt", b'{"stopReason":"end_turn"}', params=b'{"a":1}')
+    hop.to_client.notify("session/update", None)
+    long = b'{"x":"%b"}' % (b"x" * 5000)
+    hop.to_client.notify("session/update", long)
+    hop.to_client.notify_batch(NotificationBatch("session/update", [b"{}", b"{}"]))
+
+    found = {key: (each.messages, each.bytes) for key, each in counters.traffic.items()}
+    assert found == {
+        ("agent", "agent", "request", "session/prompt"): (1, 7),
+        ("client", "client", "response", "session/prompt"): (1, 25),
+        ("client", "client", "notification", "session/update"): (4, len(long) + 4),
+    }
+
+
+def test_the_recorder_keeps_what_is_counted(hop):
+    hop.ask("session/prompt")
+
+    assert len(hop.recorder.flight) == 2
+
+
+def test_a_response_is_timed_and_no_request_is_kept(counters, hop):
+    hop.ask("session/new")
+    hop.ask("session/new")
+
+    durations = counters.durations["agent", "session/new"]
+    assert sum(durations.counts) == 2
+    assert durations.counts[0] == 2
+    assert hop.recorder.add.__self__._open == {}
+
+
+def test_a_duration_is_counted_in_the_first_bucket_that_it_fits(counters):
+    hop = Hop(counters)
+    hop.ask("session/new")
+    durations = counters.durations["agent", "session/new"]
+    durations.counts = [0] * len(durations.counts)
+
+    for seconds in (BUCKETS[1], BUCKETS[1] + 0.0001, BUCKETS[-1] * 2):
+        durations.add(seconds)
+
+    assert [index for index, count in enumerate(durations.counts) if count] == [
+        1,
+        2,
+        len(BUCKETS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "outcome"),
+    [
+        (b'{"stopReason":"end_turn"}', None, "end_turn"),
+        (b'{"stopReason":"cancelled"}', None, "cancelled"),
+        (b'{"stopReason":"because I can"}', None, OTHER),
+        (b"{}", None, "accepted"),
+        (b"[]", None, OTHER),
+        (b'{"stopReason":"end_turn","x":"%b"}' % (b"x" * 5000), None, OTHER),
+        (None, b'{"code":-32603,"message":"x"}', "error"),
+    ],
+)
+def test_a_prompt_has_the_outcome_that_its_answer_tells(counters, hop, result, error, outcome):
+    hop.ask("session/prompt", result, error)
+
+    assert counters.prompts == {outcome: 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (b'{"code":-32603,"message":"x"}', "-32603"),
+        (b'{"code":12345,"message":"x"}', OTHER),
+        (b'{"code":"x"}', OTHER),
+    ],
+)
+def test_errors_are_counted_by_component_method_and_known_code(counters, hop, error, code):
+    hop.ask("session/load", None, error)
+
+    assert counters.errors == {("agent", "session/load", code): 1}
+
+
+def test_labels_have_few_values_whatever_a_client_sends(counters, hop):
+    for number in range(2000):
+        hop.ask(f"_tenant/{number}")
+    for number in range(200):
+        counters.component(f"component-{number}")
+
+    assert {key[3] for key in counters.traffic} == {OTHER}
+    assert {key[1] for key in counters.durations} == {OTHER}
+    assert counters.component("one more") == OTHER
+    assert counters.traffic["agent", "agent", "request", OTHER].messages == 2000
+
+
+def test_failures_and_restarts_are_counted(counters, hop):
+    hop.recorder.logged("error", "component failed", {"component": "notes", "error": "x"})
+    hop.recorder.logged("warning", "component restarted", {"component": "notes"})
+    hop.recorder.logged("info", "something else", {"component": "notes"})
+
+    assert (counters.failures, counters.restarts) == ({"notes": 1}, {"notes": 1})

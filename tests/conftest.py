@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Conductors of the tests have control sockets and flight recorders of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp("xdg")))
+        yield
 
 
 def pytest_collection_finish() -> None:

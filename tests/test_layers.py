@@ -38,6 +38,7 @@ LAYERS = [
     {"network", "remote"},
     {"supervision"},
     {"plugins"},
+    {"control"},
     {"chain"},
     {"client", "server"},
     {"telemetry", "testing"},

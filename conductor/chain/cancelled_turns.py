@@ -56,6 +56,10 @@ class CancelledTurns:
         """Wait for deadlines until cancelled."""
         await self._monitor.run()
 
+    def turns(self) -> list[tuple[str | None, float]]:
+        """Session of each running turn, and seconds since it began."""
+        return self._monitor.timeouts.turns()
+
     def set_timeout(self, seconds: float) -> None:
         """Set the agent's `cancel_timeout`."""
         self._arbiter.timeout = self._monitor.timeouts.timeout = seconds

@@ -12,7 +12,7 @@ requests are answered with an error, and the client's write buffer is flushed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import msgspec
@@ -23,6 +23,7 @@ from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.shutdown import end_components, wait_ended
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import STOP_TIMEOUT
+from conductor.control import registry
 from conductor.errors import ComponentError, ConductorError, StartError
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
@@ -105,6 +106,8 @@ class Chain(ComponentHost):
     """Awaited before a plugin handles the next message; of a server, see `server.fair_share`."""
     recorder: Recorder | None = None
     """Records what passes."""
+    client_label: str = ""
+    """Who the client is, for `ps`: the principal or the address, of a server."""
     flusher: Flusher = attrs.field(factory=Flusher, init=False)
     client: Link = attrs.field(init=False)
     components: list[Component] = attrs.field(factory=list, init=False)
@@ -157,16 +160,20 @@ class Chain(ComponentHost):
     async def run(self) -> Ending:
         """Serve until the end; when it returns, all components have ended."""
         current_recorder.set(self.recorder)
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.start_soon(self.flusher.run)
-            nursery.start_soon(self._serve_client)
-            if self._cancelled_turns is not None:
-                nursery.start_soon(self._cancelled_turns.run)
-            await self._end.wait()
-            self._reading.cancel()
-            await self._shut_down()
-            nursery.cancel_scope.cancel()
+        registry.add(self)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self.flusher.run)
+                nursery.start_soon(self._serve_client)
+                if self._cancelled_turns is not None:
+                    nursery.start_soon(self._cancelled_turns.run)
+                await self._end.wait()
+                self._reading.cancel()
+                await self._shut_down()
+                nursery.cancel_scope.cancel()
+        finally:
+            registry.remove(self)
         if self.recorder is not None:
             self.recorder.end()
         assert self._ending is not None
@@ -177,6 +184,20 @@ class Chain(ComponentHost):
         """Whether back-pressure stops the client or the agent from being read."""
         gates = self._back_pressure.client_gate(self.transport), self._back_pressure.edge_gate()
         return not all(gate.open for gate in gates)
+
+    def status(self) -> dict[str, Any]:
+        """What `ps` shows; called by another thread."""
+        from conductor.chain.status import chain_status
+
+        turns = [] if self._cancelled_turns is None else self._cancelled_turns.turns()
+        gate = self._startup_gate
+        return {
+            "name": "conductor" if self.recorder is None else self.recorder.chain,
+            "mode": self.mode,
+            "client_label": self.client_label,
+            "sessions": list(self.client.session_log.sessions),
+            **chain_status(list(self.components), gate.params, gate.answer, turns),
+        }
 
     def stop(self) -> None:
         """End in order, as after EOF from the client."""

@@ -19,6 +19,7 @@ import trio
 from conductor.chain.chain import Chain, Ending, FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
+from conductor.control.process import close_control, open_control
 from conductor.limits import Limits
 from conductor.routing.component import Component
 from conductor.tracing.recorder import Recorder
@@ -59,6 +60,7 @@ def serve_stdio(
     after all.
     """
     open_missing_stdio()
+    open_control(trace)
     become_subreaper()
     start_orphan_guard()
     signals: list[int] = []
@@ -113,6 +115,7 @@ def exit_code(ending: Ending, signals: Sequence[int]) -> int:
 
 def exit_now(code: int) -> NoReturn:
     """Flush and exit without the interpreter's shutdown, which takes 20 ms."""
+    close_control()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

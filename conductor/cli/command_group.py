@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package for a new proxy.",
     "try": "Run a proxy before the test agent and show what it does with each message.",
+    "ps": "List the running conductors of this user: chains, sessions, turns, memory.",
     "trace": "Look at trace files: messages, their way through the chain, durations.",
 }
 """The commands with their lines in `--help`, which does not import them."""

@@ -33,6 +33,7 @@ from conductor.cli.prompt_files import ClientFiles
 from conductor.cli.prompt_permissions import PermissionPrompt, open_terminal
 from conductor.client.acp_client import Client
 from conductor.client.embedding import attach_file
+from conductor.control.process import open_control
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.trace_writer import TraceWriter
@@ -66,6 +67,7 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
     terminal = open_terminal() if policy == "ask" else None
     if policy == "ask" and terminal is None:
         raise click.UsageError("--permissions ask needs a terminal to ask on")
+    open_control(settings.trace)
     become_subreaper()
     start_orphan_guard()
     # Plugins run in this process: their output goes to stderr.

@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "stats": "Count messages, bytes, durations, tokens and cost.",
     "diff": "Compare two traces; exit code 1 if they differ.",
     "replay": "Play a recorded session again: as agent, as client, or through a changed chain.",
+    "dump": "Write the flight recorder of a running conductor to a file.",
     "export": "Write a trace, or a part of it, in another format.",
 }
 """The subcommands with their lines in `--help`; NAME is in the module `trace_NAME`."""

@@ -26,7 +26,7 @@ _INTERVAL: Final = 0.2
 
 
 @click.command("show")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
 @filter_options
 @click.option(
     "--follow", "-f", is_flag=True, help="Go on with what a running conductor adds, until Ctrl-C."
@@ -38,24 +38,34 @@ def command(file: str, follow: bool, **criteria: Any) -> None:
     client sees it. Warnings and errors of the log are shown; --all adds the other log events,
     handlers and stderr. Names can be patterns: 'session/*'. All criteria must be met.
 
+    With the process id of a running conductor (`acp-conductor ps`): its trace file, or else its
+    flight recorder, which has the last messages with the beginning of their payloads.
+
     \b
     Examples:
       acp-conductor trace show t.jsonl --hop 0
       acp-conductor trace show t.jsonl --method 'tool_call*' --component permissions
       acp-conductor trace show t.jsonl --min-time 1s --since 14:03
       acp-conductor trace show t.jsonl --errors --follow
+      acp-conductor trace show 4711 --follow
     """
     from conductor.cli.terminal_text import is_coloured
     from conductor.cli.trace_lines import TraceLines
     from conductor.cli.trace_reading import followed_records, records_of
+    from conductor.cli.trace_running import file_of, is_running, records_of_running
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     output = _Output(TraceLines(is_coloured(), width), criteria)
+    if is_running(file) and (written := file_of(int(file))) is not None:
+        file = written
     if not follow:
-        output.show(records_of(file))
+        output.show(records_of_running(int(file)) if is_running(file) else records_of(file))
         output.flush()
         return
     try:
+        if is_running(file):
+            output.show(records_of_running(int(file), output.flush))
+            return
         output.show(followed_records(file, output.wait))
     except KeyboardInterrupt:
         sys.exit(130)

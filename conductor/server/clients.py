@@ -218,6 +218,7 @@ class ClientRegistry:
             chain=self.make_chain(theirs),
         )
         client.chain.wait_for_share = wait_for_share
+        client.chain.client_label = owner.quota_key
         if self.directory is not None:
             self.directory.connection_opened(client.id)
             make, principal = client.chain.make, owner.principal

@@ -28,6 +28,7 @@ from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
+from conductor.control.process import open_control
 from conductor.log import get_logger
 from conductor.routing.component import Component
 from conductor.server.access import AccessPolicy
@@ -127,6 +128,7 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None =
 
     Exits with 3 if it cannot listen.
     """
+    open_control(trace)
     become_subreaper()
     start_orphan_guard()
     _raise_file_limit()

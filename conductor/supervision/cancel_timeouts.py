@@ -11,6 +11,7 @@ another turn.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Final, TypeAlias
 
 import msgspec
@@ -48,6 +49,7 @@ class CancelTimeouts:
     """Deadlines of one component, in seconds of the caller's clock."""
 
     __slots__ = (
+        "_began",
         "_cancelled_turns",
         "_prompts",
         "_running",
@@ -59,6 +61,8 @@ class CancelTimeouts:
         self.timeout = timeout
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
+        self._began: dict[InFlightRequest | str, float] = {}
+        """When turns began, by prompt, or by session in version 2; of the monotonic clock."""
         self._cancelled_turns: dict[InFlightRequest | str, float] = {}
         """Deadlines of turns after `session/cancel`: by open prompt, by session in version 2."""
         self.cancelled_requests: dict[InFlightRequest, float] = {}
@@ -69,6 +73,7 @@ class CancelTimeouts:
     def prompt_sent(self, call: InFlightRequest, session: str | None) -> None:
         """Record a prompt sent to the component."""
         self._prompts[call] = session
+        self._began[call] = monotonic()
 
     def cancel_sent(self, session: str, now: float) -> float:
         """Record a `session/cancel` sent to the component."""
@@ -87,6 +92,7 @@ class CancelTimeouts:
     def response_received(self, call: InFlightRequest) -> None:
         """Record the response to a request, from the component or in its place."""
         self._prompts.pop(call, None)
+        self._began.pop(call, None)
         self._cancelled_turns.pop(call, None)
         self.cancelled_requests.pop(call, None)
 
@@ -94,14 +100,25 @@ class CancelTimeouts:
         """Record a reported state (version 2), from the agent or in its place."""
         if state == _IDLE:
             self._running.discard(session)
+            self._began.pop(session, None)
             self._cancelled_turns.pop(session, None)
         else:
             self._running.add(session)
+            self._began.setdefault(session, monotonic())
 
     @property
     def running(self) -> frozenset[str]:
         """Sessions with a last reported state other than `idle` (version 2)."""
         return frozenset(self._running)
+
+    def turns(self) -> list[tuple[str | None, float]]:
+        """Session of each running turn, and seconds since it began. May be called by any thread."""
+        now = monotonic()
+        found: dict[str | None, float] = {}
+        for key, began in list(self._began.items()):
+            session = key if isinstance(key, str) else key.session
+            found[session] = max(found.get(session, 0.0), now - began)
+        return list(found.items())
 
     def blocks_turn(self, session: str) -> bool:
         """Whether a turn of this session was cancelled and continues."""

@@ -66,6 +66,8 @@ class SupervisedComponent(LinkComponent):
     _turns: TurnEnforcement = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
+    restarts: int = attrs.field(default=0, init=False)
+    """Number of restarts that have succeeded."""
     _current_run: ComponentRun | None = attrs.field(default=None, init=False)
     """The present one, or the last; None if the last start failed."""
     _lifecycle: Lifecycle = attrs.field(factory=Lifecycle, init=False)
@@ -94,6 +96,17 @@ class SupervisedComponent(LinkComponent):
     @property
     def place(self) -> str | None:
         return None if self.spec.location is None else str(self.spec.location)
+
+    @property
+    def state(self) -> str:
+        """In words: starting, running, restarting, …"""
+        return self._lifecycle.state.name.lower().replace("_", " ")
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; `None` without a process."""
+        run = self._current_run
+        return None if run is None else getattr(run.endpoint, "pid", None)
 
     @property
     def stop_timeout(self) -> float:
@@ -260,6 +273,7 @@ class SupervisedComponent(LinkComponent):
         except ReplayFailed as exc:
             component_run.end(str(exc))
             return
+        self.restarts += 1
         self._log.warning("component restarted", lost_sessions=lost_sessions)
         if self.role == "agent":
             link.lost_sessions.update(lost_sessions)

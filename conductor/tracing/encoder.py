@@ -23,7 +23,7 @@ from conductor.jsonrpc.notification_batch import (
     params_at_start,
 )
 from conductor.redaction import redact, redact_value
-from conductor.routing.traced_port import Passage
+from conductor.routing.traced_port import Mark, Passage
 from conductor.tracing.masking import mask
 from conductor.tracing.recorder import Began, Entry, Handled, Logged, Lost, Recorder, StderrLine
 from conductor.tracing.records import (
@@ -75,7 +75,8 @@ class Encoder:
     """Numbers and encodes the entries of one file; several chains may take turns in it."""
 
     payloads: Payloads = "full"
-    _n: int = attrs.field(default=0, init=False)
+    number: int = attrs.field(default=0, init=False)
+    """Of the last record."""
     _open: dict[tuple[str, int, int], _OpenRequest] = attrs.field(factory=dict, init=False)
     """By chain, identity of the request, and hop."""
 
@@ -113,7 +114,7 @@ class Encoder:
     def _messages(self, passage: Passage) -> Iterator[bytes]:
         payload = passage.payload
         if isinstance(payload, NotificationBatch):
-            first = self._n + 1
+            first = self.number + 1
             lines = self._update_lines(passage, payload) if self.payloads == "full" else None
             if lines is not None:
                 yield from lines
@@ -161,8 +162,8 @@ class Encoder:
                 "hop": recorder.hop(port),
             }
         )[:-1]
-        first = self._n + 1
-        self._n += len(params)
+        first = self.number + 1
+        self.number += len(params)
         cause = None if passage.cause is None else passage.cause.n
         if cause is None:
             return [
@@ -178,10 +179,7 @@ class Encoder:
     def _message(self, passage: Passage) -> bytes:
         recorder = passage.port.tracer
         assert isinstance(recorder, Recorder)
-        self._n += 1
-        n = self._n
-        if passage.mark is not None:
-            passage.mark.n = n
+        n = self._numbered(passage.mark)
         time, port, kind, method, payload, call, detail, _, cause = passage
         sender, receiver = port.sender, port.component
         hop = recorder.hop(port)
@@ -242,6 +240,17 @@ class Encoder:
                 record["cancelled"] = True
         key = "params" if kind in ("request", "notification") else "payload"
         return _with_payload(record, key, data, is_whole, self.payloads)
+
+    def _numbered(self, mark: Mark | None) -> int:
+        """The number of the next record. One that was written before keeps its number: the flight
+        recorder is written several times, and others may have named it as their cause."""
+        if mark is not None and mark.n is not None:
+            self.number = max(self.number, mark.n)
+            return mark.n
+        self.number += 1
+        if mark is not None:
+            mark.n = self.number
+        return self.number
 
     def _answered(self, chain: str, call: int, hop: int, method: str) -> _OpenRequest | None:
         """The request that is answered on this hop; it is not open any more.

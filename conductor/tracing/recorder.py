@@ -32,8 +32,17 @@ __all__ = [
     "Recorder",
     "StderrLine",
     "current_recorder",
+    "on_failure",
 ]
 
+_FAILURES: Final = frozenset(
+    {
+        "chain failed to start",
+        "component failed",
+        "component failed, chain ends",
+        "the chain goes on without a component",
+    }
+)
 FLIGHT_ENTRIES: Final = 2048
 """Entries that the flight recorder keeps, each with two kilobytes at most."""
 
@@ -193,6 +202,8 @@ class Recorder(Tracer):
             self.add(StderrLine(self, now, component, str(fields.get("line", ""))))
         else:
             self.add(Logged(self, now, level, event, component, self.handled(), fields))
+        if level == "error" and event in _FAILURES and _failure_listener is not None:
+            _failure_listener()
 
 
 def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
@@ -201,6 +212,13 @@ def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
         recorder.logged(level, event, fields)
 
 
+def on_failure(listener: Callable[[], None]) -> None:
+    """Call `listener` when a component of any chain has failed."""
+    global _failure_listener
+    _failure_listener = listener
+
+
 listen(_logged)
+_failure_listener: Callable[[], None] | None = None
 current_recorder: ContextVar[Recorder | None] = ContextVar("current_recorder", default=None)
 """The recorder of the chain that this task belongs to."""

@@ -24,6 +24,7 @@ __all__ = [
     "become_subreaper",
     "child_reaped",
     "child_started",
+    "descendants",
     "forget_readers",
     "has_reader",
     "kill_descendants",
@@ -216,6 +217,11 @@ def _decide_at(now: float) -> float:
     """The time to decide: at least `_DECIDE_AFTER` from now, and the same for many children, as
     deciding takes milliseconds."""
     return (now // _DECIDE_AFTER + 2) * _DECIDE_AFTER
+
+
+def descendants(pid: int) -> list[int]:
+    """Every descendant of a process (Linux)."""
+    return list(_descendants_of([pid]))
 
 
 def _descendants_of(roots: Iterable[int]) -> Iterator[int]:

@@ -1,0 +1,62 @@
+"""Questions to a running conductor: one line of JSON each, answered with lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from conductor.control.directory import connect, socket_path, sockets
+
+__all__ = ["NoConductor", "ask", "conductors", "lines", "remove_if_stale"]
+
+
+class NoConductor(Exception):
+    """There is no conductor with this process id, or it does not answer; the text says so."""
+
+
+def ask(pid: int, command: str) -> dict[str, Any]:
+    """The answer to a command. Raises `NoConductor`."""
+    answer: dict[str, Any] = json.loads(next(lines(pid, command), b"{}"))
+    if "error" in answer:
+        raise NoConductor(f"conductor {pid}: {answer['error']}")
+    return answer
+
+
+def lines(pid: int, command: str) -> Iterator[bytes]:
+    """The lines of the answer to a command, as they come. Raises `NoConductor`."""
+    try:
+        with connect(socket_path(pid)) as connection:
+            connection.sendall(json.dumps({"command": command}).encode() + b"\n")
+            if command == "follow":
+                connection.settimeout(None)
+            with connection.makefile("rb") as file:
+                yield from file
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NoConductor(f"no conductor of this user has the process id {pid}") from None
+    except OSError as exc:
+        raise NoConductor(f"conductor {pid} does not answer: {exc}") from None
+
+
+def conductors() -> Iterator[dict[str, Any]]:
+    """The status of each running conductor; sockets that ended ones have left are removed."""
+    for pid, path in sockets():
+        try:
+            yield ask(pid, "status")
+        except NoConductor:
+            remove_if_stale(path)
+
+
+def remove_if_stale(path: Path) -> bool:
+    """Remove a socket without a listener; true if there was one."""
+    try:
+        connect(path).close()
+    except ConnectionRefusedError:
+        with suppress(OSError):
+            path.unlink()
+            return True
+    except OSError:
+        pass
+    return False

@@ -1,0 +1,139 @@
+"""The flight recorder on disk: the last messages of the chains of this process, as a trace file.
+
+The files are in a private state directory; the oldest are removed. Of each payload there is the
+beginning, secrets masked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+
+from conductor.control.directory import private_directory
+from conductor.control.registry import running_chains
+from conductor.log import get_logger
+from conductor.tracing.encoder import Encoder
+from conductor.tracing.masking import current_masker
+from conductor.tracing.recorder import Entry, Recorder
+
+__all__ = ["KEPT_FILES", "FlightReader", "flight_directory", "flights", "write_flight"]
+
+KEPT_FILES: Final = 20
+_NAME: Final = re.compile(r"[^\w.-]+")
+_lock: Final = threading.Lock()
+_numbers = 0
+"""The number of the last record of all files: a message that others name as their cause keeps its
+number."""
+
+log = get_logger(component="trace")
+Flight: TypeAlias = deque[Entry]
+
+
+def flight_directory() -> Path:
+    """The directory of the files; it need not exist."""
+    from platformdirs import user_state_path
+
+    return user_state_path("acp-conductor", appauthor=False) / "flight"
+
+
+def flights() -> list[Flight]:
+    """The flight recorders that are in use; the chains of a server have one."""
+    found = {}
+    for chain in running_chains():
+        if chain.recorder is not None:
+            found[id(chain.recorder.flight)] = chain.recorder.flight
+    return list(found.values())
+
+
+def write_flight(recorded: Iterable[Flight], reason: str) -> Path | None:
+    """Write flight recorders to a new file, and log its path; `None` if that is not possible."""
+    entries = [entry for flight in recorded for entry in flight.copy()]
+    if not entries:
+        return None
+    try:
+        directory = private_directory(flight_directory())
+        with _lock:
+            data = _encoded(entries, Encoder("head"), set())
+        path = _write(directory, _file_name(entries), data)
+        _remove_old(directory)
+    except OSError as exc:
+        log.warning("flight recorder not written", error=str(exc))
+        return None
+    log.info("flight recorder written", file=str(path), reason=reason, entries=len(entries))
+    return path
+
+
+@attrs.define(eq=False)
+class FlightReader:
+    """Reads the flight recorders again and again: each time what is new."""
+
+    _encoder: Encoder = attrs.field(factory=lambda: Encoder("head"), init=False)
+    _seen: set[Recorder] = attrs.field(factory=set, init=False)
+    _last: dict[int, Entry] = attrs.field(factory=dict, init=False)
+    """The last entry that was read, by the identity of the recorder's deque."""
+
+    def read(self) -> bytes:
+        """The records of what was added since the last time, as lines."""
+        entries = [entry for flight in flights() for entry in self._added(flight)]
+        with _lock:
+            return _encoded(entries, self._encoder, self._seen)
+
+    def _added(self, flight: Flight) -> list[Entry]:
+        last, added = self._last.get(id(flight)), []
+        for entry in reversed(flight.copy()):
+            if entry is last:
+                break
+            added.append(entry)
+        if added:
+            self._last[id(flight)] = added[0]
+        return added[::-1]
+
+
+def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) -> bytes:
+    """Lines of the entries, with a header before the first entry of each chain."""
+    global _numbers
+    encoder.number = max(encoder.number, _numbers)
+    lines: list[bytes] = []
+    for entry in entries:
+        recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
+        if recorder not in seen:
+            seen.add(recorder)
+            lines.append(encoder.header(recorder, recorder.components))
+        lines += encoder.encode(entry)
+    _numbers = encoder.number
+    return current_masker().mask_lines(b"".join(lines))
+
+
+def _file_name(entries: Sequence[Entry]) -> str:
+    last = entries[-1]
+    recorder = last[1].tracer if isinstance(last, tuple) else last.recorder
+    name = _NAME.sub("-", recorder.chain.partition("/")[0]).strip("-")[:60] or "chain"
+    return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def _write(directory: Path, name: str, data: bytes) -> Path:
+    """Write a new file with mode 0600; one of the same second gets a number."""
+    for number in range(1, 1000):
+        path = directory / (f"{name}.jsonl" if number == 1 else f"{name}-{number}.jsonl")
+        with suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(path, flags, 0o600), "wb") as file:
+                file.write(data)
+            return path
+    raise FileExistsError(0, "too many flight recorder files", str(directory))
+
+
+def _remove_old(directory: Path) -> None:
+    files = sorted(directory.glob("*.jsonl"), key=lambda path: path.lstat().st_mtime)
+    for path in files[:-KEPT_FILES]:
+        with suppress(OSError):
+            path.unlink()

@@ -1,0 +1,260 @@
+"""`ps`, `trace dump` and `trace show PID` with running conductors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.editor import CONDUCTOR, agent, proxy
+
+from conductor.control.client import ask
+from conductor.control.directory import connect
+from conductor.tracing.reader import Trace
+from conductor.tracing.records import LogRecord, RequestRecord
+
+
+@pytest.fixture(autouse=True)
+def directories(tmp_path, monkeypatch):
+    """A runtime and a state directory for each test."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        path = tmp_path / name
+        path.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(path))
+    return tmp_path
+
+
+@pytest.fixture
+def sockets(directories):
+    return directories / "XDG_RUNTIME_DIR" / "acp-conductor"
+
+
+@pytest.fixture
+def flights(directories):
+    return directories / "XDG_STATE_HOME" / "acp-conductor" / "flight"
+
+
+def command(*arguments):
+    return subprocess.run(
+        [*CONDUCTOR, *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+
+
+def status(editor, is_wanted=lambda status: bool(status["chains"])):
+    """The status of a conductor, as soon as it is as wanted."""
+    while True:
+        assert editor.process.poll() is None
+        for line in command("ps", "--json").stdout.splitlines():
+            found = json.loads(line)
+            if found["pid"] == editor.pid and is_wanted(found):
+                return found
+
+
+def test_ps_lists_chain_client_agent_sessions_and_turns(run_chain, sockets):
+    editor = run_chain(agent(), proxy("p"), log="info")
+    editor.request("initialize", protocolVersion=1, clientInfo={"name": "zed", "version": "7"})
+    editor.answer(1)
+    editor.answer(editor.request("session/new", cwd="/", mcpServers=[]))
+    editor.prompt("hang")
+
+    found = status(editor, lambda status: status["chains"][0]["turns"])
+
+    (chain,) = found["chains"]
+    assert (chain["client"], chain["sessions"]) == ("zed 7", ["s1"])
+    assert [each["name"] for each in chain["components"]] == ["pass_proxy", "echo_agent"]
+    assert {each["state"] for each in chain["components"]} == {"running"}
+    assert [each["pid"] for each in chain["components"]] == [c.pid for c in editor.components]
+    (turn,) = chain["turns"]
+    assert turn["session"] == "s1"
+    assert 0 <= turn["seconds"] < 60
+    assert found["memory"] > 10e6
+    assert found["memory_of_components"] > 5e6
+    head, row = command("ps").stdout.splitlines()
+    assert head.split()[:4] == ["PID", "CHAIN", "CLIENT", "AGENT"]
+    assert f"{editor.pid}" in row
+    assert "zed 7" in row
+    editor.signal(signal.SIGTERM)
+    editor.wait()
+    assert list(sockets.iterdir()) == []
+    assert command("ps").stdout == "no conductor of this user runs\n"
+
+
+def test_ps_counts_restarts(run_chain):
+    editor = run_chain(agent("--back", "resume"), log="info")
+    editor.open()
+    editor.answer(editor.prompt("die 3"))
+    editor.ask("echo again")
+
+    found = status(editor)
+
+    assert found["chains"][0]["components"][0]["restarts"] == 1
+    editor.leave()
+
+
+def test_only_the_user_can_connect(run_chain, sockets):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    assert (sockets / f"{editor.pid}.sock").stat().st_mode & 0o777 == 0o600
+    editor.leave()
+
+
+def test_a_socket_that_a_killed_conductor_left_is_removed(run_chain, sockets):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    editor.signal(signal.SIGKILL)
+    editor.process.wait()
+    assert [path.name for path in sockets.iterdir()] == [f"{editor.pid}.sock"]
+
+    assert command("ps", "--json").stdout == ""
+
+    assert list(sockets.iterdir()) == []
+
+
+def test_a_directory_that_others_can_read_is_not_used(run_chain, sockets):
+    sockets.mkdir()
+    sockets.chmod(0o755)
+    editor = run_chain(agent(), log="debug")
+    editor.open()
+
+    assert "not a private directory" in editor.wait_log("no control socket")
+    assert list(sockets.iterdir()) == []
+    editor.leave()
+
+
+def test_questions_that_are_none_harm_nothing(run_chain, sockets):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    for data in (b"", b"\xff\xfe\n", b"[]\n", b'{"command":17}\n', b"x" * 10_000):
+        with connect(sockets / f"{editor.pid}.sock") as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):  # it was not read to its end
+                while connection.recv(4096):
+                    pass
+
+    assert editor.ask("echo again")
+    editor.leave()
+
+
+def test_trace_dump_writes_the_flight_recorder(run_chain, flights):
+    editor = run_chain(agent(), proxy("p"), log="info")
+    editor.open()
+    editor.ask("echo hello")
+    status(editor)
+
+    path = command("trace", "dump", editor.pid).stdout.strip()
+
+    assert Path(path).parent == flights
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    assert flights.stat().st_mode & 0o777 == 0o700
+    trace = Trace.load(path)
+    asked = [each.method for each in trace.messages if isinstance(each, RequestRecord)]
+    assert asked.count("session/prompt") == 2
+    assert trace.header.payloads == "head"
+    assert path in editor.wait_log("flight recorder written")
+    shown = command("trace", "show", path, "--method", "session/prompt", "--hop", "0").stdout
+    assert '"echo hello"' in shown
+    editor.leave()
+
+
+def test_a_signal_writes_the_flight_recorder(run_chain, flights):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    editor.signal(signal.SIGUSR1)
+
+    editor.wait_log("flight recorder written")
+
+    assert editor.ask("echo again")
+    (path,) = flights.iterdir()
+    assert [each.method for each in Trace.load(path).messages][:2] == ["initialize"] * 2
+    editor.leave()
+
+
+def test_a_failure_writes_the_flight_recorder(run_chain, flights):
+    editor = run_chain(agent("--back", "resume"), log="info")
+    editor.open()
+    editor.answer(editor.prompt("die 3"))
+    editor.ask("echo again")
+    editor.leave()
+
+    (path,) = flights.iterdir()
+    records = Trace.load(path).records
+    logged = [each for each in records if isinstance(each, LogRecord)]
+    failure = next(each for each in logged if each.level == "error")
+    assert (failure.event, failure.component) == ("component failed", "misbehave")
+    assert any(
+        isinstance(each, RequestRecord) and each.method == "session/prompt" for each in records
+    )
+
+
+def test_the_failure_that_ends_a_chain_is_written_before_the_end(run_chain, flights):
+    editor = run_chain({"run": agent(), "on_failure": "end_chain"})
+    editor.open()
+    editor.prompt("die 3")
+    editor.rest()
+    editor.wait()
+
+    (path,) = flights.iterdir()
+    assert Trace.load(path).records[-1].event == "component failed, chain ends"
+
+
+def test_files_of_the_flight_recorder_are_bounded(run_chain, flights):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    for _ in range(25):
+        assert Path(ask(editor.pid, "dump")["file"]).exists()
+
+    assert len(list(flights.iterdir())) == 20
+    editor.leave()
+
+
+def test_trace_show_shows_and_follows_a_running_conductor(run_chain):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    shown = command("trace", "show", editor.pid, "--hop", "0").stdout
+    assert "session/new" in shown
+    assert "session/prompt" not in shown
+
+    following = subprocess.Popen(
+        [*CONDUCTOR, "trace", "show", str(editor.pid), "--follow"], stdout=subprocess.PIPE
+    )
+    editor.ask("echo hello")
+    lines = iter(following.stdout.readline, b"")
+    assert any(b"session/new" in line for line in lines)
+    assert any(b'session/prompt  "echo hello"' in line for line in lines)
+    editor.close_stdin()
+    following.stdout.read()
+    following.stdout.close()
+    assert following.wait(60) == 0
+    editor.wait()
+
+
+def test_with_a_trace_file_dump_and_show_use_it(start, chain_file, tmp_path, flights):
+    file = tmp_path / "t.jsonl"
+    editor = start("run", "--trace", file, chain_file(agent()))
+    editor.open()
+    assert status(editor)["trace"] == str(file)
+
+    assert command("trace", "dump", editor.pid).stdout == f"{file}\n"
+    assert "session/new" in command("trace", "show", editor.pid).stdout
+    assert not flights.exists()
+    editor.leave()
+
+
+def test_of_no_conductor_is_said_so(run_chain):
+    result = command("trace", "dump", os.getpid())
+
+    assert result.returncode == 2
+    assert f"no conductor of this user has the process id {os.getpid()}" in result.stderr

@@ -1,4 +1,4 @@
-"""Docstrings and comments avoid the words that make a technical sentence a riddle.
+"""Docstrings, comments and documentation avoid the words that make a technical sentence a riddle.
 
 "Whoever sends it" is the peer, the client or the caller: the name says more in less.
 """
@@ -64,6 +64,20 @@ def test_docstrings_and_comments_are_in_plain_words(package: str) -> None:
         for match in refused(package, text)
         if (package, match[0].lower())
         != ("tests", "whose")  # "an agent whose prompts are commands"
+    ]
+
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_documentation_is_in_plain_words() -> None:
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]!r} in: {line}"
+        for path in [*pages, *sorted((ROOT / "docs").glob("*.md"))]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for match in refused("docs", line)
+        if path.name != "api.md"  # generated from docstrings
+        and match[0].lower() != "whose"  # "an agent whose sessions share their servers"
     ]
 
     assert not found, "\n" + "\n".join(found)

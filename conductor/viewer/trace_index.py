@@ -16,8 +16,8 @@ from conductor.cli.message_text import message_text
 from conductor.cli.trace_lines import log_text
 from conductor.proxy.usage_meter import UsageMeter
 from conductor.tracing.direction import direction
-from conductor.tracing.json_diff import short_json
-from conductor.tracing.links import Message, find_causes
+from conductor.tracing.json_diff import short_json, without_marks
+from conductor.tracing.links import Message, find_causes, is_same_message
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
@@ -37,8 +37,9 @@ _TEXT: Final = 160
 _DIGEST: Final = 16
 _RECORDING: Final = ("client", "parent", "plugin", "bridge")
 """Kinds of components of which the links are recorded."""
-Link: TypeAlias = tuple[int, int, str]
-"""A message, its cause, and how the link was found."""
+Link: TypeAlias = tuple[int, int, str, int]
+"""A message, its cause, how the link was found, and 1 if the payload differs from that of the same
+message one hop before."""
 _encode: Final = msgspec.json.Encoder().encode
 _encode_sorted: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -67,6 +68,8 @@ class Row(msgspec.Struct, array_like=True, kw_only=True):
     """Of a response: the number of its request; of a handler or log event: of its message."""
     took: float = 0.0
     cause: int = 0
+    is_changed: int = 0
+    """Whether the payload differs from that of the same message one hop before (`cause`)."""
     text: str = ""
     extra: dict[str, Any] | None = None
 
@@ -87,8 +90,10 @@ class TraceIndex:
     _meters: dict[str, UsageMeter] = attrs.field(factory=dict, init=False)
     _methods: dict[int, str] = attrs.field(factory=dict, init=False)
     """Methods of requests, by number."""
-    _messages: list[Record] = attrs.field(factory=list, init=False)
+    _kept: list[Record] = attrs.field(factory=list, init=False)
     """Headers, and messages with the digest of their payload in its place."""
+    _messages: dict[int, Message] = attrs.field(factory=dict, init=False)
+    """Those messages by number."""
     _recording: set[tuple[str, str]] = attrs.field(factory=set, init=False)
     _infers: bool = attrs.field(default=False, init=False)
 
@@ -97,8 +102,16 @@ class TraceIndex:
         if self._started is None:
             self._started = record.time - record.ts if record.time else 0.0
         row = self._row(record)
-        if isinstance(record, Message | TraceHeader):
-            self._keep(record)
+        if isinstance(record, TraceHeader):
+            kinds = [each.kind for each in record.components]
+            self._infers |= any(each not in _RECORDING for each in kinds[1:-1])
+            self._kept.append(record)
+        elif isinstance(record, Message):
+            self._infers |= record.from_ == "Proxy(0)" and not self._recording
+            slim = _without_payload(record)
+            self._kept.append(slim)
+            self._messages[record.n] = slim
+            row.is_changed = self._is_changed(record.cause or 0, slim)
         self.rows.append(_encode(row))
 
     def lanes(self) -> list[str]:
@@ -109,8 +122,17 @@ class TraceIndex:
         """The inferred links between messages (`conductor.tracing.links`)."""
         if not self._infers:
             return []
-        causes = find_causes(self._messages[:])
-        return [(n, cause.n, cause.how) for n, cause in causes.items() if cause.how != "recorded"]
+        return [
+            (n, cause.n, cause.how, self._is_changed(cause.n, self._messages[n]))
+            for n, cause in find_causes(self._kept[:]).items()
+            if cause.how != "recorded"
+        ]
+
+    def _is_changed(self, cause: int, message: Message) -> int:
+        before = self._messages.get(cause)
+        if before is None or not is_same_message(before, message):
+            return 0
+        return int((before.head, before.size) != (message.head, message.size))
 
     def _row(self, record: Record) -> Row:
         since = record.ts
@@ -194,7 +216,7 @@ class TraceIndex:
 
     def _turn_end(self, response: ResponseRecord) -> dict[str, Any] | None:
         match response.payload:
-            case dict(result):
+            case dict(result) if not response.is_error:
                 usage = result.get("usage")
                 if response.from_ == "Agent":
                     self._meter(response).turn(usage if isinstance(usage, dict) else None)
@@ -227,22 +249,6 @@ class TraceIndex:
             "used": meter.used if isinstance(meter.used, int) else None,
             "size": meter.size if isinstance(meter.size, int) else None,
         }
-
-    def _keep(self, record: Message | TraceHeader) -> None:
-        """Keep what links need, without payloads."""
-        if isinstance(record, TraceHeader):
-            kinds = [each.kind for each in record.components]
-            self._infers |= any(each not in _RECORDING for each in kinds[1:-1])
-            self._messages.append(record)
-            return
-        self._infers |= record.from_ == "Proxy(0)" and not self._recording
-        if isinstance(record, ResponseRecord):
-            slim: Record = msgspec.structs.replace(record, payload=None, head=None)
-        else:
-            head = _digest(record.params) if record.params is not None else record.head
-            size = 0 if record.params is not None else record.size
-            slim = msgspec.structs.replace(record, params=None, head=head, size=size)
-        self._messages.append(slim)
 
     def _lane(self, name: str, label: str = "") -> int:
         """The number of a component's name; the first time, a lane at its place."""
@@ -277,6 +283,17 @@ def _error(response: ResponseRecord) -> str:
         case {"code": code, "message": str(text)}:
             return f"{code} {text}"
     return short_json(response.payload)
+
+
+def _without_payload(message: Message) -> Message:
+    """The message with the digest of its payload as its `head`; equal payloads have equal ones."""
+    value = message.payload if isinstance(message, ResponseRecord) else message.params
+    if value is None:
+        return message
+    head = _digest(without_marks(value))
+    if isinstance(message, ResponseRecord):
+        return msgspec.structs.replace(message, payload=None, head=head, size=0)
+    return msgspec.structs.replace(message, params=None, head=head, size=0)
 
 
 def _digest(value: Any) -> str:

@@ -60,7 +60,7 @@ def test_the_agents_usage_is_that_of_its_session(turn):
 
 
 def test_links_of_answers_are_inferred_through_their_requests(turn):
-    assert index_of(turn.records).links() == [(8, 2, "request")]
+    assert index_of(turn.records).links() == [(8, 2, "request", 0)]
 
 
 def test_a_changed_payload_is_linked_in_order():
@@ -69,7 +69,7 @@ def test_a_changed_payload_is_linked_in_order():
         script.update("agent>one", text)
         script.update("one>client", text.upper())
 
-    assert index_of(script.records).links() == [(2, 1, "order"), (4, 3, "order")]
+    assert index_of(script.records).links() == [(2, 1, "order", 1), (4, 3, "order", 1)]
 
 
 def test_an_inserted_component_has_its_lane_before_the_agent():
@@ -96,7 +96,7 @@ def test_the_file_of_another_conductor_has_lanes_and_links():
     index = index_of(records)
 
     assert index.lanes() == ["Client", "Proxy(0)", "Agent"]
-    assert index.links() == [(2, 1, "equal payload")]
+    assert index.links() == [(2, 1, "equal payload", 0)]
 
 
 def test_a_header_has_what_payloads_the_trace_has(turn):
@@ -104,6 +104,21 @@ def test_a_header_has_what_payloads_the_trace_has(turn):
 
     assert header["text"] == "demo: client, notes, agent"
     assert header["extra"]["payloads"] == "full"
+
+
+def test_a_message_that_a_component_changed_is_marked(turn):
+    changed = [each["n"] for each in rows(index_of(turn.records)) if each["is_changed"]]
+
+    assert changed == [2]
+
+
+def test_marks_between_proxies_are_no_change():
+    script = TraceScript()
+    params = {"a": 1, "_meta": {"acp-conductor/mark": 1}}
+    cause = script.notify("client>notes", "x", params)
+    script.notify("notes>agent", "x", {"a": 1}, cause=cause)
+
+    assert [each["is_changed"] for each in rows(index_of(script.records))] == [0, 0, 0]
 
 
 def test_an_error_has_its_code_and_message():

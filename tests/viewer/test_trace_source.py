@@ -119,4 +119,4 @@ def test_links_are_those_of_all_rows(tmp_path):
         wait_for(source, 3)
 
         assert json.loads(source.line(2) or b"")["n"] == 2
-        assert source.links() == [(2, 1, "equal payload")]
+        assert source.links() == [(2, 1, "equal payload", 0)]

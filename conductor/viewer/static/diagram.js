@@ -107,7 +107,7 @@ export class Diagram {
     const gap = Math.max(isNarrow ? 24 : 40, Math.min(room, isNarrow ? 44 : 132));
     this.#geometry = { gutter, gap, height: isNarrow ? 34 : 26, width, isNarrow };
     this.root.classList.toggle("narrow", isNarrow);
-    this.root.classList.toggle("steep", gap < 60);
+    this.root.classList.toggle("steep", gap < 84);
     this.root.classList.toggle("tight", width - gutter - gap * names.length < 420);
     this.root.style.setProperty("--gutter", `${gutter}px`);
     this.root.style.setProperty("--gap", `${gap}px`);
@@ -205,12 +205,14 @@ export class Diagram {
     holder.row.setAttribute("aria-setsize", String(this.#visible.length));
     holder.time.textContent = row.ts.toFixed(3);
     holder.number.textContent = row.n || "";
+    holder.change.hidden = !row.isChanged;
     holder.method.textContent = methodText(trace, row);
     holder.text.textContent = printable(row.text);
     holder.size.textContent = row.size ? bytes(row.size) : "";
     holder.took.textContent = row.took && (row.type === "r" || row.type === "h") ? duration(row.took) : "";
     this.#placeArrow(holder.arrow, row);
-    const label = `${kindName(row)} ${row.n ? `#${row.n}` : ""}, ${hopText(trace, row)}, `;
+    const kind = row.isChanged ? `changed ${kindName(row)}` : kindName(row);
+    const label = `${kind} ${row.n ? `#${row.n}` : ""}, ${hopText(trace, row)}, `;
     holder.row.setAttribute("aria-label", `${label}${holder.method.textContent} ${holder.text.textContent}`);
   }
 
@@ -310,10 +312,11 @@ export class Diagram {
 function newHolder() {
   const make = (name) => element("span", { class: name });
   const holder = { place: -1 };
-  for (const name of ["time", "number", "method", "text", "size", "took", "arrow"]) {
+  for (const name of ["time", "number", "change", "method", "text", "size", "took", "arrow"]) {
     holder[name] = make(name);
   }
-  const label = element("span", { class: "label" }, holder.method, " ", holder.text);
+  holder.change.textContent = "± ";
+  const label = element("span", { class: "label" }, holder.change, holder.method, " ", holder.text);
   holder.row = element("div", { role: "option", class: "row" },
     holder.time, holder.number, holder.arrow, label, holder.took, holder.size);
   holder.row.hidden = true;

@@ -16,7 +16,7 @@ const OF_TYPE = { q: "requests", n: "notifications", r: "responses" };
 /** The criteria at first. `session`, `chain` and `hop` are numbers, or -1 for all. */
 export function everything() {
   const shown = new Set(["acp", "mcp", "requests", "notifications", "responses"]);
-  return { shown, session: -1, chain: -1, hop: -1, errors: false, found: null };
+  return { shown, session: -1, chain: -1, hop: -1, errors: false, changed: false, found: null };
 }
 
 /** The numbers of the rows that meet the criteria. */
@@ -30,10 +30,11 @@ export function visibleRows(trace, criteria) {
 }
 
 function accepts(trace, criteria, row) {
-  const { shown, session, chain, hop, errors, found } = criteria;
+  const { shown, session, chain, hop, errors, changed, found } = criteria;
   if (found && !found.has(row.i)) return false;
   if (chain >= 0 && row.chain !== chain) return false;
   if (errors && !row.isError) return false;
+  if (changed && !row.isChanged) return false;
   if (row.isMessage) {
     if (!shown.has(row.isMcp ? "mcp" : "acp") || !shown.has(OF_TYPE[row.type])) return false;
     return (hop < 0 || row.hop === hop) && (session < 0 || row.session === session);

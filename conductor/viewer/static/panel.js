@@ -110,7 +110,7 @@ export class Panel {
     let content;
     try {
       if (tab === "message") content = await this.#message(row);
-      else content = tab === "changes" ? await this.#changes(row) : await this.#way(row);
+      else content = tab === "changes" ? await this.#changes(row) : this.#way(row);
     } catch (error) {
       content = [element("p", { class: "problem" }, `The record cannot be read: ${error.message}`)];
     }
@@ -186,13 +186,13 @@ export class Panel {
     return edits.length ? diffView(edits) : element("p", { class: "unchanged" }, "unchanged");
   }
 
-  async #way(row) {
+  #way(row) {
     const { trace } = this;
     const start = trace.request(row) ?? row;
     const way = trace.way(start);
-    const parts = [element("h3", {}, kindName(start)), await this.#steps(way, row)];
+    const parts = [element("h3", {}, kindName(start)), this.#steps(way, row)];
     for (const answer of start.type === "q" ? trace.answers(way) : []) {
-      parts.push(element("h3", {}, kindName(answer)), await this.#steps(trace.way(answer), row));
+      parts.push(element("h3", {}, kindName(answer)), this.#steps(trace.way(answer), row));
     }
     const cause = trace.cause(way[0]);
     if (cause && cause !== trace.request(way[0])) {
@@ -203,12 +203,12 @@ export class Panel {
     return parts;
   }
 
-  async #steps(way, selected) {
+  #steps(way, selected) {
     const list = element("ol", { class: "way" });
     for (const [at, row] of way.entries()) {
       const before = at > 0 ? this.trace.before(row) : undefined;
       const item = element("li", { class: row === selected ? "current" : "" });
-      if (before) item.append(element("div", { class: "step" }, await this.#stepText(before, row)));
+      if (before) item.append(element("div", { class: "step" }, this.#stepText(before, row)));
       item.append(element("div", { class: "hop" }, this.#link(row), ` ${hopText(this.trace, row)} `,
         element("span", { class: "note" }, `${row.ts.toFixed(3)} s`)));
       for (const each of this.trace.attached(row)) item.append(this.#attached(each));
@@ -223,12 +223,10 @@ export class Panel {
     return list;
   }
 
-  async #stepText(before, row) {
+  #stepText(before, row) {
     const sender = printable(this.trace.string(row.sender));
     const after = duration(Math.max(row.ts - before.ts, 0));
-    const [old, now] = await Promise.all([this.#payload(before), this.#payload(row)]);
-    const isChanged = old === now ? before.size !== row.size : diffLines(old, now).length > 0;
-    const what = isChanged
+    const what = row.isChanged
       ? element("button", { type: "button", class: "link changed", onclick: () => this.#showChanges(row) }, "changed")
       : "unchanged";
     const how = this.trace.inference(row);

@@ -6,7 +6,7 @@ export class Row {
     [
       this.type, this.ts, this.chain, this.sender, this.receiver, this.n, this.towardAgent, this.hop,
       this.method, this.session, this.size, this.isError, this.isMcp, this.ref, this.took, this.cause,
-      this.text, this.extra,
+      this.isChanged, this.text, this.extra,
     ] = values;
     this.i = i;
   }
@@ -44,7 +44,7 @@ export class Trace {
 
   #addRow(row) {
     this.rows.push(row);
-    if (row.isError) this.errors += 1;
+    if (row.isError && !this.#byNumber.get(row.cause)?.isError) this.errors += 1;
     if (!row.isMessage) {
       if (row.ref) push(this.#attached, row.ref, row);
       return;
@@ -55,11 +55,13 @@ export class Trace {
     if (row.cause) push(this.#effects, row.cause, row.n);
   }
 
-  /** Links that the conductor did not record: [message, cause, how they were found]. */
+  /** Links that the conductor did not record: [message, cause, how they were found, is changed]. */
   setLinks(links) {
-    for (const [n, cause, how] of links) {
+    for (const [n, cause, how, isChanged] of links) {
       if (!this.#inferred.has(n)) push(this.#effects, cause, n);
       this.#inferred.set(n, { cause, how });
+      const row = this.#byNumber.get(n);
+      if (row) row.isChanged = isChanged;
     }
   }
 

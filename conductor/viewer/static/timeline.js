@@ -104,7 +104,7 @@ export class Timeline {
     const what = printable(span.text);
     if (span.kind === "tool") return `tool call ${what}, ${span.status ?? "not ended"}, ${took}`;
     const { stop, tokens } = span.response?.extra ?? {};
-    const end = span.response ? (stop ?? "error") : "not ended";
+    const end = span.response ? (stop || "error") : "not ended";
     const used = tokens ? `, ${count(tokens, "token")}` : "";
     return `turn #${span.row.n} ${what}: ${took}, ${count(span.tools, "tool call")}${used}, ${printable(end)}`;
   }

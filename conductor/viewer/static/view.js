@@ -110,7 +110,8 @@ class View {
       else this.criteria.shown.delete(name);
     }));
     const errors = this.#toggle("errors only", false, (isOn) => (this.criteria.errors = isOn));
-    byId("kinds").append(...kinds, errors);
+    const changed = this.#toggle("± changed only", false, (isOn) => (this.criteria.changed = isOn));
+    byId("kinds").append(...kinds, errors, changed);
     for (const name of ["session", "chain", "hop"]) {
       byId(name).addEventListener("change", (event) => {
         this.criteria[name] = Number(event.target.value);

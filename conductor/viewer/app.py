@@ -2,12 +2,14 @@
 
 The page and its files contain nothing of the trace, and need no token; what is below `/api/` does.
 The token is in the fragment of the URL, which a browser sends to no server; the page sends it as a
-bearer token.
+bearer token. Other users of the machine see the arguments of a browser that is started: its URL has a
+code in place of the token, which is exchanged once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -54,6 +56,9 @@ class ViewerApp:
 
     source: TraceSource
     access: AccessPolicy
+    token: str
+    code: str | None = None
+    """Is exchanged for the token, once."""
     is_live: bool = False
     _files: Mapping[str, bytes] = attrs.field(factory=served_files, init=False)
 
@@ -79,7 +84,7 @@ class ViewerApp:
         headers = join_headers(scope["headers"])
         if scope.get("http_version") == "2" and ":authority" in headers:
             headers.setdefault("host", headers[":authority"])
-        is_data = scope["path"].startswith("/api/")
+        is_data = scope["path"].startswith("/api/") and scope["path"] != "/api/token"
         policy = self.access if is_data else attrs.evolve(self.access, tokens={})
         server = scope.get("server") or ("", 0)
         refusal = policy.principal(headers, TcpPeer(address="", local=str(server[0])))
@@ -87,17 +92,25 @@ class ViewerApp:
             return _text(refusal.status, refusal.reason, refusal.headers)
         if scope["method"] not in ("GET", "HEAD"):
             return _text(405, "only GET and HEAD", (("allow", "GET, HEAD"),))
+        query = {
+            name: values[-1]
+            for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()
+        }
+        if scope["path"] == "/api/token":
+            return self._exchange(query.get("code", ""))
         if not is_data:
             name = scope["path"].removeprefix("/") or "view.html"
             if name not in self._files:
                 return _text(404, "not found")
             media_type = MEDIA_TYPES[name.rpartition(".")[2]]
             return _Response(200, self._files[name], media_type)
-        query = {
-            name: values[-1]
-            for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()
-        }
         return await self._data(scope["path"].removeprefix("/api/"), query)
+
+    def _exchange(self, code: str) -> _Response:
+        if self.code is None or not compare_digest(self.code.encode(), code.encode()):
+            return _text(401, "this link was opened before; open the one that was printed")
+        self.code = None
+        return _Response(200, _encode(self.token))
 
     async def _data(self, name: str, query: Mapping[str, str]) -> _Response:
         first = max(_number(query.get("from", "0")), 0)

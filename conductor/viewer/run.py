@@ -39,16 +39,17 @@ def view(path: Path, *, port: int, opens_browser: bool, is_live: bool = False) -
 
 
 async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bool) -> None:
+    code = secrets.token_urlsafe(32) if opens_browser else None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with (
-            open_viewer(source, port, is_live=is_live) as url,
+            open_viewer(source, port, code=code, is_live=is_live) as url,
             trio.open_nursery() as nursery,
         ):
             print(f"acp-conductor: view at {url}", file=sys.stderr, flush=True)
             if is_live:
                 nursery.start_soon(_end_with_stdin, nursery.cancel_scope)
             if opens_browser:
-                open_browser = partial(webbrowser.open, url)
+                open_browser = partial(webbrowser.open, f"{url.partition('#')[0]}#code={code}")
                 nursery.start_soon(
                     partial(trio.to_thread.run_sync, open_browser, abandon_on_cancel=True)
                 )
@@ -65,9 +66,9 @@ async def _end_with_stdin(scope: trio.CancelScope) -> None:
 
 @asynccontextmanager
 async def open_viewer(
-    source: TraceSource, port: int = 0, *, is_live: bool = False
+    source: TraceSource, port: int = 0, *, code: str | None = None, is_live: bool = False
 ) -> AsyncIterator[str]:
-    """Serve during the block; yields the URL with the token."""
+    """Serve during the block; yields the URL with the token. `code` is exchanged for it once."""
     token = secrets.token_urlsafe(32)
     with socket.create_server(("127.0.0.1", port)) as listener:
         host = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -79,7 +80,7 @@ async def open_viewer(
         config.accesslog = config.errorlog = None
         config.include_server_header = False
         config.graceful_timeout = _GRACE
-        app: Callable[..., Any] = ViewerApp(source, access, is_live)
+        app: Callable[..., Any] = ViewerApp(source, access, token, code, is_live)
         async with background_tasks() as nursery:
             await nursery.start(partial(serve_app, app, config, mode="asgi"))
             yield f"http://{host}/#token={token}"

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -47,13 +48,21 @@ def test_the_url_shows_the_trace_until_ctrl_c(trace):
         assert (process.wait(PATIENCE), process.stderr.read()) == (0, "")
 
 
-def test_a_browser_is_opened(trace, tmp_path):
+def test_a_browser_is_opened_with_a_code_that_is_exchanged_once(trace, tmp_path):
     opened, browser = tmp_path / "opened", tmp_path / "browser"
     os.mkfifo(opened)
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     browser.chmod(0o755)
     with start(trace, env={**os.environ, "BROWSER": str(browser)}) as process:
-        assert opened.read_text().startswith(printed_url(process)[0])
+        given = opened.read_text().strip()
+        url, token = printed_url(process)
+        assert token not in given
+        assert given.startswith(f"{url}#code=")
+        exchange = f"{url}api/token?code={given.rpartition('=')[2]}"
+        with urlopen(exchange, timeout=PATIENCE) as answer:
+            assert json.load(answer) == token
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(exchange, timeout=PATIENCE)
         process.send_signal(signal.SIGINT)
 
 

@@ -56,6 +56,11 @@ async def test_rows_and_records_need_the_token(server):
     assert json.loads(body)["name"] == "t.jsonl"
 
 
+async def test_no_code_is_exchanged_that_was_not_given(server):
+    for code in ("", "?code=", "?code=None", "?code=%F0%9F"):
+        assert (await get(server, f"/api/token{code}", token=""))[0] == 401
+
+
 async def test_the_page_has_nothing_of_the_trace_and_needs_no_token(server):
     for path, start in (("/", b"<!doctype"), ("/view.js", b"// "), ("/view.css", b":root")):
         status, _, body = await get(server, path, token="")

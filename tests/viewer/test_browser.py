@@ -92,6 +92,24 @@ async def test_the_token_leaves_the_address_and_a_reload_works(shown, turn):
     await shown.wait_for(f"{SHOWN}.length === {len(turn.records) - 1}")
 
 
+async def test_a_code_in_the_link_is_exchanged(turn, tmp_path, page):
+    with TraceSource(turn.write(tmp_path / "t.jsonl")) as source:
+        async with open_viewer(source, code="once") as url:
+            link = url.partition("#")[0] + "#code=once"
+            await page.go(link)
+            await page.wait_for(f"{SHOWN}.length")
+            await page.go("about:blank")
+            await page.go(link)
+            await page.wait_for("document.querySelector('#state').textContent.includes('before')")
+
+
+async def test_changed_messages_can_be_shown_alone(shown):
+    await shown.evaluate("document.querySelectorAll('.chip')[8].click()")
+    await shown.wait_for(
+        f"[...{SHOWN}].map((each) => each.innerText.includes('±')).join() === 'true'"
+    )
+
+
 async def test_what_a_component_changed(shown):
     await open_row(shown, 2)
     await shown.click("#tab-changes")

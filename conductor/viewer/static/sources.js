@@ -1,16 +1,22 @@
 // Where the rows and records come from: the server, or this file.
 
 /** The source of this page. Throws an `Error` with a text for the user. */
-export function openSource() {
+export async function openSource() {
   if (document.getElementById("index")) return new EmbeddedTrace();
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token) {
-    sessionStorage.setItem("token", token);
-    history.replaceState(null, "", location.pathname);
-  }
+  const given = new URLSearchParams(location.hash.slice(1));
+  history.replaceState(null, "", location.pathname);
+  const token = given.has("code") ? await tokenOf(given.get("code")) : given.get("token");
+  if (token) sessionStorage.setItem("token", token);
   const known = token ?? sessionStorage.getItem("token");
   if (!known) throw new Error("Open the whole link that acp-conductor printed: it has a token.");
   return new ServedTrace(known);
+}
+
+/** The token, for the code in the link of a browser that was opened. */
+async function tokenOf(code) {
+  const response = await fetch(`api/token?${new URLSearchParams({ code })}`);
+  if (!response.ok) throw new Error(await response.text());
+  return response.json();
 }
 
 class ServedTrace {

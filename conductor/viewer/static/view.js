@@ -306,7 +306,7 @@ function pause(milliseconds) {
 }
 
 try {
-  await new View(openSource()).load();
+  await new View(await openSource()).load();
 } catch (error) {
   byId("state").textContent = error.message;
   byId("state").className = "ended";

@@ -3,7 +3,7 @@
 import { beforeFrame, element } from "./dom.js";
 import { bytes, duration, printable } from "./format.js";
 
-const NARROW = 700;
+const NARROW = 620;
 const BLOCK = 128;
 const MOST_SPANS = 40;
 const TALLEST = 8e6;
@@ -98,6 +98,7 @@ export class Diagram {
 
   /** Measure, and draw everything anew. */
   layout() {
+    const first = this.#first();
     const width = this.root.clientWidth;
     const names = this.trace.lanes;
     const isNarrow = width < NARROW;
@@ -105,7 +106,8 @@ export class Diagram {
     const least = isNarrow ? 150 : width < 900 ? 270 : 360;
     const room = (width - gutter - least) / Math.max(names.length, 1);
     const gap = Math.max(isNarrow ? 24 : 40, Math.min(room, isNarrow ? 44 : 132));
-    this.#geometry = { gutter, gap, height: isNarrow ? 34 : 26, width, isNarrow };
+    const isOtherHeight = this.#geometry && this.#geometry.isNarrow !== isNarrow;
+    this.#geometry = { gutter, gap, height: isNarrow ? 34 : 26, isNarrow };
     this.root.classList.toggle("narrow", isNarrow);
     this.root.classList.toggle("steep", gap < 84);
     this.root.classList.toggle("tight", width - gutter - gap * names.length < 420);
@@ -128,6 +130,7 @@ export class Diagram {
     this.heads.replaceChildren(...names.map(head));
     this.lines.replaceChildren(...names.map(line));
     this.canvas.style.height = `${Math.min(this.#height, TALLEST)}px`;
+    if (isOtherHeight) this.#scrollTo(first);
     this.draw(true);
   }
 

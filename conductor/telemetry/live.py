@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import attrs
 
 from conductor.log import get_logger
+from conductor.redaction import register_secrets
 from conductor.telemetry.propagation import PropagatingRecorder
 from conductor.telemetry.sampler import sampler_of
 from conductor.telemetry.span_builder import SpanBuilder
@@ -50,6 +53,8 @@ def export_spans(writer: TraceWriter) -> None:
         raise ValueError(f"OTEL_TRACES_EXPORTER={exporter}: expected otlp, console or none")
     if exporter == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        register_secrets(_header_values(os.environ.get(name, "")))
     live = _LiveExport(SpanBuilder(captures_content(), sampler))
     writer.recorder_type = partial(PropagatingRecorder, sampler=sampler)
     writer.listeners.append(live.heard)
@@ -60,6 +65,13 @@ def captures_content() -> bool:
     """Whether the environment asks for prompts, answers and tool arguments in spans."""
     value = os.environ.get(_CAPTURE, "").lower()
     return value in ("true", "1", "span_only", "span_and_event")
+
+
+def _header_values(headers: str) -> Iterator[str]:
+    """The values of `name=value,…`, and a token behind its scheme."""
+    for pair in headers.split(","):
+        value = unquote(pair.partition("=")[2]).strip()
+        yield from (value, value.rpartition(" ")[2])
 
 
 @attrs.define(eq=False)

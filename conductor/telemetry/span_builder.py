@@ -169,6 +169,17 @@ class SpanBuilder:
             outcome = permission_outcome(found.record.params, record.payload)
             span.attributes["acp_conductor.permission.outcome"] = outcome
         self._answered[record.request] = span
+        yield from self._end_replaced(span, record)
+
+    def _end_replaced(self, span: Span, record: ResponseRecord) -> Iterator[Span]:
+        """End the same request on the next hop, if it has no answer: it was sent again to a
+        component that was inserted there."""
+        for n, each in list(self._open.items()):
+            if each.span.parent_id == span.span_id and each.record.method == record.method:
+                del self._open[n]
+                each.span.end = record.time
+                each.span.attributes["acp_conductor.replaced"] = True
+                yield each.span
 
     def _turn_answered(self, turn: Turn, record: ResponseRecord) -> Iterator[Span]:
         """In version 1 the answer ends the turn; in version 2 the agent reports its end."""

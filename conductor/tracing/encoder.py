@@ -77,8 +77,9 @@ class Encoder:
     payloads: Payloads = "full"
     number: int = attrs.field(default=0, init=False)
     """Of the last record."""
-    _open: dict[tuple[str, int, int], _OpenRequest] = attrs.field(factory=dict, init=False)
-    """By chain, identity of the request, and hop."""
+    _open: dict[tuple[str, int, int], list[_OpenRequest]] = attrs.field(factory=dict, init=False)
+    """By chain, identity of the request, and hop. A request that an inserted component passes on as
+    it is passes the hop twice, and its response in reverse order."""
 
     def header(self, recorder: Recorder, components: Sequence[TraceComponent]) -> bytes:
         """The line that begins a file, and each chain in it."""
@@ -213,7 +214,7 @@ class Encoder:
         if kind == "request":
             record["id"] = n
             opened = _OpenRequest(n, time, method, protocol, session)
-            self._open[recorder.chain, call, hop] = opened
+            self._open.setdefault((recorder.chain, call, hop), []).append(opened)
         elif kind != "notification":
             record["id"] = n if request is None else request.n
             record["is_error"] = kind == "error"
@@ -257,12 +258,16 @@ class Encoder:
 
         The startup gate sends an `initialize` of its own, and answers the client's.
         """
-        found = self._open.pop((chain, call, hop), None)
-        if found is None and method == "initialize":
-            for key, request in self._open.items():
-                if key[::2] == (chain, hop) and request.method == method:
-                    return self._open.pop(key)
-        return found
+        found = self._open.get((chain, call, hop))
+        if found is not None:
+            if len(found) == 1:
+                del self._open[chain, call, hop]
+            return found.pop()
+        if method == "initialize":
+            for key, requests in self._open.items():
+                if key[::2] == (chain, hop) and requests[0].method == method:
+                    return self._open.pop(key)[0]
+        return None
 
 
 def _handled(entry: Handled) -> HandlerRecord:

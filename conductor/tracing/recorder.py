@@ -173,7 +173,9 @@ class Recorder(Tracer):
     def hop(self, port: TracedPort) -> int:
         """The hop in front of a port: 0 is the one between the client and the first component."""
         names = [each.name for each in self.components]
-        index = names.index(port.component) if port.component in names else len(names) - 1
+        if port.component not in names:  # inserted before the agent, into the last hop
+            return len(names) - 2
+        index = names.index(port.component)
         return index - 1 if port.side == "client" else index
 
     def label(self, component: str) -> str:

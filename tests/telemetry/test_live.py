@@ -87,11 +87,11 @@ def test_a_turn_is_one_trace_with_hops_tool_call_and_permission(run, tmp_path, r
 
 def test_the_standard_environment_variables_are_followed(run, receiver):
     run(
-        *("prompt", HELLO, "say hello"),
+        *("prompt", HELLO, "say hunter2-hunter2"),
         env={
             "ACP_CONDUCTOR_OTEL": "1",
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{receiver.url}/elsewhere",
-            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2",
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2-hunter2",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
             "OTEL_SERVICE_NAME": "desk",
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
@@ -100,13 +100,11 @@ def test_the_standard_environment_variables_are_followed(run, receiver):
     )
 
     assert receiver.headers[0]["path"] == "/elsewhere"
-    assert receiver.headers[0]["authorization"] == "Bearer hunter2"
+    assert receiver.headers[0]["authorization"] == "Bearer hunter2-hunter2"
     assert receiver.resources[0]["service.name"] == "desk"
     assert receiver.resources[0]["deployment.environment.name"] == "test"
     turn = receiver.named("invoke_agent test-agent")
-    assert json.loads(turn.attributes["gen_ai.output.messages"])[0]["parts"][0]["content"] == (
-        "hello"
-    )
+    assert json.loads(turn.attributes["gen_ai.output.messages"])[0]["parts"][0]["content"] == "***"
 
 
 def test_an_editor_continues_its_trace_and_the_agent_gets_it(run, tmp_path, receiver):

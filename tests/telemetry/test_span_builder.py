@@ -237,6 +237,18 @@ def test_a_request_without_a_turn_is_a_trace_of_its_own():
     assert tree(spans) == {"session/new notes": None, "session/new agent": "session/new notes"}
 
 
+def test_a_request_that_was_sent_again_to_an_inserted_component_ends_with_the_answer():
+    script = TraceScript()
+    outer = script.request("client>notes", "session/new", {"cwd": "/"})
+    script.request("notes>agent", "session/new", {"cwd": "/"})
+    script.answer(outer, {"sessionId": "s"})
+
+    span = spans_of(script)["session/new agent"]
+
+    assert (span.error, span.attributes["acp_conductor.replaced"]) == (None, True)
+    assert span.end == START + 3 * STEP
+
+
 def test_an_mcp_call_is_below_the_turn():
     script = TraceScript()
     requests = prompt(script)

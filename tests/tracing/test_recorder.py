@@ -175,6 +175,43 @@ async def test_programs_are_recorded_without_envelopes_with_stderr_and_lifecycle
     assert [(each.component, each.text) for each in stderr] == [("nothing", "hello from stderr")]
 
 
+TOOLS = """
+import attrs
+from conductor.proxy import Proxy, tool
+
+@attrs.define
+class Notes(Proxy):
+    @tool
+    async def look(self) -> str:
+        \"\"\"Look.\"\"\"
+        return "found"
+"""
+
+
+async def test_requests_through_a_component_that_was_inserted_have_their_answers(tmp_path):
+    (tmp_path / "notes.py").write_text(TOOLS)
+    agent = f"agent: {{name: agent, run: [{sys.executable}, -m, conductor.testing.agent]}}"
+    file = tmp_path / "chain.yaml"
+    file.write_text(f"version: 1\nproxies: [{{use: ./notes.py:Notes}}]\n{agent}\n")
+    recorder = Recorder("traced")
+    async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
+        await attached.client.initialize()
+        session = await attached.client.new_session("/")
+        await attached.client.prompt(session, "call Notes look {}")
+    traced = Traced(attached.client, recorder)
+
+    there = [("client", "Notes"), ("Notes", "mcp-bridge"), ("mcp-bridge", "agent")]
+    assert traced.ways("session/prompt", RequestRecord) == there
+    asked = {each.n: each for each in traced.records(RequestRecord)}
+    answered = {each.request: each for each in traced.records(ResponseRecord)}
+    for n, request in asked.items():
+        if request.method in ("session/prompt", "tools/call"):
+            assert (answered[n].sender, answered[n].receiver) == (request.receiver, request.sender)
+            assert answered[n].session == request.session
+    assert [each.protocol for each in asked.values()].count("mcp") >= 2
+    assert session in {each.session for each in answered.values()}
+
+
 async def test_errors_and_cancelled_requests_are_recorded(traced_chain):
     async with traced_chain(IN_PROCESS) as traced:
         with pytest.raises(RequestError):

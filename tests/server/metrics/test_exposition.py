@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.editor import ROOT
+from support.external_programs import program
 
 pytestmark = pytest.mark.slow
 
@@ -139,9 +139,7 @@ def test_the_queries_of_the_dashboard_name_metrics_and_labels_of_the_server(serv
 
 @pytest.mark.external
 def test_promtool_accepts_metrics_and_queries(server, tmp_path):
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("needs promtool (Debian: apt-get install prometheus)")
+    promtool = program("promtool")
     checked = subprocess.run(
         [promtool, "check", "metrics"], input=server.text(), text=True, capture_output=True
     )

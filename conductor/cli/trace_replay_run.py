@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import NoReturn
 
 import attrs
+import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
@@ -37,6 +38,7 @@ from conductor.tracing.conversation import (
     conversation,
 )
 from conductor.tracing.json_diff import json_diff
+from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.records import Record
@@ -202,12 +204,19 @@ class _Replay:
         if agent is not None:
             old += as_records(agent.moved(cwd).messages, "agent")
             new += as_records(_messages(replayed, "agent"), "agent")
-        comparison = compare(old, new, self.settings.ignore)
+        comparison = compare(_masked(old), new, self.settings.ignore)
         lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
         for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
             shown = printable(text)
             print(styled(shown, style) if is_coloured() else shown)
         return bool(comparison.differences or self.timeouts)
+
+
+def _masked(records: Sequence[Record]) -> Sequence[Record]:
+    """A recording as it would be in a trace: secrets of the replay are masked, too."""
+    encode = msgspec.json.Encoder().encode
+    data = b"".join(encode(each) + b"\n" for each in records)
+    return tuple(read_records(current_masker().mask_lines(data).splitlines(keepends=True)))
 
 
 def _messages(records: Sequence[Record], end: End) -> Sequence[RecordedMessage]:

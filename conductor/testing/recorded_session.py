@@ -13,6 +13,7 @@ from conductor.testing.player import Deviation, Player
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
 from conductor.testing.replay_mcp import McpEnvelopes
+from conductor.testing.replay_values import ReplayValues
 from conductor.testing.transcript import Heard, Transcript
 from conductor.tracing.comparison import Difference, compare
 from conductor.tracing.conversation import End, RecordedMessage, as_records
@@ -119,9 +120,10 @@ def _with_outer_method(message: RecordedMessage) -> RecordedMessage:
 
 
 def _message(heard: Heard, sender: End, n: int, envelopes: McpEnvelopes) -> RecordedMessage:
+    plain = ReplayValues().recorded
     if heard.kind == "answer":
         is_error = heard.error is not None
-        payload = heard.error if is_error else heard.result
+        payload = plain(heard.error if is_error else heard.result)
         return RecordedMessage("response", sender, n, heard.method, payload, is_error, n)
     method, params, server = envelopes.unwrapped(heard.method, heard.params)
     return RecordedMessage(
@@ -129,7 +131,7 @@ def _message(heard: Heard, sender: End, n: int, envelopes: McpEnvelopes) -> Reco
         sender,
         n,
         method,
-        params,
+        plain(params),
         n=n,
         mcp_server=server,
         protocol="acp" if server is None else "mcp",

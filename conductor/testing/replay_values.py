@@ -100,4 +100,6 @@ def _replaced(value: Any, ids: Mapping[str, str], directory: tuple[str, str] | N
         return {
             ids.get(name, name): _replaced(each, ids, directory) for name, each in value.items()
         }
-    return [_replaced(each, ids, directory) for each in value] if kind is list else value
+    if kind is list:
+        return [_replaced(each, ids, directory) for each in value]
+    return float(value) if isinstance(value, float) else value  # one with its digits on the wire

@@ -8,6 +8,8 @@ import sys
 import pytest
 from support.editor import ROOT
 
+from conductor.testing import Recording
+
 pytestmark = pytest.mark.slow
 
 REPLAY = [sys.executable, "-m", "conductor", "trace", "replay"]
@@ -163,7 +165,7 @@ def test_differences_of_a_changed_chain_are_shown_at_its_ends(run, trace, proxie
     assert '"hello"' in shown
 
 
-@pytest.mark.parametrize("name", ["opencode", "qwen-code"])
+@pytest.mark.parametrize("name", Recording.names())
 def test_a_recording_of_a_real_agent_goes_through_a_chain(run, proxies, name):
     changed = run("trace", "replay", name, "--through", proxies("Shout"))
     same = run("trace", "replay", name, "--through", proxies(agent="agent: {use: test-agent}\n"))

@@ -20,6 +20,7 @@ from hypercorn.trio import serve
 
 from conductor.client.acp_client import Client
 from conductor.transport.child_process import start_child
+from support.model_dialects import anthropic_answer, gemini_answer, in_chat_form
 
 PLACE = Path(__file__).parent.parent.parent / ".cache" / "npm"
 
@@ -39,7 +40,7 @@ def from_npm(package: str, name: str, *, variable: str) -> str:
 
 
 class Model(ABC):
-    """An OpenAI-compatible server of one model."""
+    """A server of one model, with the APIs of OpenAI, Anthropic and Gemini."""
 
     @abstractmethod
     async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -57,9 +58,14 @@ class Model(ABC):
             body += event.get("body", b"")
             if not event.get("more_body"):
                 break
-        asked = json.loads(body or b"{}")
-        message, reason = await self.answer(asked)
-        kind, text = (_streamed if asked.get("stream") else _whole)(message, reason)
+        path, asked = scope["path"], json.loads(body or b"{}")
+        message, reason = await self.answer(in_chat_form(path, asked))
+        if path.endswith("/messages"):
+            kind, text = anthropic_answer(message)
+        elif "enerateContent" in path:
+            kind, text = gemini_answer(message, is_streamed="stream" in path)
+        else:
+            kind, text = (_streamed if asked.get("stream") else _whole)(message, reason)
         headers = [(b"content-type", kind)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})

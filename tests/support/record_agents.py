@@ -1,6 +1,7 @@
 """Makes the recordings of `conductor.testing`: real agents from npm, a scripted model on loopback.
 
-    ACP_TEST_QWEN=1 ACP_TEST_OPENCODE=1 PYTHONPATH=tests python -m support.record_agents [DIRECTORY]
+    ACP_TEST_CLAUDE=1 ACP_TEST_GEMINI=1 ACP_TEST_QWEN=1 ACP_TEST_OPENCODE=1 \\
+        PYTHONPATH=tests python -m support.record_agents [DIRECTORY]
 
 The conversation is the same for all: a text, a file read, a file written with permission, a command
 that the user rejects, a turn that the user cancels.
@@ -79,7 +80,55 @@ class OpenCode(RecordedProgram):
         }
 
 
+class GeminiCli(RecordedProgram):
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        settings = home / ".gemini" / "settings.json"
+        settings.parent.mkdir(exist_ok=True)
+        chosen = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+        }
+        settings.write_text(json.dumps(chosen))
+        origin = url.removesuffix("/v1")
+        names = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": origin, "NO_COLOR": "1"}
+        return {**names, "GEMINI_MODEL": "gemini-2.5-pro"}
+
+
+class ClaudeAgent(RecordedProgram):
+    def environment(self, url: str, home: Path) -> dict[str, str]:
+        return {
+            "ANTHROPIC_API_KEY": "none",
+            "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "IS_SANDBOX": "1",
+        }
+
+
 PROGRAMS: Mapping[str, RecordedProgram] = {
+    "claude-agent-acp": ClaudeAgent(
+        "@agentclientprotocol/claude-agent-acp@0.100.0",
+        "claude-agent-acp",
+        (),
+        "ACP_TEST_CLAUDE",
+        {
+            "Read": ("Read", {"file_path": "@file@"}),
+            "Write": ("Write", {"file_path": "@file@", "content": _NOTE * 2}),
+            "Run": ("Bash", {"command": "make test", "description": "run tests"}),
+        },
+    ),
+    "gemini-cli": GeminiCli(
+        "@google/gemini-cli@0.61.0",
+        "gemini",
+        ("--acp",),
+        "ACP_TEST_GEMINI",
+        {
+            "Read": ("read_file", {"file_path": "@file@"}),
+            "Write": ("write_file", {"file_path": "@file@", "content": _NOTE * 2}),
+            "Run": ("run_shell_command", {"command": "make test", "description": "run tests"}),
+        },
+    ),
     "qwen-code": QwenCode(
         "@qwen-code/qwen-code",
         "qwen",
@@ -118,7 +167,7 @@ class ScriptedModel(Model):
     """Set when the answer to the last prompt is asked for."""
 
     async def answer(self, asked: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        messages = asked["messages"]
+        messages = asked.get("messages", [])
         texts = [json.dumps(each) for each in messages if each["role"] == "user"]
         found = [prompt for text in texts for prompt in PROMPTS if prompt in text]
         if not found or not asked.get("tools"):
@@ -128,7 +177,8 @@ class ScriptedModel(Model):
             self.thinking.set()
             await trio.sleep_forever()
         tool = self.program.tools.get(prompt.partition(" ")[0])
-        if tool is None or messages[-1]["role"] == "tool":
+        result = f'"tool_use_id": "call-{PROMPTS.index(prompt)}"'  # of Anthropic
+        if tool is None or messages[-1]["role"] == "tool" or result in json.dumps(messages):
             return {"role": "assistant", "content": "Hello." if tool is None else "Done."}, "stop"
         arguments = {name: text.replace("@file@", str(self.file)) for name, text in tool[1].items()}
         if "is_background" in arguments:
@@ -165,6 +215,7 @@ async def record(name: str, file: Path, directory: Path) -> None:
             str(work): PROJECT,
             str(work)[1:]: PROJECT[1:],  # a path relative to the root: a title of opencode
             str(home): "/home/user",
+            os.getcwd(): "/home/user",
             f"{origin}/v1": "http://model",
         }
         async with open_chain(Recorder(file, replace), agent, bridged=False) as client:

@@ -88,7 +88,9 @@ def test_a_line_that_is_no_message_is_named(file, wrong, problem):
 
 
 def test_an_unknown_recording_is_answered_with_the_known_names():
-    with pytest.raises(ValueError, match="no recording is called 'claude'; there are: opencode, q"):
+    with pytest.raises(
+        ValueError, match="no recording is called 'claude'; there are: claude-agent-acp, gemini-cli"
+    ):
         Recording.load("claude")
 
 

@@ -1,0 +1,75 @@
+"""The APIs through which agents ask the scripted model, chosen by the path of the request.
+
+Requests of Gemini are brought into the form of OpenAI's chat completions; those of Anthropic are
+near enough to it. Answers are brought into the form of the API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["anthropic_answer", "gemini_answer", "in_chat_form"]
+
+
+def in_chat_form(path: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A request with the roles of OpenAI, where the result of a tool has the role "tool"."""
+    if "enerateContent" in path:
+        messages = [_from_gemini(each) for each in asked["contents"]]
+        return {"messages": messages, "tools": asked.get("tools")}
+    return asked
+
+
+def _from_gemini(content: Mapping[str, Any]) -> dict[str, Any]:
+    is_result = any("functionResponse" in each for each in content["parts"])
+    return {"role": "tool" if is_result else content["role"], "content": content["parts"]}
+
+
+def anthropic_answer(message: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """Content type and body of a streamed message."""
+    block: dict[str, Any] = {"type": "text", "text": ""}
+    delta: dict[str, Any] = {"type": "text_delta", "text": message["content"]}
+    reason = "end_turn"
+    for call in _calls(message):
+        block = {"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(call["arguments"])}
+        reason = "tool_use"
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "test", "content": []}
+    events = [
+        {"type": "message_start", "message": {**start, "stop_reason": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    lines = [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events]
+    return b"text/event-stream", "".join(lines).encode()
+
+
+def gemini_answer(message: Mapping[str, Any], *, is_streamed: bool) -> tuple[bytes, bytes]:
+    """Content type and body of one candidate."""
+    parts: list[dict[str, Any]] = [
+        {"functionCall": {"name": call["name"], "args": call["arguments"]}}
+        for call in _calls(message)
+    ]
+    content = {"role": "model", "parts": parts or [{"text": message["content"]}]}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    candidate = {"content": content, "finishReason": "STOP", "index": 0}
+    body = json.dumps({"candidates": [candidate], "usageMetadata": usage}).encode()
+    if is_streamed:
+        return b"text/event-stream", b"data: %b\r\n\r\n" % body
+    return b"application/json", body
+
+
+def _calls(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    return [
+        {
+            "id": each["id"],
+            "name": each["function"]["name"],
+            "arguments": json.loads(each["function"]["arguments"]),
+        }
+        for each in message.get("tool_calls", ())
+    ]

@@ -85,6 +85,51 @@ def test_a_turn_is_one_trace_with_hops_tool_call_and_permission(run, tmp_path, r
     assert "Deploy" not in repr(receiver.spans)
 
 
+TOOLS = """
+import attrs
+from conductor.proxy import Proxy, tool
+
+@attrs.define
+class Notes(Proxy):
+    @tool
+    async def look(self) -> str:
+        \"\"\"Look.\"\"\"
+        return "found"
+"""
+
+
+@pytest.fixture
+def tools_chain(tmp_path):
+    """A chain with an MCP server and an agent in a process; the bridge is inserted when needed."""
+    (tmp_path / "notes.py").write_text(TOOLS)
+    agent = f"agent: {{name: agent, run: [{sys.executable}, -m, conductor.testing.agent]}}"
+    (tmp_path / "tools.yaml").write_text(
+        f"version: 1\nproxies: [{{use: ./notes.py:Notes}}]\n{agent}\n"
+    )
+    return "tools.yaml"
+
+
+def test_an_mcp_call_is_below_the_turn_on_each_hop(run, tools_chain, receiver):
+    result = run("prompt", "--otel", tools_chain, "call Notes look {}", env=otel(receiver))
+
+    assert "found" in result.stdout
+    turn = receiver.named("invoke_agent test-agent")
+    calls = [each for each in receiver.spans if each.name == "tools/call look"]
+    assert {each.trace_id for each in calls} == {turn.trace_id}
+    assert [receiver.parent_of(each) for each in calls][-1] == "session/prompt agent"
+    assert {each.attributes["gen_ai.tool.name"] for each in calls} == {"look"}
+    assert not any(each.is_error for each in receiver.spans if "mcp" not in each.name)
+
+
+def test_the_restart_of_an_agent_is_below_the_turn_that_it_ended(run, tools_chain, receiver):
+    run("prompt", "--otel", tools_chain, "exit 1", env=otel(receiver))
+
+    turn = receiver.named("invoke_agent test-agent")
+    assert turn.is_error
+    assert receiver.parent_of(receiver.named("restart agent")) == turn.name
+    assert receiver.named("session/prompt agent").attributes["error.type"] == "-32603"
+
+
 def test_the_standard_environment_variables_are_followed(run, receiver):
     run(
         *("prompt", HELLO, "say hunter2-hunter2"),

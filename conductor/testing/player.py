@@ -128,10 +128,6 @@ class Player:
         with suppress(_NoResponse):
             await self._play(self._tracks[BEGINNING])
 
-    def left(self) -> list[RecordedMessage]:
-        """The recorded messages of the peer that did not come."""
-        return self._expected.left()
-
     # -- FallbackHandlers --------------------------------------------------------------------------
 
     def on_any_request(self, method: str, params: Any) -> Any:

@@ -99,8 +99,3 @@ class ExpectedMessages:
     def count(self, key: Key) -> int:
         """The number of recorded messages with a key."""
         return self._counts.get(key, 0)
-
-    def left(self) -> list[RecordedMessage]:
-        """Those that have not come, in order."""
-        indices = sorted(index for waiting in self._waiting.values() for index in waiting)
-        return [self.messages[index] for index in indices]

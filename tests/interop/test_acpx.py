@@ -1,4 +1,4 @@
-"""The README's command line of acpx, run by the real acpx from npm."""
+"""The README's command line of acpx, and a recorded agent, run by the real acpx from npm."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ from pathlib import Path
 from support.doc_snippets import ROOT, snippets
 
 
+def acpx(node_peers: Path, directory: Path, *arguments: str) -> list[str]:
+    """Run acpx; returns the lines that it prints."""
+    result = subprocess.run(
+        [str(node_peers / "node_modules" / ".bin" / "acpx"), *arguments],
+        cwd=directory,
+        env={**os.environ, "HOME": str(directory)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
 def test_the_command_line_of_the_readme(node_peers: Path, tmp_path: Path) -> None:
     [command] = [
         command
@@ -21,16 +35,11 @@ def test_the_command_line_of_the_readme(node_peers: Path, tmp_path: Path) -> Non
     ]
     command = command.replace("/path/to/acp-conductor", f"{sys.executable} -m conductor")
     command = command.replace("/path/to/review.yaml", str(ROOT / "chains" / "hello.yaml"))
-    program, *arguments = shlex.split(command)
 
-    result = subprocess.run(
-        [str(node_peers / "node_modules" / ".bin" / program), *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    assert "hello" in acpx(node_peers, tmp_path, *shlex.split(command)[1:])
 
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "hello" in result.stdout.splitlines()
+
+def test_a_recorded_agent_answers(node_peers: Path, tmp_path: Path) -> None:
+    agent = f"{sys.executable} -m conductor trace replay opencode --as agent"
+
+    assert "Hello." in acpx(node_peers, tmp_path, "--agent", agent, "exec", "Say hello.")

@@ -55,6 +55,27 @@ def test_a_recording_is_read(file):
     ]
 
 
+def test_an_end_of_a_chain_is_read_from_a_trace_of_the_rust_conductor(file):
+    """Which has neither names nor numbers, and the same id on every hop."""
+    hops = [("Client", "Proxy(0)", "/project"), ("Proxy(0)", "Agent", "/inside")]
+    asked = [
+        REQUEST | {"from": sender, "to": receiver, "params": {"cwd": cwd}}
+        for sender, receiver, cwd in hops
+    ]
+    answered = [
+        RESPONSE | {"from": receiver, "to": sender, "payload": {"sessionId": cwd}}
+        for sender, receiver, cwd in reversed(hops)
+    ]
+    path = file(*asked, *answered)
+
+    for end, cwd in (("client", "/project"), ("agent", "/inside")):
+        messages = Recording.load(path, end=end).messages
+        assert [(each.sender, each.payload) for each in messages] == [
+            ("client", {"cwd": cwd}),
+            ("agent", {"sessionId": cwd}),
+        ]
+
+
 def test_the_lines_in_the_documentation_are_a_recording(tmp_path):
     lines = snippets(ROOT / "docs" / "testing.md")[-1].text
     path = tmp_path / "page.jsonl"

@@ -57,9 +57,9 @@ def test_another_method_or_kind_of_update_is_another_message():
     )
 
 
-def test_those_that_did_not_come_are_left_in_order():
-    messages = expected(prompt("one"), prompt("two"), prompt("three"))
-    messages.arrived(1)
-    messages.arrived(1)
+def test_a_message_that_was_found_by_its_id_is_not_expected_any_more():
+    messages = expected(prompt("one"), prompt("two"))
+    messages.arrived(0)
+    messages.arrived(0)
 
-    assert [each.id for each in messages.left()] == [0, 2]
+    assert messages.take(KEY, prompt("one")) == Match(1, False)

@@ -29,6 +29,8 @@ from conductor.tracing.conversation import End, RecordedMessage
 __all__ = ["Deviation", "Player"]
 
 _INTERNAL_ERROR: Final = -32603
+_CANCEL_AFTER: Final = 0.3
+"""Seconds after which a client cancels a request at the latest."""
 _IDLE: Final = 2.0
 """Seconds that a client waits for a notification between two turns: agents send it at once."""
 
@@ -285,6 +287,9 @@ class Player:
         """Wait until the peer has sent a message, or has gone on without it."""
         message = self.messages[index]
         if message.cancelled and message.id in self._live_ids:
+            # A trace does not have the cancellation itself: give the request time to arrive.
+            asked = self.messages[self._requests[message.id]]
+            await trio.sleep(min(message.ts - asked.ts, _CANCEL_AFTER))
             self.peer.notify(CANCEL, {"requestId": self._live_ids[message.id]})
         is_late = message.kind == "notification" and self._is_idle()
         patience = min(self.patience, _IDLE) if is_late else self.patience

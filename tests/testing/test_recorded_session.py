@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -128,6 +129,25 @@ async def test_a_request_of_the_agent_without_a_recorded_answer_is_refused(acp_c
 
     assert "fs/read_text_file: the recording opencode has none" in Curious.said
     assert len([line for line in found if "+ fs/read_text_file" in line]) == 5
+
+
+async def test_a_cancelled_request_is_cancelled_again(acp_chain, recorded, tmp_path, virtual_clock):
+    """A trace has only the mark of its response."""
+    ends = {"from": "Client", "to": "Agent", "protocol": "acp"}
+    back = {"type": "response", "from": "Agent", "to": "Client", "is_error": False}
+    error = {"code": -32800, "message": "Request cancelled"}
+    records = [
+        {"type": "request", "ts": 0, "id": 1, "method": "initialize", "params": {}, **ends},
+        {**back, "ts": 0, "id": 1, "payload": {"protocolVersion": 1}},
+        {"type": "request", "ts": 1, "id": 2, "method": "session/prompt", "params": {}, **ends},
+        {**back, "ts": 9, "id": 2, "is_error": True, "cancelled": True, "payload": error},
+    ]
+    path = tmp_path / "cancelled.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    session = recorded(path)
+
+    assert await differences(acp_chain, session, Unchanging()) == []
+    assert session.agent.transcript.labels[-1] == "session/prompt?"
 
 
 async def trace_of(path, acp_chain, *proxies):

@@ -147,7 +147,7 @@ async def test_a_cancelled_request_is_cancelled_again(acp_chain, recorded, tmp_p
     session = recorded(path)
 
     assert await differences(acp_chain, session, Unchanging()) == []
-    assert session.agent.transcript.labels[-1] == "session/prompt?"
+    assert session.agent.transcript.labels[-2:] == ["session/prompt?", "$/cancel_request"]
 
 
 async def trace_of(path, acp_chain, *proxies):

@@ -45,10 +45,15 @@ def private_directory(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
+    _check_private(path)
+    return path
+
+
+def _check_private(path: Path) -> None:
+    """Raise `OSError` if the directory is missing, or others have access to it."""
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PrivateDirectoryError(0, "not a private directory of this user", str(path))
-    return path
 
 
 def socket_path(pid: int) -> Path:
@@ -57,8 +62,9 @@ def socket_path(pid: int) -> Path:
 
 def sockets() -> Iterator[tuple[int, Path]]:
     """The sockets in the directory, with the process ids of their conductors."""
+    directory = runtime_directory()
     try:
-        directory = private_directory(runtime_directory())
+        _check_private(directory)
         names = sorted(os.listdir(directory))
     except OSError:
         return

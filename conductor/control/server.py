@@ -36,7 +36,7 @@ Answer: TypeAlias = Iterable[dict[str, Any] | bytes]
 
 @attrs.define(eq=False)
 class ControlServer:
-    """`open`, then `serve` in a thread; `close` removes the socket."""
+    """`open`, then `serve` in a thread; `close` removes the socket, and the directory if empty."""
 
     command: str
     trace: str | None
@@ -51,22 +51,29 @@ class ControlServer:
     def open(self) -> None:
         """Create the socket; it is listening when its name appears. Raises `OSError`."""
         self.path = socket_path(os.getpid())
-        private_directory(self.path.parent)
         new = self.path.with_suffix(".new")
-        with suppress(FileNotFoundError):
-            new.unlink()
-        with usable_path(new) as address:
-            self._listener.bind(address)
+        try:
+            self._bind(new)
+        except FileNotFoundError:  # the last conductor has just removed the directory
+            self._bind(new)
         new.chmod(0o600)
         self._listener.listen(_MAX_CONNECTIONS)
         new.rename(self.path)
         self._is_open = True
+
+    def _bind(self, path: Path) -> None:
+        private_directory(path.parent)
+        with suppress(FileNotFoundError):
+            path.unlink()
+        with usable_path(path) as address:
+            self._listener.bind(address)
 
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
             with suppress(OSError):
                 self.path.unlink()
+                self.path.parent.rmdir()  # unless other conductors have sockets there
 
     def serve(self) -> None:
         """Answer questions until the process ends."""

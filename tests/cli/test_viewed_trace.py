@@ -20,13 +20,18 @@ URL = re.compile(r"acp-conductor: view at (http://127\.0\.0\.1:\d+/)#token=(\S+)
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, tmp_path_factory):
     """Start `acp-conductor`; its temporary files are below `tmp_path`."""
+    sockets = str(tmp_path_factory.mktemp("runtime"))
     started = []
 
     def start(*words):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "TMPDIR": str(tmp_path),
+            "XDG_RUNTIME_DIR": sockets,
+        }
         started.append(
             psutil.Popen([*COMMAND, *words], env=environment, cwd=tmp_path, text=True, **pipes)
         )

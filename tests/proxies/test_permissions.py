@@ -52,7 +52,7 @@ async def decide(chain, proxy, *steps, handlers=None, version=1, tool_call=None,
         client.handlers.update(handlers or {})
         await client.initialize(version=version)
         session = await client.new_session("/work")
-        await client.prompt(session, "go")
+        await client.prompt_turn(session, "go")
         asked = client.transcript.of("session/request_permission", "request")
         await client.prompt(session, "/permissions")
         return answers[0], len(asked), client.transcript.text()
@@ -313,7 +313,7 @@ async def test_only_a_request_that_opened_the_session_sets_its_directory(
         params = {"sessionId": session, "cwd": "/other", "mcpServers": []}
         with suppress(RequestError):
             await client.request(method, params)
-        await client.prompt(session, "go")
+        await client.prompt_turn(session, "go")
         asked = client.transcript.of("session/request_permission", "request")
 
     assert (answers, asked) == ([selected("once")], [])

@@ -7,6 +7,7 @@ indices into `TraceIndex.strings`. Payloads stay in the file.
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -112,6 +113,9 @@ class TraceIndex:
             self._kept.append(slim)
             self._messages[record.n] = slim
             row.is_changed = self._is_changed(record.cause or 0, slim)
+        row.text = _encodable(row.text)
+        if row.extra is not None:
+            row.extra = {name: _encodable(value) for name, value in row.extra.items()}
         self.rows.append(_encode(row))
 
     def lanes(self) -> list[str]:
@@ -238,20 +242,22 @@ class TraceIndex:
         return None
 
     def _meter(self, message: Message) -> UsageMeter:
-        return self._meters.setdefault(message.session or "", UsageMeter())
+        return self._meters.setdefault(_encodable(message.session or ""), UsageMeter())
 
     def _report(self, message: Message) -> None:
-        meter = self._meters[message.session or ""]
-        self.usage[message.session or ""] = {
+        session = _encodable(message.session or "")
+        meter = self._meters[session]
+        self.usage[session] = {
             "turns": meter.turns,
             "tokens": meter.tokens,
-            "cost": meter.cost,
+            "cost": {_encodable(name): each for name, each in meter.cost.items()},
             "used": meter.used if isinstance(meter.used, int) else None,
             "size": meter.size if isinstance(meter.size, int) else None,
         }
 
     def _lane(self, name: str, label: str = "") -> int:
         """The number of a component's name; the first time, a lane at its place."""
+        name = _encodable(name)
         if name not in self._lanes:
             at = len(self._lanes)
             if label == "Client":
@@ -266,11 +272,19 @@ class TraceIndex:
         return self._number(name)
 
     def _number(self, name: str) -> int:
+        name = _encodable(name)
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.strings)
             self.strings.append(name)
         return number
+
+
+def _encodable(value: Any) -> Any:
+    """A value; a text without half surrogate pairs, which UTF-8 does not have."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode(errors="replace").decode()
+    return value
 
 
 def _said(kind: Any, message: Message) -> str:
@@ -299,6 +313,8 @@ def _without_payload(message: Message) -> Message:
 def _digest(value: Any) -> str:
     try:
         data = _encode_sorted(value)
+    except UnicodeEncodeError:  # half a surrogate pair
+        data = json.dumps(value, sort_keys=True).encode()
     except (ValueError, msgspec.MsgspecError, OverflowError, RecursionError):
         data = repr(type(value)).encode()
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()

@@ -120,3 +120,27 @@ def test_links_are_those_of_all_rows(tmp_path):
 
         assert json.loads(source.line(2) or b"")["n"] == 2
         assert source.links() == [(2, 1, "equal payload", 0)]
+
+
+def test_texts_and_numbers_that_few_programs_can_read_are_shown(tmp_path):
+    script = TraceScript()
+    script.update("agent>notes", "HALF")
+    script.request("client>notes", "HALF", {"sessionId": "HALF", "number": 7})
+    script.stderr("HALF", "HALF")
+    script.log("info", "HALF", component="HALF", fields={"HALF": "HALF"})
+    path = script.write(tmp_path / "t.jsonl")
+    deep = b"[" * 400 + b"]" * 400
+    lines = (
+        path.read_bytes().replace(b"HALF", rb"\ud800x").replace(b'"number":7', b'"number":1e999')
+    )
+    path.write_bytes(
+        lines + lines.splitlines(True)[1].replace(b'"params":{', b'"params":{"a":' + deep + b",")
+    )
+
+    with TraceSource(path) as source:
+        wait_for(source, 5)
+
+        rows = [json.loads(each) for each in source.index.rows]
+        assert {"?x"} < set(source.index.strings)
+        assert rows[1][-2] == '"?x"'
+        assert source.search("x", 0)[0]

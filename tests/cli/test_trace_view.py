@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import contextmanager
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -23,9 +24,16 @@ def trace(tmp_path):
     return script.write(tmp_path / "t.jsonl")
 
 
+@contextmanager
 def start(*arguments, **settings):
     command = [*COMMAND, "trace", "view", *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **settings)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **settings)
+    with process:
+        try:
+            yield process
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
 
 
 def printed_url(process):

@@ -101,7 +101,7 @@ class FlightReader:
 def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) -> bytes:
     """Lines of the entries, with a header before the first entry of each chain."""
     global _numbers
-    encoder.number = max(encoder.number, _numbers)
+    encoder.messages.number = max(encoder.messages.number, _numbers)
     lines: list[bytes] = []
     for entry in entries:
         recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
@@ -109,7 +109,7 @@ def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) ->
             seen.add(recorder)
             lines.append(encoder.header(recorder, recorder.components))
         lines += encoder.encode(entry)
-    _numbers = encoder.number
+    _numbers = encoder.messages.number
     return current_masker().mask_lines(b"".join(lines))
 
 

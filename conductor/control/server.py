@@ -20,7 +20,6 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from conductor.control.directory import private_directory, socket_path, usable_path
-from conductor.control.flight import FlightReader, flights, write_flight
 from conductor.control.status import process_status
 
 __all__ = ["ControlServer"]
@@ -113,11 +112,15 @@ class ControlServer:
     def _dump(self) -> Answer:
         if self.trace is not None:
             return [{"file": self.trace}]
+        from conductor.control.flight import flights, write_flight
+
         path = write_flight(flights(), "request")
         return [{"error": "there is nothing to write"} if path is None else {"file": str(path)}]
 
     def _records(self, *, follows: bool) -> Iterator[dict[str, Any] | bytes]:
         """A line that says where they are; then the records, if they are in no file."""
+        from conductor.control.flight import FlightReader
+
         yield {"file": self.trace}
         if self.trace is None:
             reader = FlightReader()

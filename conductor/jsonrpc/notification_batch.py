@@ -107,6 +107,20 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
             return test(self._lines)
         return any(test(bytes(params)) for params in self.params)
 
+    @property
+    def is_lines(self) -> bool:
+        """Whether it came as lines: no params contain a line feed."""
+        return self._lines is not None
+
+    def payloads(self) -> list[bytes]:
+        """The bytes of the params of each, in order: split, not decoded, if they can be."""
+        lines = self._lines
+        if lines is not None and lines.startswith(_FIRST_HEAD) and lines.endswith(_LAST_TAIL):
+            found = lines[len(_HEAD) : -len(_TAIL)].split(_TAIL + _HEAD)
+            if len(found) == self._count:
+                return found
+        return [bytes(each) for each in self.params]
+
     def as_lines(self, head: bytes, tail: bytes) -> bytes:
         """The notifications as lines, with `head` and `tail` around the params of each."""
         lines = self._lines

@@ -5,6 +5,7 @@ A file that is over its maximum size is renamed to `FILE.1`, and `FILE.1` to `FI
 
 from __future__ import annotations
 
+import fcntl
 import os
 from contextlib import suppress
 from itertools import starmap
@@ -21,6 +22,7 @@ __all__ = ["MAX_SIZE", "TraceFile"]
 
 MAX_SIZE: Final = 256 * 1024 * 1024
 """Bytes of a trace file before another is begun."""
+_NEWLINE: Final = ord("\n")
 _KEPT: Final = 2
 """Number of older files."""
 
@@ -29,8 +31,9 @@ _KEPT: Final = 2
 class TraceFile(TraceWriter):
     """A trace file; `recorder()` makes the recorder of each chain that is written to it.
 
-    The file is created with mode 0600; an older one of the same name is renamed first. Raises
-    `OSError` if it cannot be created. Later errors are logged, and end the writing.
+    The file is created with mode 0600; an older one of the same name is renamed first, unless
+    another conductor writes to it. Raises `OSError` if it cannot be created. Later errors are
+    logged, and end the writing; while the disk is full, records are dropped and counted.
     """
 
     path: Path = attrs.field()
@@ -38,36 +41,84 @@ class TraceFile(TraceWriter):
     max_size: int = MAX_SIZE
     _fd: int = attrs.field(init=False)
     _size: int = attrs.field(default=0, init=False)
+    _is_special: bool = attrs.field(default=False, init=False)
+    """Whether it is a pipe or a device."""
+    _is_cut: bool = attrs.field(default=False, init=False)
+    """Whether the last line is not whole."""
 
     def __attrs_post_init__(self) -> None:
         TraceWriter.__attrs_post_init__(self)
-        self._rename_older()
-        self._fd = self._create()
+        self._is_special = self.path.exists() and not self.path.is_file()
+        if self._is_special:
+            self._fd = _open_special(self.path)
+        else:
+            self._begin()
         self.log = log.bind(file=str(self.path))
         self.start()
 
     def write(self, lines: bytes) -> None:
-        if self._size and self._size + len(lines) > self.max_size:
+        if not self._is_special and self._size and self._size + len(lines) > self.max_size:
             os.close(self._fd)
             self._rename_older()
             self._fd = self._create()
             headers = starmap(self.encoder.header, self.chains.items())
             lines = current_masker().mask_lines(b"".join(headers)) + lines
-        self._size += len(lines)
+        if self._is_cut:
+            lines = b"\n" + lines
         view = memoryview(lines)
         while view:
-            view = view[os.write(self._fd, view) :]
+            written = os.write(self._fd, view)
+            self._size += written
+            self._is_cut = view[written - 1] != _NEWLINE
+            view = view[written:]
 
     def end_writing(self) -> None:
         os.close(self._fd)
 
+    def _begin(self) -> None:
+        """Create the file, or one with the process id in its name if a conductor writes to it."""
+        if _is_in_use(self.path):
+            own = self.path.with_name(f"{self.path.stem}-{os.getpid()}{self.path.suffix}")
+            log.warning("another conductor writes this trace", file=str(self.path), own=str(own))
+            self.path = own
+        self._rename_older()
+        self._fd = self._create()
+
     def _create(self) -> int:
-        self._size = 0
+        self._size, self._is_cut = 0, False
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self.path, flags, 0o600)
+        fd = os.open(self.path, flags, 0o600)
+        with suppress(OSError):  # of a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
 
     def _rename_older(self) -> None:
         names = [str(self.path), *(f"{self.path}.{number}" for number in range(1, _KEPT + 1))]
         for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
             with suppress(FileNotFoundError):
                 os.replace(newer, older)
+
+
+def _is_in_use(path: Path) -> bool:
+    """Whether a conductor holds the lock of this trace file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
+def _open_special(path: Path) -> int:
+    """Open a pipe or a device: it is neither renamed nor limited in size. Raises `OSError` if
+    no process reads the pipe."""
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(fd, True)
+    return fd

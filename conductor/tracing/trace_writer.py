@@ -7,20 +7,24 @@ keep up, entries are dropped and counted; a record says so at their place. Encod
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import groupby
 from typing import Final
 
 import attrs
+import msgspec
 
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.masking import current_masker
+from conductor.tracing.message_lines import Clean
 from conductor.tracing.recorder import Began, Entry, Lost, Recorder
-from conductor.tracing.records import TraceComponent
+from conductor.tracing.records import LossRecord, TraceComponent
 
 __all__ = ["TraceWriter", "log"]
 
@@ -69,6 +73,8 @@ class TraceWriter:
     _closing: bool = attrs.field(default=False, init=False)
     _thread: threading.Thread | None = attrs.field(default=None, init=False)
     _failed: bool = attrs.field(default=False, init=False)
+    _dropped: int = attrs.field(default=0, init=False)
+    """Records that could not be written because the disk is full."""
 
     def __attrs_post_init__(self) -> None:
         self.encoder = Encoder(self.payloads)
@@ -147,6 +153,8 @@ class TraceWriter:
                 self._write_queued()
             self._write_queued()
         finally:
+            if self._dropped:
+                self.log.error("trace records lost: the disk was full", records=self._dropped)
             self._failed = True
             self.end_writing()
 
@@ -168,20 +176,38 @@ class TraceWriter:
             masked, lines = _masked(lines, is_listened=bool(self.listeners))
             heard = lines if self._heard is self.encoder else _masked(heard, is_listened=True)[1]
             if not self._failed:
-                try:
-                    self.write(masked)
-                except OSError as exc:
-                    self.log.error("trace ended", error=str(exc))
-                    self._failed = True
+                self._write(masked)
             for listener in self.listeners:
                 listener(heard)
             self._written += taken
 
+    def _write(self, lines: bytes) -> None:
+        """Write a block of records; on a full disk it is dropped, and the next one says so."""
+        count = lines.count(b"\n")
+        try:
+            if self._dropped:
+                chain = next(iter(self.chains), None)
+                loss = LossRecord(ts=0.0, chain="" if chain is None else chain.chain)
+                loss.count = self._dropped
+                lines = msgspec.json.encode(loss) + b"\n" + lines
+            self.write(lines)
+            self._dropped = 0
+        except OSError as exc:
+            if exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self.log.error("trace ended", error=str(exc))
+                self._failed = True
+                return
+            if not self._dropped:
+                self.log.error("trace records dropped: the disk is full", error=str(exc))
+            self._dropped += count
+
 
 def _masked(lines: list[bytes], *, is_listened: bool) -> tuple[bytes, list[bytes]]:
     """Lines without secrets, joined, and one by one for listeners."""
-    data = b"".join(lines)
-    masked = current_masker().mask_lines(data)
-    if is_listened and masked is not data:
-        lines = masked.splitlines(keepends=True)
-    return masked, lines
+    masker, parts = current_masker(), []
+    for is_clean, some in groupby(lines, lambda each: isinstance(each, Clean)):
+        part = list(some)
+        data = part[0] if len(part) == 1 else b"".join(part)
+        parts.append(data if is_clean else masker.mask_lines(data))
+    masked = parts[0] if len(parts) == 1 else b"".join(parts)
+    return masked, masked.splitlines(keepends=True) if is_listened else []

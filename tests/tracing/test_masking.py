@@ -126,7 +126,7 @@ def traced(path, sent, payloads="full"):
     recorder.attach([])
     port = recorder.trace(UnconnectedPort(), "client", "agent")
     for number, (method, payload) in enumerate(sent):
-        if number % 200 == 199:
+        if number % 20 == 19:
             file.flush()
         port.notify(method, payload)
         for result, error in ((payload, None), (None, payload)):
@@ -134,6 +134,7 @@ def traced(path, sent, payloads="full"):
             port.request(call, method, payload)
             port.respond(call, result, error)
     recorder.end()
+    file.flush()
     file.close()
     assert len(Trace.load(path).messages) == 5 * len(sent)
     return path.read_text()
@@ -226,7 +227,7 @@ def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_se
     recorder = file.recorder(f"chain {KNOWN}")
     recorder.attach([])
     port = recorder.trace(UnconnectedPort(), f"name {KNOWN}", "agent")
-    port.notify(f"x/{KNOWN}", b'{"a":1}')
+    port.notify(f"x/{KNOWN}", b'{"a":"%b"}' % KNOWN.encode())
     token = current_recorder.set(recorder)
     log = get_logger(component=f"component {KNOWN}")
     log.info("stderr", line=f"TOKEN=horse-battery {FORMS['github']}")

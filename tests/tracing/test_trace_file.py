@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -153,19 +156,128 @@ def test_payloads_can_be_left_out(path, payloads, small, head):
     assert (second.session, second.size) == ("s1", len(update(1, 1000)))
 
 
-def test_a_disk_error_ends_the_trace_and_nothing_else(path, monkeypatch):
-    logged = []
-    monkeypatch.setattr("conductor.log._listener", lambda *event: logged.append(event))
-    monkeypatch.setattr(TraceFile, "_create", lambda self: os.open("/dev/full", os.O_WRONLY))
+@pytest.fixture
+def logged(monkeypatch):
+    """The events of the log: level, event, and fields."""
+    found = []
+    monkeypatch.setattr("conductor.log._listener", lambda *event: found.append(event))
+    return found
+
+
+def test_a_disk_error_ends_the_trace_and_nothing_else(path, monkeypatch, logged):
     file = TraceFile(path)
     port = begin(file)
+    monkeypatch.setattr(trace_file.os, "write", failing_write)
     port.notify("session/update", update(0))
     file.close()
     port.notify("session/update", update(1))
 
     (event,) = logged
     assert event[:2] == ("error", "trace ended")
-    assert "No space left" in event[2]["error"]
+    assert "Input/output error" in event[2]["error"]
+
+
+def failing_write(fd, data):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_records_are_dropped_and_counted_while_the_disk_is_full(path, monkeypatch, logged):
+    file = TraceFile(path)
+    port = begin(file)
+    file.flush()
+    written = os.write
+    monkeypatch.setattr(trace_file.os, "write", full_disk)
+    port.notify("session/update", update(0))
+    file.flush()
+    port.notify("session/update", update(1))
+    file.flush()
+    monkeypatch.setattr(trace_file.os, "write", written)
+    port.notify("session/update", update(2))
+    file.close()
+
+    _, loss, message = Trace.load(path).records
+    assert (loss.count, message.params["update"]["n"]) == (2, 2)
+    assert [event[1] for event in logged] == ["trace records dropped: the disk is full"]
+
+
+def full_disk(fd, data):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_line_that_was_cut_by_a_full_disk_ends_before_the_next(path, monkeypatch):
+    file = TraceFile(path)
+    port = begin(file)
+    file.flush()
+    written, sizes = os.write, iter([40])
+
+    def nearly_full_disk(fd, data):
+        if (size := next(sizes, None)) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(fd, data[:size])
+
+    monkeypatch.setattr(trace_file.os, "write", nearly_full_disk)
+    port.notify("session/update", update(0))
+    file.flush()
+    monkeypatch.setattr(trace_file.os, "write", written)
+    port.notify("session/update", update(1))
+    file.close()
+
+    _, cut, loss, message = path.read_bytes().splitlines()
+    assert (len(cut), json.loads(loss)["count"], json.loads(message)["n"]) == (40, 1, 2)
+
+
+def test_a_device_is_written_to_and_not_renamed(logged):
+    before = os.stat("/dev/full")
+    file = TraceFile(Path("/dev/full"), max_size=100)
+    port = begin(file)
+    for number in range(3):
+        port.notify("session/update", update(number))
+        file.flush()
+    file.close()
+
+    assert os.stat("/dev/full").st_rdev == before.st_rdev
+    assert not os.path.exists("/dev/full.1")
+    assert [event[1] for event in logged] == [
+        "trace records dropped: the disk is full",
+        "trace records lost: the disk was full",
+    ]
+    assert logged[1][2]["records"] == 4
+
+
+def test_a_pipe_gets_the_records_and_is_not_renamed(path):
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = TraceFile(path, max_size=100)
+    port = begin(file)
+    port.notify("session/update", update(0))
+    file.flush()
+    port.notify("session/update", update(1))
+    file.close()
+
+    lines = os.read(reader, 65536).splitlines()
+    os.close(reader)
+    assert [json.loads(line).get("n") for line in lines] == [None, 1, 2]
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_pipe_without_a_reader_is_an_error(path):
+    os.mkfifo(path)
+
+    with pytest.raises(OSError, match="No such device or address"):
+        TraceFile(path)
+
+
+def test_a_file_that_another_conductor_writes_is_left_to_it(path, logged):
+    first, second = TraceFile(path), TraceFile(path)
+    begin(first, "first")
+    begin(second, "second")
+    first.close()
+    second.close()
+
+    own = path.with_name(f"trace-{os.getpid()}.jsonl")
+    assert second.path == own
+    assert (Trace.load(path).header.chain, Trace.load(own).header.chain) == ("first", "second")
+    assert logged[0][1] == "another conductor writes this trace"
 
 
 def test_a_payload_with_line_breaks_is_one_line(path):

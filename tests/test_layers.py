@@ -42,7 +42,7 @@ LAYERS = [
     {"chain"},
     {"client", "server"},
     {"telemetry", "testing"},
-    # The page of `trace view` has the lines of `trace show` (`cli.trace_lines`).
+    # The page of `trace view` has the lines of `trace show` (`cli.trace.lines`).
     {"cli", "standalone", "viewer"},
 ]
 """Parts of `conductor`, each allowed to import what is before it."""

@@ -30,7 +30,12 @@ _COMMANDS: Final = {
     "trace": "Look at trace files: messages, their way through the chain, durations.",
 }
 """The commands with their lines in `--help`, which does not import them."""
-_MODULES: Final = {"try": "try_proxy"}
+_MODULES: Final = {
+    "check": "check.command",
+    "prompt": "prompt.command",
+    "trace": "trace.command",
+    "try": "try_proxy.command",
+}
 """Modules with another name than their command."""
 
 

@@ -63,7 +63,7 @@ def _text(as_json: bool) -> str:
 
 
 def _rows(status: dict[str, Any]) -> Iterator[Sequence[str]]:
-    from conductor.cli.trace_units import shown_duration, shown_size
+    from conductor.cli.units import shown_duration, shown_size
 
     memory = shown_size(status["memory"] + status["memory_of_components"])
     up = _rounded(time.time() - status["started"])

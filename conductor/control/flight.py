@@ -55,9 +55,14 @@ def flights() -> list[Flight]:
 
 
 def write_flight(recorded: Iterable[Flight], reason: str) -> Path | None:
-    """Write flight recorders to a new file, and log its path; `None` if that is not possible."""
+    """Write flight recorders to a new file, and log its path.
+
+    Returns `None` if that is not possible, or if nothing was sent before a failure.
+    """
     entries = [entry for flight in recorded for entry in flight.copy()]
-    if not entries:
+    if not entries or (
+        reason == "failure" and not any(isinstance(each, tuple) for each in entries)
+    ):
         return None
     try:
         directory = private_directory(flight_directory())

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from conductor.cli.message_text import message_text
-from conductor.cli.trace_lines import log_text
+from conductor.cli.trace.lines import log_text
 from conductor.proxy.usage_meter import UsageMeter
 from conductor.tracing.direction import direction
 from conductor.tracing.json_diff import short_json, without_marks

@@ -32,7 +32,7 @@ class Reports(Proxy):
 
 report("module")
 """
-CHECKER = "conductor.cli.check_plugins"
+CHECKER = "conductor.cli.check.plugins"
 ISOLATED = "conductor.proxy.standalone"
 
 

@@ -1,0 +1,86 @@
+"""`acp-conductor check FILE… [--start]`"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from conductor.cli.log_defaults import omit_component_stderr
+
+if TYPE_CHECKING:
+    from conductor.chainfile.diagnostics import Diagnostic
+    from conductor.chainfile.model import ChainFile, ComponentSpec
+
+__all__ = ["command"]
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option("--start", is_flag=True, help="Start and initialize the chains, and show the result.")
+@click.pass_context
+def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
+    """Report every mistake in chain files; with --start, start the chains, too.
+
+    Probable mistakes, and programs that are not on this machine, are warnings: they do not fail the
+    check.
+
+    Without --start no program is run; proxies named by `use:` are imported to check their options,
+    in another process, within their `start_timeout`.
+    With --start each chain is started and initialized, as by an editor, and ended; a chain of
+    proxies is tried with the test agent. Exit codes: 0 no mistakes, 2 mistakes, 3 a chain did not
+    start.
+
+    \b
+    Examples:
+      acp-conductor check chains/*.yaml
+      acp-conductor check --start review.yaml
+    """
+    chains = _load_all(files)
+    if not start:
+        for chain in chains:
+            print(f"{chain.path}: ok: {_summary(chain)}")
+        return
+    omit_component_stderr(ctx)
+    from conductor.cli.check.start import start_all
+
+    start_all(chains)
+
+
+def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
+    from conductor.chainfile.loader import load_and_diagnose
+    from conductor.cli.check.programs import check_commands
+    from conductor.cli.load import print_diagnostics, report
+    from conductor.errors import ChainFileError
+
+    chains: list[ChainFile] = []
+    diagnostics: list[Diagnostic] = []
+    components: list[ComponentSpec] = []
+    for file in files:
+        chain, found = load_and_diagnose(file, os.environ)
+        diagnostics += found
+        if chain is not None:
+            chains.append(chain)
+            components += chain.flat()
+    warnings = check_commands(components)
+    if any(spec.use is not None for spec in components):
+        from conductor.cli.check.plugins import check_plugins
+
+        for problem in check_plugins(chains):
+            (diagnostics if problem.severity == "error" else warnings).append(problem)
+    warnings = list(dict.fromkeys(warnings))
+    if diagnostics:
+        print_diagnostics(warnings)
+        report(ChainFileError(list(dict.fromkeys(diagnostics))))
+        sys.exit(2)
+    print_diagnostics(warnings)
+    return chains
+
+
+def _summary(chain: ChainFile) -> str:
+    components = chain.flat()
+    count = len(components) - (chain.agent is not None)
+    proxies = f"{count} {'proxy' if count == 1 else 'proxies'}"
+    return f"{proxies}, agent {components[-1].name}" if chain.agent else f"{proxies}, no agent"

@@ -1,0 +1,1 @@
+"""`acp-conductor prompt`: one prompt through a chain, with its answer on the terminal."""

@@ -1,0 +1,122 @@
+"""Answer `session/request_permission` by policy or by asking on the terminal, one at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import attrs
+import msgspec
+import trio
+
+from conductor.cli.prompt.display import Display, one_line
+
+__all__ = ["PermissionPrompt", "open_terminal"]
+
+_CANCELLED: Final = {"outcome": "cancelled"}
+_OPTION_KINDS: Final = {
+    "allow": ("allow_once", "allow_always"),
+    "deny": ("reject_once", "reject_always"),
+}
+
+
+def open_terminal() -> int | None:
+    """A file descriptor for reading the terminal; `None` without a terminal."""
+    if sys.stdin.isatty():
+        return 0
+    try:
+        return os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+@attrs.define(eq=False)
+class PermissionPrompt:
+    """The permission policy of one `prompt` run."""
+
+    policy: Literal["ask", "allow", "deny"]
+    terminal: int | None
+    display: Display
+    _cancelled: bool = attrs.field(default=False, init=False)
+    _question_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _open_questions: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    def cancel(self) -> None:
+        """Answer open and later questions as cancelled (ACP: prompt turn, cancellation)."""
+        self._cancelled = True
+        for scope in self._open_questions:
+            scope.cancel()
+
+    async def decide(self, params: Any) -> dict[str, Any]:
+        """The result of a `session/request_permission` request."""
+        request: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
+        options = [each for each in request.get("options") or () if isinstance(each, Mapping)]
+        outcome: Mapping[str, Any] = _CANCELLED
+        if self.policy == "ask":
+            scope = trio.CancelScope()
+            self._open_questions.add(scope)
+            with scope:
+                if self._cancelled:
+                    scope.cancel()
+                async with self._question_lock:
+                    outcome = _selected(await self._ask(request, options))
+            self._open_questions.discard(scope)
+        else:
+            outcome = _selected(_first(options, _OPTION_KINDS[self.policy]))
+        self.display.permission(request, outcome)
+        return {"outcome": outcome}
+
+    async def _ask(
+        self, request: Mapping[str, Any], options: Sequence[Mapping[str, Any]]
+    ) -> Mapping[str, Any] | None:
+        call = request.get("toolCall")
+        call = call if isinstance(call, Mapping) else {}
+        self.display.note(f"The agent asks: {call.get('title') or 'may it use a tool?'}")
+        if call.get("rawInput") is not None:
+            _print(f"  {one_line(msgspec.json.encode(call['rawInput']).decode())}")
+        for number, option in enumerate(options, 1):
+            _print(f"  {number}  {one_line(str(option.get('name')))}")
+        # Discard input typed before the question.
+        assert self.terminal is not None
+        with suppress(termios.error):
+            termios.tcflush(self.terminal, termios.TCIFLUSH)
+        while options:
+            print(f"Which? [1-{len(options)}] ", end="", file=sys.stderr, flush=True)
+            line = await self._read_line()
+            if line is None:
+                return None
+            if line.isdecimal() and 1 <= int(line) <= len(options):
+                return options[int(line) - 1]
+        return None
+
+    async def _read_line(self) -> str | None:
+        """One line from the terminal; `None` at EOF."""
+        assert self.terminal is not None
+        await trio.lowlevel.wait_readable(self.terminal)
+        try:
+            line = os.read(self.terminal, 4096)
+        except OSError:
+            return None
+        return line.decode(errors="replace").strip() if line else None
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _first(options: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> Mapping[str, Any] | None:
+    for kind in kinds:
+        for option in options:
+            if option.get("kind") == kind:
+                return option
+    return None
+
+
+def _selected(option: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if option is None:
+        return _CANCELLED
+    return {"outcome": "selected", "optionId": option.get("optionId")}

@@ -1,0 +1,1 @@
+"""`acp-conductor trace`: commands that look at trace files. One module per subcommand."""

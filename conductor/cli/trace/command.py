@@ -1,0 +1,38 @@
+"""`acp-conductor trace`: commands that look at trace files. One module per subcommand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from conductor.cli.lazy_group import LazyGroup
+
+__all__ = ["command"]
+
+_COMMANDS: Final = {
+    "show": "Print one line per message, filtered; --follow a running conductor.",
+    "view": "Show a trace in a browser: sequence diagram, timeline, what was changed.",
+    "why": "Show the way of one message through every hop.",
+    "stats": "Count messages, bytes, durations, tokens and cost.",
+    "diff": "Compare two traces; exit code 1 if they differ.",
+    "replay": "Play a recorded session again: as agent, as client, or through a changed chain.",
+    "dump": "Write the flight recorder of a running conductor to a file.",
+    "export": "Write a trace, or a part of it, in another format.",
+}
+"""The subcommands with their lines in `--help`; NAME is in the module of its name."""
+
+
+@click.group("trace", cls=LazyGroup, summaries=_COMMANDS, prefix="conductor.cli.trace.")
+def command() -> None:
+    """Look at what passed between the components of a chain.
+
+    `--trace FILE` of run, agent, proxy, serve and prompt writes a trace file, one record per line.
+    Trace files of the Rust conductor are read, too.
+
+    \b
+    Examples:
+      acp-conductor prompt --trace t.jsonl chains/hello.yaml "say hello"
+      acp-conductor trace show t.jsonl
+      acp-conductor trace why t.jsonl 17
+    """

@@ -1,0 +1,103 @@
+"""`acp-conductor trace export FILE --FORMAT`
+
+A format is a module with `export(path, lines, out)`: `path` is the trace file, `lines` are the
+chosen lines of it with their records, in order, and `out` takes bytes. A module with
+`send(url, lines)` also takes a URL as output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import click
+
+from conductor.cli.trace.filter_options import filter_options, record_filter
+
+if TYPE_CHECKING:
+    from conductor.tracing.record_filter import RecordFilter
+    from conductor.tracing.records import Record
+
+__all__ = ["command"]
+
+_FORMATS: Final = {
+    "html": "The page of `trace view`, as one file.",
+    "jsonl": "The lines of the file, as they are.",
+    "otlp": "OpenTelemetry spans: OTLP/JSON, or sent to the collector at a URL.",
+}
+"""The formats with their lines in `--help`; NAME is in the module `export_NAME`."""
+
+
+def _format_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for each format; they set `format`."""
+    for name, summary in reversed(_FORMATS.items()):
+        command = click.option(f"--{name}", "format", flag_value=name, help=summary)(command)
+    return command
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(dir_okay=False))
+@_format_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False),
+    help="File to write, or URL of a collector; the default is stdout.",
+)
+@filter_options
+def command(file: str, format: str | None, output: str | None, **criteria: Any) -> None:
+    """Write a trace, or the part of it that meets the criteria, in another format.
+
+    Without criteria every record is written; --all is the default. A file is written with mode
+    0600, as traces are.
+
+    \b
+    Examples:
+      acp-conductor trace export t.jsonl --jsonl --session session-1 -o part.jsonl
+      acp-conductor trace export t.jsonl --jsonl --errors | jq .payload
+      acp-conductor trace export t.jsonl --html -o t.html
+      acp-conductor trace export t.jsonl --otlp -o http://localhost:4318
+    """
+    if format is None:
+        flags = " or ".join(f"--{name}" for name in _FORMATS)
+        raise click.UsageError(f"Which format? Give {flags}.")
+    from conductor.cli.trace.reading import lines_and_records
+
+    module = importlib.import_module(f"conductor.cli.trace.export_{format}")
+    chosen = _chosen(lines_and_records(file), criteria | {"everything": True})
+    if output is None:
+        sys.stdout.flush()
+        module.export(file, chosen, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    if output.startswith(("http://", "https://")):
+        if not hasattr(module, "send"):
+            raise click.UsageError(f"--{format} is written to a file, not sent to {output}.")
+        module.send(output, chosen)
+        return
+    with _created(output, file) as out:
+        module.export(file, chosen, out)
+
+
+def _chosen(
+    lines: Iterator[tuple[bytes, Record]], criteria: dict[str, Any]
+) -> Iterator[tuple[bytes, Record]]:
+    chosen: RecordFilter | None = None
+    for line, record in lines:
+        chosen = chosen or record_filter(criteria, record)
+        if chosen.accepts(record):
+            yield line, record
+
+
+def _created(output: str, source: str) -> BinaryIO:
+    """The output file, empty. Raises `click.UsageError`."""
+    try:
+        if os.path.exists(output) and os.path.samefile(output, source):
+            raise click.UsageError(f"--output {output} is the trace file itself.")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return os.fdopen(os.open(output, flags, 0o600), "wb")
+    except OSError as exc:
+        raise click.UsageError(f"--output {output}: {exc.strerror}") from exc

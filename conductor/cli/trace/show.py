@@ -1,0 +1,101 @@
+"""`acp-conductor trace show FILE`"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from conductor.cli.trace.filter_options import filter_options, record_filter
+
+if TYPE_CHECKING:
+    from conductor.cli.trace.lines import TraceLines
+    from conductor.tracing.records import Record
+
+__all__ = ["command"]
+
+_BLOCK: Final = 500
+"""Lines that are written at once."""
+_INTERVAL: Final = 0.2
+"""Seconds between two looks at a file to which nothing is added."""
+
+
+@click.command("show")
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE|PID")
+@filter_options
+@click.option(
+    "--follow", "-f", is_flag=True, help="Go on with what a running conductor adds, until Ctrl-C."
+)
+def command(file: str, follow: bool, **criteria: Any) -> None:
+    """Print one line per message: time, number, hop, size, duration, method, text.
+
+    A message that passes several components has a line for each hop; --hop 0 shows it once, as the
+    client sees it. Warnings and errors of the log are shown; --all adds the other log events,
+    handlers and stderr. Names can be patterns: 'session/*'. All criteria must be met.
+
+    With the process id of a running conductor (`acp-conductor ps`): its trace file, or else its
+    flight recorder, which has the last messages with the beginning of their payloads.
+
+    \b
+    Examples:
+      acp-conductor trace show t.jsonl --hop 0
+      acp-conductor trace show t.jsonl --method 'tool_call*' --component permissions
+      acp-conductor trace show t.jsonl --min-time 1s --since 14:03
+      acp-conductor trace show t.jsonl --errors --follow
+      acp-conductor trace show 4711 --follow
+    """
+    from conductor.cli.terminal_text import is_coloured
+    from conductor.cli.trace.lines import TraceLines
+    from conductor.cli.trace.reading import followed_records, records_of
+    from conductor.cli.trace.running import file_of, is_running, records_of_running
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    output = _Output(TraceLines(is_coloured(), width), criteria)
+    if is_running(file) and (written := file_of(int(file))) is not None:
+        file = written
+    if not follow:
+        output.show(records_of_running(int(file)) if is_running(file) else records_of(file))
+        output.flush()
+        return
+    try:
+        if is_running(file):
+            output.show(records_of_running(int(file), output.flush))
+            return
+        output.show(followed_records(file, output.wait))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+class _Output:
+    """Filters, formats and writes the records of one file."""
+
+    def __init__(self, lines: TraceLines, criteria: dict[str, Any]) -> None:
+        self._lines = lines
+        self._criteria = criteria
+        self._block: list[str] = []
+
+    def show(self, records: Iterator[Record]) -> None:
+        first = next(records, None)
+        if first is None:
+            return
+        chosen = record_filter(self._criteria, first)
+        for record in chain([first], records):
+            if chosen.accepts(record):
+                self._block.append(self._lines.format(record) + "\n")
+                if len(self._block) >= _BLOCK:
+                    self.flush()
+
+    def flush(self) -> None:
+        sys.stdout.write("".join(self._block))
+        sys.stdout.flush()
+        self._block.clear()
+
+    def wait(self) -> None:
+        """Nothing more is in the file now."""
+        self.flush()
+        time.sleep(_INTERVAL)

@@ -1,0 +1,103 @@
+"""`acp-conductor try PROXY`"""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("try")
+@click.argument("proxy")
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    metavar="TEXT",
+    help="Prompt to send; may be repeated. The test agent runs one command per line (`help` lists "
+    "them). The default makes it say a text, call a tool and ask for permission.",
+)
+@click.option(
+    "--with",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the proxy; may be repeated. Lists and mappings are written in JSON.",
+)
+@click.option(
+    "--agent",
+    metavar="RECORDING",
+    help="Play a recorded agent in place of the test agent: the name of a recording of the "
+    "package, or a .jsonl file. The prompts are then those of the recording.",
+)
+@click.option(
+    "--permissions",
+    type=click.Choice(["allow", "deny"]),
+    default="allow",
+    show_default=True,
+    help="Response of the client to permission requests and questions.",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["1", "2"]),
+    default="1",
+    show_default=True,
+    help="Version of the protocol that the client asks for.",
+)
+@click.option("--watch", is_flag=True, help="Run again after each change of the proxy's files.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    proxy: str,
+    prompts: tuple[str, ...],
+    settings: tuple[str, ...],
+    agent: str | None,
+    permissions: str,
+    protocol: str,
+    watch: bool,
+) -> None:
+    """Run a proxy before the built-in test agent and show what it does with each message.
+
+    PROXY is a file with one proxy class, notes.py:Notes, package.module:Class, or a name for
+    `use:`.
+
+    Exit codes: 0 all turns ended, 1 the proxy raised an exception or a request failed, 2 wrong
+    usage, 3 the proxy cannot be loaded or does not start, 130 interrupted.
+
+    \b
+    Examples:
+      acp-conductor try notes.py
+      acp-conductor try notes.py --watch --prompt "/notes" --prompt "say hello"
+      acp-conductor try context --with 'files=["AGENTS.md"]' --prompt echo
+    """
+    from conductor.cli.try_proxy.recording import recorded
+    from conductor.cli.try_proxy.target import parse_options
+
+    try:
+        options = parse_options(settings)
+        recording = None if agent is None else recorded(agent)
+    except (ValueError, OSError) as exc:
+        raise click.UsageError(str(exc)) from exc
+    if watch:
+        from conductor.cli.try_proxy.watch import watch_and_run
+
+        options_given = [f"--prompt={text}" for text in prompts]
+        options_given += [f"--with={setting}" for setting in settings]
+        options_given += [] if agent is None else [f"--agent={agent}"]
+        options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
+        watch_and_run(proxy, ["try", *options_given, "--", proxy])
+    from conductor.cli.log_defaults import omit_component_stderr
+    from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
+
+    omit_component_stderr(ctx)
+    run_once(
+        proxy,
+        TrySettings(
+            prompts=prompts or (recording.prompts if recording else (DEFAULT_PROMPT,)),
+            recording=recording,
+            options=options,
+            permissions="allow" if permissions == "allow" else "deny",
+            version=int(protocol),
+        ),
+    )

@@ -1,0 +1,161 @@
+"""One run of `try`: the proxy between a client and the test agent, in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NoReturn
+
+import attrs
+import trio
+
+from conductor.chain.build import bridge_component, open_agent_chain
+from conductor.chain.stdio_server import exit_now
+from conductor.cli.prompt.files import ClientFiles
+from conductor.cli.terminal_text import is_coloured
+from conductor.cli.try_proxy.answers import answer_permission, answer_question
+from conductor.cli.try_proxy.functions import tell_started_functions
+from conductor.cli.try_proxy.recording import PlayedRecording
+from conductor.cli.try_proxy.report import Report
+from conductor.cli.try_proxy.target import TargetError, load_target
+from conductor.client.embedding import attach
+from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
+from conductor.limits import Limits
+from conductor.plugins.observed_plugin import ObservedPlugin
+from conductor.plugins.plugin_component import PluginComponent
+from conductor.proxy import Proxy
+from conductor.routing.component import Component
+from conductor.testing.agent import TestAgent
+from conductor.testing.fakes import FULL_CAPABILITIES, FakeClient
+from conductor.testing.recorded_agent import RecordedAgent
+from conductor.transport.process_tree import become_subreaper, kill_descendants
+
+__all__ = ["DEFAULT_PROMPT", "TrySettings", "run_once"]
+
+DEFAULT_PROMPT: Final = "say hello\ntool Search\nask Edit a file"
+"""Commands of the test agent: a text, a tool call, a permission request."""
+
+_QUESTIONS: Final[dict[str, Any]] = {"elicitation": {"form": {}, "url": {}}}
+_CAPABILITIES: Final[dict[int, dict[str, Any]]] = {
+    1: {**FULL_CAPABILITIES, **_QUESTIONS},
+    2: _QUESTIONS,
+}
+"""Of the client, by version of the protocol."""
+
+
+@attrs.frozen
+class TrySettings:
+    """The options of `try`."""
+
+    prompts: Sequence[str] = (DEFAULT_PROMPT,)
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+    recording: PlayedRecording | None = None
+    """The agent; `None`: the test agent."""
+    permissions: Literal["allow", "deny"] = "allow"
+    version: int = 1
+    cwd: str = attrs.field(factory=os.getcwd)
+
+
+def run_once(target: str, settings: TrySettings) -> NoReturn:
+    """Run the prompts, print the report, and exit the process.
+
+    Exit codes: 0 the turns ended, 1 the proxy raised an exception or a request failed, 3 the proxy
+    could not be loaded or did not start, 130 interrupted.
+    """
+    become_subreaper()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_now)  # also while a handler blocks the event loop
+    try:
+        code = _run(target, settings, Report(_print, coloured=is_coloured()))
+    finally:
+        kill_descendants()
+    exit_now(code)
+
+
+def _end_now(number: int, _: object) -> None:
+    kill_descendants()
+    os._exit(128 + number)
+
+
+def _run(target: str, settings: TrySettings, report: Report) -> int:
+    try:
+        tried = load_target(target, dict(settings.options))
+    except TargetError as exc:
+        for line in exc.lines:
+            report.line(line, "error")
+        return 3
+    proxies = tried.proxies
+    recording = settings.recording
+    agent = "the test agent" if recording is None else f"the recorded agent {recording.file}"
+    report.line(f"{target}: {tried.name}, with {agent}")
+    classes = [type(each) for _, each in proxies]
+    with tell_started_functions(classes, report.function_started):
+        return trio.run(_Conversation(proxies, settings, report).run)
+
+
+@attrs.define(eq=False)
+class _Conversation:
+    proxies: Sequence[tuple[str, Proxy]]
+    settings: TrySettings
+    report: Report
+
+    async def run(self) -> int:
+        code = 3
+        async with attach(FakeClient, self._components, bridged=False) as attached:
+            client = attached.client
+            client.handlers |= self._handlers()
+            try:
+                version = self.settings.version
+                await client.initialize(version=version, capabilities=_CAPABILITIES[version])
+                code = 1
+                session = await client.new_session(self.settings.cwd)
+                for prompt in self.settings.prompts:
+                    await client.prompt_turn(session, prompt)
+                code = 0
+            except RequestError as exc:
+                self._say_failed(exc)
+            except (ConnectionClosed, RemoteProtocolError) as exc:
+                self.report.line(str(exc), "error")
+        return code or bool(self.report.failures)
+
+    def _components(self) -> list[Component]:
+        components: list[Component] = []
+        for name, proxy in self.proxies:
+            observer = self.report if len(self.proxies) == 1 else self.report.named(name)
+            observed = ObservedPlugin(
+                name, proxy, "proxy", agent_chain_opener=open_agent_chain, observer=observer
+            )
+            observed.failures.listener = self.report.failed
+            components.append(observed)
+        recording = self.settings.recording
+        agent: Component = (
+            PluginComponent("test-agent", TestAgent(), "agent")
+            if recording is None
+            else RecordedAgent(recording.file)
+        )
+        return [*components, bridge_component("auto", Limits())[0], agent]
+
+    def _handlers(self) -> dict[str, Callable[[Any], Any]]:
+        """The client reads files, but writes none."""
+        agrees = self.settings.permissions == "allow"
+        return {
+            "session/request_permission": partial(answer_permission, allows=agrees),
+            "elicitation/create": partial(answer_question, accepts=agrees),
+            "fs/read_text_file": ClientFiles(self.settings.cwd).read,
+            "fs/write_text_file": lambda params: {},
+        }
+
+    def _say_failed(self, exc: RequestError) -> None:
+        data = exc.data if isinstance(exc.data, Mapping) else {}
+        if self.report.failures == 0 or "reason" not in data:  # else it has been shown
+            details = f": {data['reason']}" if "reason" in data else ""
+            self.report.line(f"failed: {exc}{details}", "error")
+
+
+def _print(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # `| head`
+        _end_now(signal.SIGPIPE, None)

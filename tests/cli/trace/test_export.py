@@ -1,0 +1,121 @@
+"""`acp-conductor trace export`."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+from click.testing import CliRunner
+from support.otlp_receiver import otlp_receiver
+from support.trace_records import STEP, TraceScript
+
+from conductor.cli.trace.command import command
+
+
+@pytest.fixture
+def trace(tmp_path):
+    script = TraceScript()
+    script.update("agent>notes", "one")
+    script.log("info", "noted", component="notes")
+    script.update("agent>notes", "two", session="other")
+    return script.write(tmp_path / "t.jsonl")
+
+
+def export(*arguments):
+    return CliRunner().invoke(command, ["export", *map(str, arguments)])
+
+
+def test_without_criteria_every_line_is_written_as_it_is(trace):
+    with trace.open("ab") as file:
+        file.write(b'\n{"type":"stderr", "component":"a", "text":"1e400", "ts":9}\n{"type":"part')
+
+    result = export(trace, "--jsonl")
+
+    whole = [line for line in trace.read_bytes().splitlines(keepends=True) if line != b"\n"][:-1]
+    assert result.stdout_bytes == b"".join(whole)
+
+
+def test_a_part_is_a_trace_again(trace, tmp_path):
+    result = export(trace, "--jsonl", "--session", "other", "-o", tmp_path / "part")
+
+    assert result.exit_code == 0
+    kinds = [json.loads(line)["type"] for line in (tmp_path / "part").read_text().splitlines()]
+    assert kinds == ["trace", "notification"]
+    assert stat.S_IMODE((tmp_path / "part").stat().st_mode) == 0o600
+
+
+def test_a_page_has_the_chosen_records(trace, tmp_path):
+    result = export(trace, "--html", "--session", "other", "-o", tmp_path / "t.html")
+
+    page = (tmp_path / "t.html").read_text()
+    assert result.exit_code == 0
+    assert page.startswith("<!doctype html>")
+    assert '"text":"two"' in page
+    assert '"text":"one"' not in page
+
+
+def test_the_trace_itself_is_not_overwritten(trace):
+    before = trace.read_bytes()
+
+    result = export(trace, "--jsonl", "-o", trace)
+
+    assert result.exit_code == 2
+    assert "is the trace file itself" in result.output
+    assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "Which format? Give --html or --jsonl"),
+        (["--jsonl", "-o", "/missing/file"], "--output /missing/file: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_a_usage_error(trace, arguments, text):
+    result = export(trace, *arguments)
+
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+def turn(tmp_path):
+    script = TraceScript()
+    prompt = script.request("client>notes", "session/prompt", {"sessionId": "s"})
+    script.answer(prompt, {"stopReason": "end_turn"})
+    return script.write(tmp_path / "turn.jsonl")
+
+
+def test_spans_are_written_as_otlp(tmp_path):
+    result = export(turn(tmp_path), "--otlp")
+
+    (of_resource,) = json.loads(result.stdout)["resourceSpans"]
+    (span,) = of_resource["scopeSpans"][0]["spans"]
+    assert span["name"] == "invoke_agent agent"
+    assert int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) == STEP * 1e9
+
+
+def test_spans_are_sent_to_a_collector(tmp_path):
+    with otlp_receiver() as receiver:
+        result = export(turn(tmp_path), "--otlp", "-o", receiver.url)
+
+    assert result.exit_code == 0, result.output
+    assert receiver.headers[0]["path"] == "/v1/traces"
+    assert receiver.named("invoke_agent agent").attributes["gen_ai.conversation.id"] == "s"
+
+
+def test_a_collector_that_refuses_the_spans_is_an_error(tmp_path):
+    with otlp_receiver() as receiver:
+        receiver.status = 400
+        result = export(turn(tmp_path), "--otlp", "-o", f"{receiver.url}/v1/traces")
+
+    assert result.exit_code == 1
+    assert "has not taken the spans" in result.output
+    assert "400" in result.output
+
+
+def test_only_spans_are_sent(trace):
+    result = export(trace, "--jsonl", "-o", "http://127.0.0.1:9")
+
+    assert result.exit_code == 2
+    assert "--jsonl is written to a file" in result.output

@@ -1,0 +1,680 @@
+"""`acp-conductor try`: what a proxy did with each message, from the outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.doc_snippets import ROOT, snippets
+
+from conductor.cli.try_proxy.target import TargetError, load_target
+from conductor.cli.try_proxy.watch import changed_files, file_stamps
+
+HEAD = "import attrs\nfrom conductor.proxy import *\n\n\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a proxy file; returns its name."""
+
+    def write(text, name="notes.py"):
+        (tmp_path / name).write_text(HEAD + text)
+        return name
+
+    return write
+
+
+NOTES = '''@attrs.define
+class Notes(Proxy):
+    """Notes."""
+
+    note: str = "Be kind."
+
+    @on_prompt
+    async def add_note(self, session, prompt, forward):
+        prompt.blocks.insert(0, text(self.note))
+        return await forward()
+
+    @on_text
+    async def shout(self, session, text):
+        return text.upper()
+
+    @on_update("available_commands_update")
+    async def hide(self, session, update, forward):
+        pass
+
+    @on_permission
+    async def ask(self, session, asked, forward):
+        return asked.deny()
+
+    @on_turn_end
+    async def count(self, session, end):
+        await session.say("that was it")
+'''
+
+REPORT = """\
+notes.py: Notes, with the test agent
+→ initialize #1
+← answer to initialize #1
+→ session/new #2 {"cwd": …
+← answer to session/new #2 {"sessionId": "session-1", "modes": …
+← session/update available_commands_update /help /say /echo /think /stream /ask /read /write …
+    hide (notes.py:20)
+    dropped, the client does not get it
+
+→ session/prompt #3 "say hello\\ntool Search\\nask Edit a file"
+    add_note (notes.py:11)
+    changed on its way to the agent:
+      + prompt[0]: {"type": "text", "text": "Be kind."}
+← session/update agent_message_chunk "hello"
+    shout (notes.py:16)
+    changed on its way to the client:
+      - update.content.text: "hello"
+      + update.content.text: "HELLO"
+← session/update tool_call call-1-1 Search other pending
+← session/update tool_call_update call-1-1 in_progress
+← session/update tool_call_update call-1-1 completed
+← session/update tool_call call-1-2 Edit a file edit pending
+← session/request_permission #4 "Edit a file" (allow, always, reject)
+    ask (notes.py:24)
+    answer of the proxy to session/request_permission #4: \
+{"outcome": {"outcome": "selected", "optionId": "reject"}}
+← session/update tool_call_update call-1-2 failed
+← session/update agent_message_chunk "Edit a file: reject\\n"
+    shout (notes.py:16)
+    changed on its way to the client:
+      - update.content.text: "Edit a file: reject\\n"
+      + update.content.text: "EDIT A FILE: REJECT\\n"
+← answer to session/prompt #3 {"stopReason": "end_turn"}
+    count (notes.py:28)
+    sent to the client: session/update agent_message_chunk "that was it"
+"""
+
+
+def test_the_report_shows_message_by_message_what_the_proxy_did(run, write):
+    result = run("try", write(NOTES))
+
+    assert result.stderr == ""
+    shown = re.sub(r'("modes": |"cwd": ).*', r"\1…", result.stdout)
+    assert shown == REPORT
+    assert result.returncode == 0
+
+
+def test_the_report_in_the_documentation_is_that_of_a_run(run, tmp_path):
+    program, _, shown = [each.text for each in snippets(ROOT / "docs" / "testing.md")][:3]
+    (tmp_path / "notes.py").write_text(program)
+
+    result = run("try", "notes.py", "--prompt", "ask Edit a file")
+
+    assert result.stdout.endswith(f"\n\n{shown}")
+
+
+def test_a_proxy_that_does_nothing_passes_everything_on(run, write):
+    result = run("try", write("class Nothing(Proxy):\n    pass\n"), "--prompt", "say x")
+
+    assert "    " not in result.stdout
+    assert result.stdout.splitlines()[-3:] == [
+        '→ session/prompt #3 "say x"',
+        '← session/update agent_message_chunk "x"',
+        '← answer to session/prompt #3 {"stopReason": "end_turn"}',
+    ]
+
+
+def test_slash_commands_and_tools_are_shown(run, write):
+    name = write(
+        """class Adder(Proxy):
+    @slash("sum", "Add")
+    async def sum(self, session, arguments):
+        return "3"
+
+    @tool
+    async def add(self, a: int) -> str:
+        '''Add one.'''
+        return str(a + 1)
+"""
+    )
+    result = run("try", name, "--prompt", "/sum 1 2", "--prompt", 'call Adder add {"a": 1}')
+
+    shown = result.stdout.partition("→ session/prompt")[2]
+    assert (
+        """"/sum 1 2"
+    sum (notes.py:6)
+    sent to the client: session/update agent_message_chunk "3"
+    answer of the proxy to session/prompt #3: {"stopReason": "end_turn"}
+"""
+        in shown
+    )
+    assert (
+        """← mcp/message #5 tool add {"a": 1}
+    add (notes.py:10)
+    answer of the proxy to mcp/message #5: {"content": [{"text": "2", """
+        in shown
+    )
+    assert result.returncode == 0
+
+
+def test_wire_methods_and_messages_of_the_proxy_itself_are_shown(run, write):
+    name = write(
+        """class Wire(Proxy):
+    @on("session/prompt")
+    async def twice(self, params, forward):
+        await forward(params)
+        self.start_soon(self.later, params["sessionId"])
+        return await forward({**params, "prompt": [text("say again")]})
+
+    @on("session/update")
+    async def drop(self, params, forward):
+        if "again" not in str(params):
+            return
+        await forward()
+
+    async def later(self, session):
+        await self.agent.notify("_wire/later", {"x": 1})
+"""
+    )
+    shown = run("try", name, "--prompt", "say once").stdout.partition("→ session/prompt")[2]
+
+    assert (
+        """ #3 "say once"
+    twice (notes.py:6)
+← session/update agent_message_chunk "once"
+    drop (notes.py:12)
+    dropped, the client does not get it
+← answer to session/prompt #3 {"stopReason": "end_turn"}
+    changed on its way to the agent:
+      - prompt[0].text: "say once"
+      + prompt[0].text: "say again"
+"""
+        in shown
+    )
+    assert '    sent to the agent: _wire/later {"x": 1}\n' in shown
+    assert '"again"\n    drop (notes.py:12)\n←' in shown
+
+
+def test_an_observer_is_shown_below_the_message(run, write):
+    name = write(
+        """class Seeing(Proxy):
+    @on("*")
+    async def see(self, message):
+        pass
+
+    @on("session/prompt")
+    async def prompt(self, params, forward):
+        return await forward()
+"""
+    )
+    shown = run("try", name, "--prompt", "say x").stdout.partition("→ session/prompt")[2]
+
+    assert (
+        shown
+        == """ #3 "say x"
+    see (notes.py:6)
+    prompt (notes.py:10)
+← session/update agent_message_chunk "x"
+    see (notes.py:6)
+← answer to session/prompt #3 {"stopReason": "end_turn"}
+    see (notes.py:6)
+"""
+    )
+
+
+@pytest.mark.parametrize("protocol", ["1", "2"])
+def test_an_exception_is_shown_with_its_place(run, write, protocol):
+    name = write(
+        """class Failing(Proxy):
+    @on_prompt
+    async def fail(self, session, prompt, forward):
+        self.helper({})
+
+    def helper(self, values):
+        return values["missing"]
+"""
+    )
+    result = run("try", name, "--protocol", protocol)
+
+    assert (
+        """    fail (notes.py:6)
+    KeyError: 'missing'
+      notes.py:8 in fail: self.helper({})
+      notes.py:11 in helper: return values["missing"]
+    error of the proxy to session/prompt #3: {"code": -32603, """
+        in result.stdout
+    )
+    assert result.stderr == ""
+    assert result.returncode == 1
+
+
+def test_all_exceptions_of_a_nursery_are_shown(run, write):
+    name = write(
+        """import trio
+
+
+class Failing(Proxy):
+    @on_prompt
+    async def fail(self, session, prompt, forward):
+        await forward()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.one)
+            nursery.start_soon(self.two)
+
+    async def one(self):
+        raise ValueError("one")
+
+    async def two(self):
+        raise KeyError("two")
+"""
+    )
+    shown = run("try", name).stdout
+
+    assert '      ValueError: one\n        notes.py:17 in one: raise ValueError("one")\n' in shown
+    assert "      KeyError: 'two'\n" in shown
+    assert "    error of the proxy to session/prompt #3: " in shown
+
+
+def test_an_answer_in_place_of_an_error_is_one_of_the_proxy(run, write):
+    """Not a change of the error: its members say nothing about those of the answer."""
+    name = write(
+        """from conductor.errors import RequestError
+
+
+class Forgiving(Proxy):
+    @on("session/set_mode")
+    async def forgive(self, params, forward):
+        try:
+            return await forward()
+        except RequestError:
+            return {}
+
+
+class Asking(Proxy):
+    def proxies(self):
+        return [Forgiving()]
+
+    @on_prompt
+    async def choose(self, session, prompt, forward):
+        await self.agent.request("session/set_mode", {"sessionId": session.id, "modeId": "no"})
+        return await forward()
+"""
+    )
+    shown = run("try", f"{name}:Asking", "--prompt", "say x").stdout
+
+    assert "← Asking/Forgiving: error of session/set_mode #4 {" in shown
+    assert (
+        """
+    answer of the proxy to session/set_mode #4: {}
+← Asking: answer to session/set_mode #4 {}
+"""
+        in shown
+    )
+
+
+def test_the_end_of_the_reader_ends_the_run(write, tmp_path):
+    command = f"{sys.executable} -m conductor try {write(NOTES)} | head -2"
+    result = subprocess.run(
+        ["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert result.stdout == "".join(REPORT.splitlines(keepends=True)[:2])
+    assert (result.stderr, result.returncode) == ("", 141)
+
+
+def test_messages_of_contained_proxies_have_their_names(run, write):
+    file = write(
+        """class Inner(Proxy):
+    @slash("inner", "Answer")
+    async def answer(self, session, arguments):
+        return "inner"
+
+
+class Outer(Proxy):
+    def proxies(self):
+        return [Inner()]
+
+    @on_prompt
+    async def look(self, session, prompt, forward):
+        prompt.blocks.insert(0, text("one"))
+        return await forward()
+"""
+    )
+    done = run("try", f"{file}:Outer", "--prompt", "echo", "--prompt", "/inner")
+
+    assert done.returncode == 0
+    assert (
+        """
+→ Outer: session/prompt #3 "echo"
+    look (notes.py:15)
+    changed on its way to the agent:
+      + prompt[0]: {"type": "text", "text": "one"}
+
+→ Outer/Inner: session/prompt #3 "one" "echo"
+← Outer/Inner: session/update agent_message_chunk"""
+        in done.stdout
+    )
+    assert "    Outer/Inner: answer of the proxy to session/prompt #4" in done.stdout
+
+
+def test_an_answer_that_is_no_object_fails_the_run(run, write):
+    """A wire handler may answer anything; the client of `try` says what is wrong with it."""
+    file = write(
+        """class Notes(Proxy):
+    @on("session/prompt")
+    async def list(self, params, forward):
+        return [1]
+"""
+    )
+    done = run("try", file)
+
+    assert done.returncode == 1
+    assert "its answer to session/prompt is a list, not an object" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_exception_of_an_event_handler_fails_the_run(run, write):
+    name = write(
+        """class Failing(Proxy):
+    @on_turn_end
+    async def count(self, session, end):
+        raise ValueError("cannot count")
+"""
+    )
+    result = run("try", name)
+
+    assert (
+        """← answer to session/prompt #3 {"stopReason": "end_turn"}
+    count (notes.py:6)
+    ValueError: cannot count
+      notes.py:8 in count: raise ValueError("cannot count")
+"""
+        in result.stdout
+    )
+    assert result.returncode == 1
+
+
+def test_options_are_given(run, write):
+    name = write(
+        """@attrs.define
+class Options(Proxy):
+    texts: list[str]
+    times: int
+
+    @on_prompt
+    async def add(self, session, prompt, forward):
+        return await prompt.answer(" ".join(self.texts * self.times))
+"""
+    )
+    result = run("try", name, "--with", 'texts=["a", "b"]', "--with", "times=2")
+    assert 'agent_message_chunk "a b a b"' in result.stdout
+
+    result = run("try", name, "--with", "times=two", "--with", "text=x")
+    assert result.returncode == 3
+    assert result.stdout.startswith("Options: its options are wrong (--with NAME=VALUE):\n")
+    assert "times" in result.stdout
+    assert "texts" in result.stdout
+
+
+def test_a_recorded_agent_takes_the_place_of_the_test_agent(run, write):
+    result = run("try", write(NOTES), "--agent", "opencode")
+
+    assert result.stdout.startswith("notes.py: Notes, with the recorded agent opencode\n")
+    prompts = re.findall(r"→ session/prompt #\d+ (.*)", result.stdout)
+    assert prompts == [
+        '"Say hello."',
+        '"Read notes.txt."',
+        '"Write notes.txt."',
+        '"Run the tests."',
+    ]
+    assert '      + update.content.text: "HELLO."\n' in result.stdout
+    assert (result.stderr, result.returncode) == ("", 0)
+
+
+def test_an_unknown_recording_is_wrong_usage(run, write):
+    result = run("try", write(NOTES), "--agent", "claude")
+
+    assert "no recording is called 'claude'; there are: claude-agent-acp, " in result.stderr
+    assert result.returncode == 2
+
+
+def test_permissions_are_denied_on_request(run, write):
+    result = run("try", write("class P(Proxy):\n    pass\n"), "--permissions", "deny")
+
+    assert '"Edit a file: reject\\n"' in result.stdout
+
+
+@pytest.mark.parametrize("protocol", ["1", "2"])
+@pytest.mark.parametrize(
+    ("permissions", "answer", "said"),
+    [
+        ("allow", '{"action": "accept", "content": {"name": "ann"}}', "ann"),
+        ("deny", '{"action": "decline"}', "decline"),
+    ],
+)
+def test_questions_are_answered(run, write, protocol, permissions, answer, said):
+    name = write(
+        """class Asking(Proxy):
+    @tool
+    async def who(self, context: Context) -> str:
+        name = {"type": "string", "enum": ["ann", "bob"]}
+        schema = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+        asked = await context.elicit("Who?", schema)
+        return asked.data["name"] if asked.action == "accept" else asked.action
+"""
+    )
+    options = ["--protocol", protocol, "--permissions", permissions]
+    done = run("try", name, *options, "--prompt", "call Asking who")
+
+    assert done.returncode == 0
+    assert f"→ answer to elicitation/create #5 {answer}\n" in done.stdout
+    assert f'← session/update agent_message_chunk "{said}\\n"\n' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("context", "Context, with the test agent"),
+        ("notes.py:Second", "Second, with the test agent"),
+        ("notes:Second", "Second, with the test agent"),
+    ],
+)
+def test_the_proxy_is_named_in_three_ways(run, write, target, shown):
+    write("class First(Proxy):\n    pass\n\n\nclass Second(Proxy):\n    pass\n")
+    settings = ["--with", "text=x"] if target == "context" else []
+
+    result = run("try", target, "--prompt", "say x", *settings)
+
+    assert shown in result.stdout
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "problem"),
+    [
+        ("", "other.py", "no such file: other.py"),
+        ("", "other", "other is neither a file nor a name for `use:`"),
+        ("", "other:X", "ModuleNotFoundError: No module named 'other'"),
+        ("", "notes.py", "notes.py has no proxy class; write\n\n    from conductor.proxy import"),
+        ("class Notes:\n    pass\n", "notes.py", "(Notes: not derived from Proxy); write"),
+        ("class N(Agent):\n    pass\n", "notes.py", "notes.py:N is an agent; try runs a proxy"),
+        (
+            "class A(Proxy):\n    pass\n\n\nclass B(Proxy):\n    pass\n",
+            "notes.py",
+            "notes.py has several proxies; write one of notes.py:A, notes.py:B",
+        ),
+        ("class A(Proxy):\n    pass\n", "notes.py:B", "notes.py has no class 'B'; it has A"),
+        (
+            "class A(Proxy)\n    pass\n",
+            "notes.py",
+            "notes.py:5\n      class A(Proxy)\n                    ^\n  SyntaxError: ",
+        ),
+        (
+            "def make():\n    return 1 / 0\n\n\nmake()\n",
+            "notes.py",
+            "  ZeroDivisionError: division by zero\n    notes.py:9 in <module>: make()\n"
+            "    notes.py:6 in make: return 1 / 0\n",
+        ),
+        (
+            'class A(Proxy):\n    @on("session/promt")\n    async def f(self, params): pass\n',
+            "notes.py",
+            "A.f handles 'session/promt', which is no ACP method: did you mean 'session/prompt'?",
+        ),
+    ],
+)
+def test_a_proxy_that_cannot_be_loaded_is_explained(
+    monkeypatch, tmp_path, write, text, target, problem
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    write(text)
+
+    with pytest.raises(TargetError) as caught:
+        load_target(target, {})
+
+    shown = "".join(f"{line}\n" for line in caught.value.lines)
+    assert problem in shown
+    assert "conductor/plugins" not in shown
+
+
+def test_a_constructor_that_raises_is_told_with_its_line(run, write):
+    """In a class with options, too; a `ValueError` is about them and needs none."""
+    text = """@attrs.define
+class Notes(Proxy):
+    path: str = "/no/such/file"
+
+    def __attrs_post_init__(self):
+        %s
+"""
+    done = run("try", write(text % "open(self.path)"))
+    assert done.returncode == 3
+    assert "No such file or directory: '/no/such/file' (notes.py, line 10)\n" in done.stdout
+    done = run("try", write(text % "raise ValueError('path is relative')"))
+    assert "Notes: path is relative\n" in done.stdout
+
+
+def test_without_a_proxy_the_exit_code_is_3(run, write):
+    result = run("try", write("class A(Proxy)\n    pass\n"))
+
+    assert result.stdout.startswith("notes.py cannot be imported:")
+    assert (result.stderr, result.returncode) == ("", 3)
+
+
+def test_a_proxy_that_does_not_start_is_explained(run, write):
+    name = write(
+        """from contextlib import asynccontextmanager
+
+
+class Broken(Proxy):
+    @asynccontextmanager
+    async def lifespan(self):
+        raise OSError("no database")
+        yield
+"""
+    )
+    result = run("try", name)
+
+    assert "OSError: no database" in result.stdout
+    assert 'notes.py:11 in lifespan: raise OSError("no database")' in result.stdout
+    assert result.returncode == 3
+
+
+def test_a_terminal_gets_colours(terminal, write):
+    shown = terminal("try", write(NOTES))
+
+    assert shown.exit_code() == 0
+    assert '\x1b[32m      + update.content.text: "HELLO"\x1b[0m' in shown.seen
+
+
+def test_control_characters_of_the_proxy_do_not_reach_the_terminal(run, write):
+    name = write(
+        """class Evil(Proxy):
+    @on_prompt
+    async def say(self, session, prompt, forward):
+        raise ValueError("\\x1b[31mred")
+"""
+    )
+    assert "\x1b" not in run("try", name).stdout
+
+
+def test_ctrl_c_ends_a_handler_that_blocks(terminal, write):
+    name = write(
+        """import time
+
+
+class Hanging(Proxy):
+    @on_prompt
+    async def hang(self, session, prompt, forward):
+        print("it hangs", flush=True)
+        time.sleep(1000)
+"""
+    )
+    shown = terminal("try", name)
+    shown.wait_for("it hangs")
+    shown.type("\x03")
+
+    assert shown.exit_code() == 130
+
+
+# -- --watch ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_watch_runs_again_after_a_change(terminal, write, tmp_path):
+    name = write(NOTES)
+    shown = terminal("try", "--watch", "--prompt", "say hello", name)
+    shown.wait_for('"HELLO"')
+    shown.wait_for("--- waiting for changes")
+
+    (tmp_path / "notes.py").write_text("def broken(:\n")
+    shown.wait_for("--- notes.py changed ---")
+    shown.wait_for("SyntaxError: invalid syntax")
+
+    (tmp_path / "notes.py").write_text(HEAD + NOTES.replace("upper", "title"))
+    shown.wait_for('"Hello"')
+    shown.type("\x03")
+    assert shown.exit_code() == 130
+
+
+@pytest.mark.slow
+def test_watch_ends_a_run_that_hangs(terminal, write, tmp_path):
+    name = write(
+        """import time
+
+
+class Hanging(Proxy):
+    @on_prompt
+    async def hang(self, session, prompt, forward):
+        print("it hangs", flush=True)
+        time.sleep(1000)
+"""
+    )
+    shown = terminal("try", "--watch", name)
+    shown.wait_for("it hangs")
+
+    (tmp_path / "helpers.py").write_text("")
+    (tmp_path / "notes.py").write_text(HEAD + NOTES)
+    shown.wait_for("--- helpers.py, notes.py changed ---")
+    shown.wait_for('"HELLO"')
+    shown.type("\x03")
+    assert shown.exit_code() == 130
+
+
+def test_a_file_has_changed_if_its_time_or_its_size_has(tmp_path):
+    for name in ("same.py", "time.py", "size.py", "gone.py", "data.txt"):
+        (tmp_path / name).write_text("x")
+    before = file_stamps(tmp_path)
+    for name in ("time.py", "size.py"):
+        (tmp_path / name).write_text("xy" if name == "size.py" else "y")
+        stamp = before[name][0] + (1 if name == "time.py" else 0)
+        os.utime(tmp_path / name, ns=(stamp, stamp))
+    Path(tmp_path / "gone.py").unlink()
+    (tmp_path / "data.txt").write_text("y")
+    (tmp_path / "new.py").write_text("")
+
+    changed = changed_files(before, file_stamps(tmp_path))
+
+    assert changed == ["gone.py", "new.py", "size.py", "time.py"]

@@ -2,8 +2,11 @@
 
 - `build`: chain file specs to components; `launchers`: how each one is started or reached;
   `component_secrets`: values to mask in logs
-- `chain`: `Chain` connects the components, serves the client, and handles failures
-- `back_pressure`: when client, agent and proxies are not read; `shutdown`: ordered stop
+- `chain`: `Chain`, from the first message to the `Ending`
+- `client_end`: the client's connection, also over several transports one after the other
+- `components`: starts and connects the components, inserts, bypasses and removes them
+- `back_pressure`: when client, agent and proxies are not read; `shutdown`: ordered stop;
+  `ending`: why a chain ended
 - `cancelled_turns`: ends cancelled turns of the client that no component has ended
 - `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
   failed start to the user, with `start_failure_text`

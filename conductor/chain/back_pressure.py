@@ -10,19 +10,14 @@ client for none: there is no deadlock. What a proxy floods toward the agent is b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
+from conductor.chain.client_end import ClientEnd
 from conductor.chain.startup_gate import StartupGate
 from conductor.limits import Limits
 from conductor.routing.component import Component
-from conductor.routing.link import Link
 from conductor.transport.base import Transport
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, ReadGate
-
-if TYPE_CHECKING:
-    from conductor.chain.detached_client import DetachedClient
 
 __all__ = ["BackPressure"]
 
@@ -33,15 +28,13 @@ class BackPressure:
 
     flusher: Flusher
     limits: Limits
-    client: Link
+    client: ClientEnd
     components: list[Component]
     startup_gate: StartupGate
-    detached: DetachedClient | None = None
-    """Of a client that was disconnected: its queue is counted too."""
 
     def client_gate(self, transport: Transport) -> ReadGate:
         """Gate of the client's reader; `transport` is the client's."""
-        client_port = self.client.plain
+        client_port = self.client.link.plain
 
         def backlog() -> int:
             most = max((component.backlog() for component in self.components), default=0)
@@ -54,7 +47,7 @@ class BackPressure:
 
     def edge_gate(self) -> ReadGate:
         """Gate of the agent's reader, and of any other source of messages toward the client."""
-        return ReadGate(self.flusher, lambda: max(self._client_backlog(), self._proxies_backlog()))
+        return ReadGate(self.flusher, lambda: max(self.client.backlog, self._proxies_backlog()))
 
     def component_gate(self, component: Component) -> ReadGate:
         """Gate of a component's reader."""
@@ -64,7 +57,7 @@ class BackPressure:
         share, most = self._share(), self.limits.max_buffered_bytes * 5 // 4
 
         def backlog() -> int:
-            before = max(self._client_backlog(), component.client_port.neighbour.backlog())
+            before = max(self.client.backlog, component.client_port.neighbour.backlog())
             return max(before, agent_port.neighbour.unread(), self._total_backlog() - most + share)
 
         return ReadGate(self.flusher, backlog, share)
@@ -73,13 +66,8 @@ class BackPressure:
         """Bytes of `max_buffered_bytes` for each component and the client."""
         return self.limits.max_buffered_bytes // (len(self.components) + 1)
 
-    def _client_backlog(self) -> int:
-        connection = self.client.connection
-        unwritten = 0 if connection is None else connection.write_buffer.size
-        return unwritten if self.detached is None else unwritten + self.detached.size
-
     def _proxies_backlog(self) -> int:
         return max((each.backlog() for each in self.components[:-1]), default=0)
 
     def _total_backlog(self) -> int:
-        return self._client_backlog() + sum(component.backlog() for component in self.components)
+        return self.client.backlog + sum(component.backlog() for component in self.components)

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from conductor.jsonrpc.messages import error_to_exception, truncate
 
 __all__ = [
     "CHAIN_RUNS_TEXT",
     "RESTART_HINT",
+    "FailureContext",
     "describe_start_failure",
     "remedies",
     "restart_needed",
@@ -62,6 +65,15 @@ _MAX_CHARS: Final = 50_000
 """Limit for the error text shown: the text of an exception may have any length."""
 
 
+class FailureContext(msgspec.Struct, frozen=True):
+    """Places to mention when a start fails, as paths."""
+
+    file: str | None = None
+    """The chain file."""
+    log: str | None = None
+    """The file that the conductor's stderr is written to, if it is one."""
+
+
 def describe_start_failure(
     error: bytes,
     *,
@@ -73,8 +85,8 @@ def describe_start_failure(
     """Markdown text for the user: what is wrong and what to do.
 
     `error` is the wire error of the failed start, `component` the component that answered
-    `initialize` with it, if one did. `file` is the chain file and `log` the file that the
-    conductor's stderr is written to, if known; `client` is the client's name.
+    `initialize` with it, if one did. For `file` and `log` see `FailureContext`; `client` is the
+    client's name.
     """
     exc = error_to_exception(error)
     data = exc.data if isinstance(exc.data, dict) else {}

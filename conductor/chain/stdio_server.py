@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import trio
 
-from conductor.chain.chain import Chain, Ending, FailureContext
+from conductor.chain.chain import Chain
+from conductor.chain.ending import Ending
+from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.watchdog import watchdog
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control.process import close_control, open_control

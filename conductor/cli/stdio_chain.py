@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 import attrs
 
 from conductor.chain.build import build_components
-from conductor.chain.chain import FailureContext
+from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.stdio_server import serve_stdio
 from conductor.chainfile.model import ChainFile, ComponentSpec, OnStartFailure
 from conductor.cli.load import load_chain, report

@@ -20,7 +20,8 @@ import trio
 
 from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
-from conductor.chain.chain import Chain, Ending
+from conductor.chain.chain import Chain
+from conductor.chain.ending import Ending
 from conductor.chainfile.model import STOP_TIMEOUT, ChainFile
 from conductor.client.acp_client import Client
 from conductor.limits import Limits

@@ -19,7 +19,8 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.chain import Chain, Ending
+from conductor.chain.chain import Chain
+from conductor.chain.ending import Ending
 from conductor.errors import withhold_details
 from conductor.log import get_logger
 from conductor.network.resumable_stream import ResumableStream

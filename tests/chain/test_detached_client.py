@@ -263,7 +263,7 @@ async def test_notices_are_queued_with_other_updates():
         await it.open_session()
         await it.cut()
         await it.tell(n=1)
-        it.chain.send_notice("s1", "something happened")
+        it.chain.client_end.send_notice("s1", "something happened")
         await it.tell(n=2)
         await it.reattach()
 
@@ -364,7 +364,7 @@ async def _ask_and_withdraw(it: World) -> None:
 
 async def test_a_request_too_large_to_be_kept_is_answered_with_an_error():
     async with world() as it, trio.open_nursery() as nursery:
-        it.chain.unanswered.max_bytes = 400
+        it.chain.client_end.unanswered.max_bytes = 400
         await it.open_session()
         errors = []
 

@@ -149,7 +149,7 @@ async def test_the_nth_call_fails(monkeypatch, call, number):
             chain.transport.close()
     monkeypatch.undo()
     client.close()
-    lost_client = chain._connection.closed and call.startswith(("read", "write"))
+    lost_client = chain.client_end.connection.closed and call.startswith(("read", "write"))
     del chain
     gc.collect()  # so that the ResourceWarning of an unreaped process is raised here
 

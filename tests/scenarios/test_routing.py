@@ -509,7 +509,7 @@ async def _patient(harness):
 def sizes(harness):
     """The most that waits anywhere."""
     return max(
-        harness.chain._connection.write_buffer.size,
+        harness.chain.client_end.connection.write_buffer.size,
         *(component.backlog() for component in harness.components),
     )
 

@@ -54,10 +54,10 @@ async def test_what_an_ended_client_has_sent_is_freed_at_once(tmp_path, no_colle
             (client,) = server.clients.by_id.values()
             chain, ended = client.chain, client.ended
             log = weakref.ref(chain.client.session_log)
-            splitter = weakref.ref(chain._connection._splitter)
+            splitter = weakref.ref(chain.client_end.connection._splitter)
             del client
         await ended.wait()
         await trio.testing.wait_all_tasks_blocked()
 
         assert (log(), splitter()) == (None, None)
-        assert chain.unanswered is None
+        assert chain.client_end.unanswered is None

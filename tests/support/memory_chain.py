@@ -10,7 +10,8 @@ import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from conductor.chain.chain import Chain, Ending
+from conductor.chain.chain import Chain
+from conductor.chain.ending import Ending
 from conductor.routing.component import Component
 from conductor.transport.base import CHUNK_SIZE
 from conductor.transport.memory import memory_pair

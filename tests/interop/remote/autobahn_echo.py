@@ -15,7 +15,8 @@ from http.cookiejar import CookieJar
 import attrs
 import trio
 
-from conductor.chain.chain import Chain, Ending
+from conductor.chain.chain import Chain
+from conductor.chain.ending import Ending
 from conductor.errors import ConnectionClosed
 from conductor.network.address import RemoteAddress
 from conductor.network.line_channel import LineChannel

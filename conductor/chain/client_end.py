@@ -1,0 +1,201 @@
+"""The client's end of a chain: its connection, which may be lost and replaced by another one.
+
+In: the transport, and later each transport over which the client returns (`reattach`). Out: the
+client's `link`, and its `port`, which the startup gate connects to the first component. Between a
+disconnect and the return, a `DetachedClient` takes the client's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
+
+import attrs
+import trio
+
+from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.routing.failure_errors import FailureErrors
+from conductor.routing.link import Link
+from conductor.routing.notices import Notices, Severity
+from conductor.routing.port import Port
+from conductor.tracing.recorder import Recorder
+from conductor.transport.base import Transport
+from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
+
+if TYPE_CHECKING:
+    from conductor.chain.detached_client import DetachedClient
+    from conductor.chain.undelivered import UnansweredRequests
+
+__all__ = ["ClientEnd"]
+
+_CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The client is gone")
+
+log = get_logger(component="conductor")
+
+
+@attrs.define(eq=False, repr=False)
+class ClientEnd:
+    """The client of one chain, over the transport that it uses now."""
+
+    transport: Transport
+    role: Literal["client", "parent"]
+    flusher: Flusher
+    limits: Limits
+    link: Link = attrs.field(init=False)
+    port: Port = attrs.field(init=False)
+    """The client's port, traced if there is a recorder."""
+    connection: Connection = attrs.field(init=False)
+    notices: Notices = attrs.field(factory=Notices, init=False)
+    """Notices in the form that the client supports."""
+    unanswered: UnansweredRequests | None = attrs.field(default=None, init=False)
+    """Requests to the client and prompts of the client, if it may be detached and return."""
+    _recorder: Recorder | None = attrs.field(default=None, init=False)
+    _traced_notice_port: Port | None = attrs.field(default=None, init=False)
+    _detached: DetachedClient | None = attrs.field(default=None, init=False)
+    _reattached: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.link = Link("client", self.role, _report)
+        self.link.session_log.limits = self.limits
+        self.port = self.link.plain
+        self._connect()
+
+    def trace(self, recorder: Recorder) -> None:
+        """Trace what passes the client's port, before it is connected."""
+        self._recorder = recorder
+        self.port = recorder.trace(self.link.plain, "client", "agent")
+
+    async def serve(
+        self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]
+    ) -> None:
+        """Read from the client and write to it; returns at its EOF, unless it is detached.
+
+        `read_gate` makes the gate of its reader. Writing goes on in `nursery`, until `close`.
+        """
+        await self._read(nursery, read_gate)
+        while self._detached is not None and self._detached.is_detached:
+            while not self._reattached.is_set():
+                await self._reattached.wait()
+            self._connect()
+            self._detached.reattach()
+            await self._read(nursery, read_gate)
+        self.link.on_eof(_CLIENT_GONE)
+        self.flusher.flush()
+
+    def send_notice(
+        self,
+        session: str,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+    ) -> None:
+        """Show the user a notice in this session (`routing.notices`)."""
+        params = self.notices.params(session, title, detail, severity)
+        detached = self._detached
+        is_detached = detached is not None and detached.active
+        toward_client = (
+            detached.chain_port if detached is not None and is_detached else self._notice_port()
+        )
+        toward_client.notify("session/update", params)
+
+    def _notice_port(self) -> Port:
+        """The client's port for what comes from the conductor itself."""
+        if self._traced_notice_port is None and self._recorder is not None:
+            self._traced_notice_port = self._recorder.trace_notices(self.link.plain)
+        return self._traced_notice_port or self.link.plain
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that wait for the client, also while it is detached."""
+        connection = self.link.connection
+        unwritten = 0 if connection is None else connection.write_buffer.size
+        return unwritten if self._detached is None else unwritten + self._detached.size
+
+    # -- detaching ---------------------------------------------------------------------------------
+
+    def allow_reattach(self) -> None:
+        """Keep unanswered requests from now on, so that the client can be detached and return."""
+        from conductor.chain.undelivered import UnansweredRequests
+
+        self.unanswered = UnansweredRequests()
+        self.unanswered.observe(self.link)
+
+    def detach(self, unread: bytes, initialize_result: bytes) -> bool:
+        """The client is disconnected: queue messages to it until `reattach` or `end_detached`.
+
+        `unread` is the end of what was written to its transport and was not read;
+        `initialize_result` is the raw result that it has received. Returns false if
+        `allow_reattach` was not called.
+        """
+        from conductor.chain.detached_client import DetachedClient
+        from conductor.chain.undelivered import undelivered_messages
+
+        if self.unanswered is None:
+            return False
+        if self._detached is None:
+            made_room = self.flusher.made_room
+            self._detached = DetachedClient(
+                self.link, self.port, self.unanswered, initialize_result, made_room
+            )
+        self._detached.detach(undelivered_messages(self.connection, unread))
+        self.connection.abort_writing()
+        self._writing.cancel()
+        self._reattached = trio.Event()
+        return True
+
+    def reattach(self, transport: Transport) -> None:
+        """The client has returned over another transport."""
+        self.transport = transport
+        self._reattached.set()
+
+    def end_detached(self) -> None:
+        """The client will not return: answer the requests that are queued for it."""
+        if self._detached is not None:
+            self._detached.end(_CLIENT_GONE)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def answer_open_requests(self, failure: FailureErrors) -> None:
+        """Answer the client's open requests with the errors of `failure`."""
+        for call in self.connection.unanswered():
+            self.connection.respond(call, None, failure.answer(call.method, delivered=True))
+
+    async def close(self, seconds: float) -> None:
+        """Write the rest of the write buffer, within `seconds`, and close the write side."""
+        self.flusher.flush()
+        self.connection.close_writing()
+        with trio.move_on_after(seconds):
+            while not self.connection.closed:
+                await self.flusher.wait_room()
+
+    def break_cycles(self) -> None:
+        """Break reference cycles, after `close`."""
+        self.link.break_cycles()
+        self.connection.break_cycles()
+        self.unanswered = self._detached = None
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self.connection = self.link.connection = Connection(
+            self.transport, self.link, self.flusher, reports_malformed=True, limits=self.limits
+        )
+
+    async def _read(
+        self, nursery: trio.Nursery, read_gate: Callable[[Transport], ReadGate]
+    ) -> None:
+        nursery.start_soon(self._write, self.connection)
+        await read_loop(self.connection, self.flusher, read_gate(self.transport))
+
+    async def _write(self, connection: Connection) -> None:
+        with trio.CancelScope() as self._writing:
+            await write_loop(connection, self.flusher)
+
+
+def _report(event: str, detail: str) -> None:
+    log.warning(event, sender="client", detail=detail)

@@ -1,0 +1,211 @@
+"""The components of a chain: started and connected together, later inserted, bypassed or removed.
+
+In: the components that the chain's `make` returns, and what they report as to their
+`ComponentHost`. Out: connected ports, notices to the user about restarts and bypasses, and
+`on_failed` for a failure that only the chain can handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import attrs
+import trio
+
+from conductor.chain.back_pressure import BackPressure
+from conductor.chain.cancelled_turns import CancelledTurns
+from conductor.chain.client_end import ClientEnd
+from conductor.errors import ComponentError, ConductorError, StartError
+from conductor.limits import Limits
+from conductor.log import get_logger
+from conductor.redaction import redact
+from conductor.routing.component import Component, ComponentHost
+from conductor.routing.notices import Severity
+from conductor.routing.port import Port, connect_ports
+from conductor.tracing.recorder import Recorder
+from conductor.transport.io_loop import Flusher, ReadGate
+from conductor.transport.spawn import end_prestarted
+
+__all__ = ["ChainComponents"]
+
+log = get_logger(component="conductor")
+
+
+@attrs.define(eq=False, repr=False)
+class ChainComponents(ComponentHost):
+    """The components of one chain, the one nearest the client first in `running`.
+
+    `on_failed` is called with each failure that neither a restart nor a bypass has handled, unless
+    the component was inserted: then it is removed again.
+    """
+
+    running: list[Component]
+    """Those of the last start and the inserted ones; other parts of the chain share this list."""
+    client: ClientEnd
+    back_pressure: BackPressure
+    on_failed: Callable[[Component, ComponentError], None]
+    recorder: Recorder | None
+    flusher: Flusher
+    limits: Limits
+    wait_for_share: Callable[[], Awaitable[None]] | None = None
+    cancelled_turns: CancelledTurns | None = None
+    nursery: trio.Nursery = attrs.field(init=False)
+    """Where the components run."""
+    _inserted: set[Component] = attrs.field(factory=set, init=False)
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def prepare(self, make: Callable[[], Sequence[Component]]) -> None:
+        """Make the components and begin to start all of them concurrently, without waiting.
+
+        If one cannot start, those before it are killed, and its `ConductorError` is raised.
+        """
+        started: list[Component] = []
+        try:
+            components = list(make())
+            for component in components:
+                component.prepare(self)
+                started.append(component)
+        except ConductorError:
+            for component in started:
+                component.kill()
+                self._run(component)
+            raise
+        finally:
+            end_prestarted()
+        self.running[:] = components
+        if components:
+            seconds = components[-1].cancel_timeout
+            if self.cancelled_turns is not None:
+                self.cancelled_turns.set_timeout(seconds)
+            for component in components:
+                component.set_cancel_timeout(seconds)
+
+    def connect(self) -> Port:
+        """Connect and run the prepared components; returns the first one's client port.
+
+        The last component's successor is the client's enveloped port, if it has one ("proxy" mode);
+        without components, that port is returned. Raises `StartError` if there is none.
+        """
+        ports = [component.client_port for component in self.running]
+        for component, successor in zip(self.running, ports[1:], strict=False):
+            assert component.agent_port is not None
+            connect_ports(component.agent_port, successor)
+        parent = self.client.link.enveloped
+        last = self.running[-1].agent_port if self.running else None
+        if parent is not None and last is not None:
+            successor = parent
+            if self.recorder is not None:
+                successor = self.recorder.trace(parent, "successor", "client")
+            connect_ports(last, successor)
+        for component in self.running:
+            self._run(component)
+        if ports:
+            return ports[0]
+        if parent is None:
+            raise StartError("conductor", "the chain has no agent")
+        return parent
+
+    def discard(self) -> None:
+        """Kill the components of a failed start."""
+        for component in self.running:
+            component.kill()
+        self.running.clear()
+
+    def refusing(self) -> str | None:
+        """The name of the last component that answered its initialization with an error."""
+        return next((each.name for each in reversed(self.running) if _has_refused(each)), None)
+
+    def break_cycles(self) -> None:
+        """Break reference cycles, after the end of the chain."""
+        for component in self.running:
+            component.break_cycles()
+        self.running.clear()
+        self.cancelled_turns = None
+
+    def _run(self, component: Component) -> None:
+        self.nursery.start_soon(component.run)
+
+    # -- ComponentHost -----------------------------------------------------------------------------
+
+    def read_gate(self, component: Component) -> ReadGate | None:
+        return self.back_pressure.component_gate(component)
+
+    def edge_read_gate(self) -> ReadGate:
+        return self.back_pressure.edge_gate()
+
+    def blocking_component(
+        self, watcher: Component, cancelled: tuple[Literal["turn", "request"], str]
+    ) -> tuple[Component | None, bool]:
+        if self.cancelled_turns is None:
+            return None, False
+        return self.cancelled_turns.blocking_component(watcher, cancelled)
+
+    def send_notice(
+        self,
+        session: str,
+        title: str,
+        detail: str | None = None,
+        *,
+        severity: Severity = "warning",
+    ) -> None:
+        self.client.send_notice(session, title, detail, severity=severity)
+
+    def on_restarted(self, component: Component, lost_sessions: list[str]) -> None:
+        session_log = self.client.link.session_log
+        for session in list(session_log.sessions):
+            title = f"{component.name} failed, was restarted"
+            if component.agent_port is None and session in lost_sessions:
+                title += " and has lost this session"
+                self.send_notice(session, title, "start a new one, or load it", severity="error")
+                session_log.forget(session)
+            else:
+                self.send_notice(session, title)
+
+    def bypass(self, component: Component, error: ComponentError) -> None:
+        _connect_past(component)
+        title, _ = error.public_details()
+        for session in self.client.link.session_log.sessions:
+            self.send_notice(session, redact(title), "the chain goes on without it")
+
+    def component_failed(self, component: Component, error: ComponentError) -> None:
+        if component not in self.running:
+            return  # it belongs to an abandoned attempt to start
+        if component not in self._inserted:
+            self.on_failed(component, error)
+            return
+        _connect_past(component)
+        self._inserted.discard(component)
+        self.running.remove(component)
+        log.error(
+            "the chain goes on without a component", error=str(error), **error.private_details()
+        )
+
+    def insert(self, component: Component, *, before: Component) -> None:
+        """Insert a proxy into the running chain; requests in flight do not pass through it.
+
+        If it fails later, it is removed again. Raises `StartError` from `prepare`, and then the
+        chain is unchanged.
+        """
+        assert component.agent_port is not None
+        component.prepare(self)
+        if self.recorder is not None:
+            component.trace(self.recorder)
+        self.running.insert(self.running.index(before), component)
+        self._inserted.add(component)
+        connect_ports(before.client_port.neighbour, component.client_port)
+        connect_ports(component.agent_port, before.client_port)
+        self._run(component)
+
+
+def _has_refused(component: Component) -> bool:
+    """Whether a component itself answered its initialization with an error."""
+    initialization = getattr(component, "initialization", None)
+    return initialization is not None and initialization.refused
+
+
+def _connect_past(component: Component) -> None:
+    """Connect the neighbours of a proxy with each other."""
+    assert component.agent_port is not None
+    connect_ports(component.client_port.neighbour, component.agent_port.neighbour)

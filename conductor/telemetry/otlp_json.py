@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from conductor import __version__
-from conductor.telemetry.span import Attributes, Span
+from conductor.telemetry.span import Attributes, Span, encodable
 
 __all__ = ["otlp_json"]
 
@@ -22,7 +22,8 @@ def otlp_json(spans: Iterable[Span], service: str = "acp-conductor") -> bytes:
     """One line. Ids are hexadecimal and integers of 64 bits are strings, as OTLP/JSON has them."""
     resource = {"service.name": service, "service.version": __version__}
     scope = {"name": "acp-conductor", "version": __version__}
-    of_scope = {"scope": scope, "spans": [_span(each) for each in spans if each.sampled]}
+    sampled = [_span(encodable(each)) for each in spans if each.sampled]
+    of_scope = {"scope": scope, "spans": sampled}
     of_resource = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [of_scope]}
     return msgspec.json.encode({"resourceSpans": [of_resource]}) + b"\n"
 

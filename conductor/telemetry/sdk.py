@@ -28,7 +28,7 @@ from opentelemetry.trace import (
 
 from conductor import __version__
 from conductor.log import get_logger
-from conductor.telemetry.span import Span
+from conductor.telemetry.span import Span, encodable
 
 __all__ = ["SpanExport"]
 
@@ -81,6 +81,7 @@ class SpanExport:
         """Export a span, if it is sampled."""
         if not span.sampled:
             return
+        span = encodable(span)
         self._ids.trace_id, self._ids.span_id = int(span.trace_id, 16), int(span.span_id, 16)
         context = None
         if span.parent_id is not None:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-__all__ = ["Attributes", "Span", "SpanEvent"]
+__all__ = ["Attributes", "Span", "SpanEvent", "encodable"]
 
 Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
 
@@ -42,3 +42,30 @@ class Span:
         """Mark as failed, with a type of few values (`error.type`)."""
         self.attributes["error.type"] = type
         self.error = description or type
+
+
+def encodable(span: Span) -> Span:
+    """The span with `?` for each half of a surrogate pair, which UTF-8 cannot encode: agents cut
+    texts in the middle of an emoji."""
+    error = None if span.error is None else _text(span.error)
+    events = [
+        SpanEvent(each.time, _text(each.name), _attributes(each.attributes)) for each in span.events
+    ]
+    attributes = _attributes(span.attributes)
+    return attrs.evolve(
+        span, name=_text(span.name), attributes=attributes, events=events, error=error
+    )
+
+
+def _attributes(attributes: Attributes) -> Attributes:
+    return {_text(name): _value(value) for name, value in attributes.items()}
+
+
+def _value(value: str | int | float | bool | list[str]) -> str | int | float | bool | list[str]:
+    if isinstance(value, str):
+        return _text(value)
+    return list(map(_text, value)) if isinstance(value, list) else value
+
+
+def _text(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()

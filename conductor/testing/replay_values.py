@@ -67,14 +67,14 @@ class ReplayValues:
         return self._directory is not None
 
     def live(self, value: Any) -> Any:
-        """A recorded value, as it is to be sent."""
-        return _replaced(value, self._ids, self._directory)
+        """A recorded value, as it is to be sent; one that is nested too deeply stays as it is."""
+        return _replaced_or_same(value, self._ids, self._directory)
 
     def recorded(self, value: Any) -> Any:
         """A received value, as it would be in the recording."""
         directory = self._directory
         back = None if directory is None else (directory[1], directory[0])
-        return _replaced(value, self._back, back)
+        return _replaced_or_same(value, self._back, back)
 
 
 def _same_options(recorded: Sequence[Any], live: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -86,6 +86,13 @@ def _same_options(recorded: Sequence[Any], live: Sequence[Any]) -> Iterator[tupl
         if found is not None:
             left.remove(found)
             yield option["optionId"], found["optionId"]
+
+
+def _replaced_or_same(value: Any, ids: Mapping[str, str], directory: tuple[str, str] | None) -> Any:
+    try:
+        return _replaced(value, ids, directory)
+    except RecursionError:
+        return value
 
 
 def _replaced(value: Any, ids: Mapping[str, str], directory: tuple[str, str] | None) -> Any:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import attrs
 import msgspec
@@ -20,6 +21,9 @@ from conductor.tracing.records import (
 )
 
 __all__ = ["Trace", "TraceFileError", "read_records"]
+
+_MANY_DIGITS: Final = 4000
+"""Python refuses to convert more than 4,300."""
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -54,11 +58,14 @@ def _decode_line(line: bytes) -> Record:
     record: Record
     try:
         record = _decode(line)
-    except msgspec.ValidationError:
-        raise
     except msgspec.DecodeError:  # half a surrogate pair, a number out of range
-        record = msgspec.convert(json.loads(line), Record)
+        record = msgspec.convert(json.loads(line, parse_int=_integer), Record)
     return record
+
+
+def _integer(text: str) -> int | str:
+    """An integer; its digits, if it has more than Python converts."""
+    return int(text) if len(text) <= _MANY_DIGITS else text
 
 
 def _complete(

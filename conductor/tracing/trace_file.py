@@ -5,8 +5,10 @@ A file that is over its maximum size is renamed to `FILE.1`, and `FILE.1` to `FI
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
@@ -23,6 +25,9 @@ __all__ = ["MAX_SIZE", "TraceFile"]
 MAX_SIZE: Final = 256 * 1024 * 1024
 """Bytes of a trace file before another is begun."""
 _NEWLINE: Final = ord("\n")
+_START: Final = re.compile(rb'\{"type": ?"(?:trace|request|notification|response)"')
+"""With this a trace file begins, also one of the Rust conductor."""
+_START_SIZE: Final = 30
 _KEPT: Final = 2
 """Number of older files."""
 
@@ -32,8 +37,9 @@ class TraceFile(TraceWriter):
     """A trace file; `recorder()` makes the recorder of each chain that is written to it.
 
     The file is created with mode 0600; an older one of the same name is renamed first, unless
-    another conductor writes to it. Raises `OSError` if it cannot be created. Later errors are
-    logged, and end the writing; while the disk is full, records are dropped and counted.
+    another conductor writes to it. Raises `OSError` if it cannot be created, or if the older one
+    is no trace. Later errors are logged, and end the writing; while the disk is full, records are
+    dropped and counted.
     """
 
     path: Path = attrs.field()
@@ -77,6 +83,8 @@ class TraceFile(TraceWriter):
 
     def _begin(self) -> None:
         """Create the file, or one with the process id in its name if a conductor writes to it."""
+        if not _is_a_trace(self.path):
+            raise FileExistsError(errno.EEXIST, "is no trace file, and would be replaced")
         if _is_in_use(self.path):
             own = self.path.with_name(f"{self.path.stem}-{os.getpid()}{self.path.suffix}")
             log.warning("another conductor writes this trace", file=str(self.path), own=str(own))
@@ -97,6 +105,16 @@ class TraceFile(TraceWriter):
         for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
             with suppress(FileNotFoundError):
                 os.replace(newer, older)
+
+
+def _is_a_trace(path: Path) -> bool:
+    """Whether a file of this name may be renamed: a trace, an empty file, or none."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START_SIZE)
+    except OSError:
+        return True  # what is wrong is found when it is opened
+    return not start or _START.match(start) is not None
 
 
 def _is_in_use(path: Path) -> bool:

@@ -51,3 +51,20 @@ def test_spans_that_are_not_sampled_are_left_out():
     span = Span("x", TRACE, ROOT, None, 1.0, sampled=False)
 
     assert not parsed(otlp_json([span])).resource_spans[0].scope_spans[0].spans
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark():
+    span = Span(
+        "half \ud83d", TRACE, ROOT, None, 1.0, end=2.0, error="\udfff", has_remote_parent=True
+    )
+    span.attributes = {"gen_ai.tool.name": "\ud83d", "é\ud83d": ["\ud83d", "😀"], "n": 1}
+    span.events.append(SpanEvent(1.5, "\ud83d", {"x": "\udfff"}))
+
+    (of_resource,) = parsed(otlp_json([span])).resource_spans
+    (made,) = of_resource.scope_spans[0].spans
+
+    assert (made.name, made.status.message, made.events[0].name) == ("half ?", "?", "?")
+    values = {each.key: each.value for each in made.attributes}
+    assert values["gen_ai.tool.name"].string_value == "?"
+    assert [each.string_value for each in values["é?"].array_value.values] == ["?", "😀"]
+    assert values["n"].int_value == 1

@@ -52,3 +52,14 @@ def test_the_root_is_no_directory_to_replace():
     values.set_directory("/", "/home")
 
     assert values.live("/etc") == "/etc"
+
+
+def test_a_value_that_is_nested_too_deeply_stays_as_it_is():
+    values = ReplayValues()
+    values.learn({"sessionId": "s"}, {"sessionId": "S"})
+    deep = ["s"]
+    for _ in range(2000):
+        deep = [deep]
+
+    assert values.live(deep) is deep
+    assert values.recorded(deep) is deep

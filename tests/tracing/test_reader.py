@@ -54,3 +54,13 @@ def test_a_trace_has_messages_and_the_rest(tmp_path):
     assert [each.n for each in trace.messages] == [1, 3]
     assert trace.records[1] == StderrRecord(ts=0.6, component="agent", text="hello")
     assert trace.header is None
+
+
+@pytest.mark.parametrize("number", ["9" * 25, "9" * 6000, "1e999"])
+def test_a_number_of_any_size_in_a_payload_is_read(number):
+    (line,) = lines(REQUEST)
+    line = line.replace(b'"protocolVersion": 1', b'"protocolVersion": %b' % number.encode())
+
+    (request,) = read_records([line])
+
+    assert str(request.params["protocolVersion"]) == number.replace("1e999", "inf")

@@ -298,3 +298,13 @@ def test_half_surrogate_pairs_and_large_numbers_can_be_read_again(path):
 def test_a_file_that_cannot_be_created_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         TraceFile(tmp_path / "missing" / "trace.jsonl")
+
+
+def test_a_file_that_is_no_trace_is_not_renamed(path):
+    path.write_text("version: 1\n")
+
+    with pytest.raises(FileExistsError, match="is no trace file"):
+        TraceFile(path)
+
+    assert path.read_text() == "version: 1\n"
+    assert os.listdir(path.parent) == [path.name]

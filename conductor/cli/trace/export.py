@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -78,7 +80,7 @@ def command(file: str, format: str | None, output: str | None, **criteria: Any) 
             raise click.UsageError(f"--{format} is written to a file, not sent to {output}.")
         module.send(output, chosen)
         return
-    with _created(output, file) as out:
+    with _replacing(output, file) as out:
         module.export(file, chosen, out)
 
 
@@ -92,12 +94,27 @@ def _chosen(
             yield line, record
 
 
-def _created(output: str, source: str) -> BinaryIO:
-    """The output file, empty. Raises `click.UsageError`."""
+@contextmanager
+def _replacing(output: str, source: str) -> Iterator[BinaryIO]:
+    """A new file, which gets the name when it is whole: an older one stays if the export fails.
+
+    Raises `click.UsageError`.
+    """
     try:
         if os.path.exists(output) and os.path.samefile(output, source):
             raise click.UsageError(f"--output {output} is the trace file itself.")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        return os.fdopen(os.open(output, flags, 0o600), "wb")
+        if os.path.exists(output) and not os.path.isfile(output):  # a pipe, a device
+            with open(output, "wb") as out:
+                yield out
+            return
+        target = os.path.realpath(output)
+        made, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".export-")
+        try:
+            with os.fdopen(made, "wb") as out:
+                yield out
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
     except OSError as exc:
         raise click.UsageError(f"--output {output}: {exc.strerror}") from exc

@@ -119,3 +119,17 @@ def test_only_spans_are_sent(trace):
 
     assert result.exit_code == 2
     assert "--jsonl is written to a file" in result.output
+
+
+def test_an_export_that_fails_leaves_the_older_file(trace, tmp_path):
+    target = tmp_path / "t.html"
+    target.write_text("older")
+    with trace.open("ab") as file:
+        file.write(b"[1]\n")
+
+    result = export(trace, "--html", "-o", target)
+
+    assert result.exit_code == 2
+    assert "not a record of a trace" in result.output
+    assert target.read_text() == "older"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["t.html", "t.jsonl"]

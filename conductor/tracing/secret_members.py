@@ -2,8 +2,9 @@
 
 Places of both schemas: values of `env` and `headers`, members of `authenticate` and `auth/login`.
 Elsewhere, as in `_meta`: a string, list or object in a member that is named like a secret
-(`secret_detection`), `{"name": "token", "value": …}`, `["--token", …]`; and in texts `TOKEN=…` and
-`"token": "…"`. The JSON may be cut at its end.
+(`secret_detection`), `{"name": "token", "value": …}`, `["--token", …]`; and in texts `TOKEN=…`,
+`"token": "…"`, `--token …`, `X-Auth-Token: …`, and the lines `token=…` and `token: …`. The JSON may
+be cut at its end.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ __all__ = ["NAMES", "PLACES", "member_spans", "place_spans"]
 
 PLACES: Final = (b'"env', b'nvironment"', b'eaders"', b'"method":"auth')
 """Literals to search for, for `place_spans`."""
-NAMES: Final = tuple(
-    rb"""oken OKEN ecret ECRET assword ASSWORD asswd ASSWD assphrase ASSPHRASE redential REDENTIAL
+NAMES: Final = (
+    *rb"""oken OKEN ecret ECRET assword ASSWORD asswd ASSWD assphrase ASSPHRASE redential REDENTIAL
     uthorization UTHORIZATION ookie OOKIE key" Key" KEY" key\ Key\ KEY\ key= Key= KEY= key: Key:
     KEY: auth" Auth" AUTH" AUTH= jwt" JWT" JWT= creds" pwd" PWD= pat" PAT" otp" dsn" DSN" DSN= pass"
-    PASS" PASS= ebhook ignature" salt" pin\"""".split()
+    PASS" PASS= ebhook ignature" salt" pin\"""".split(),
+    b"key ",
 )
 """Literals to search for, for `member_spans`."""
 _NAME: Final = rb"[\w.\-/]{0,80}"
@@ -38,6 +40,20 @@ _IN_TEXT: Final = re.compile(
     rb"""(?P<quote>\\*["'])?(?P<sign>\s*[:=]\s*)(?P<value_quote>\\*["'])?"""
     rb"""(?P<value>[^\s"'\\,;&<>(){}\[\]$*]{6,})(?P<call>[(\[])?"""
 )
+_HEADER: Final = re.compile(
+    rb":[ ]*(?:[A-Za-z]+[ ]+)?(?P<value>(?=[^\s\"'\\]*[\d=])[^\s\"'\\,;&<>(){}\[\]$*]{6,})"
+)
+_HEADER_NAME: Final = re.compile(r"(?:Set-)?Cookie|(?:Proxy-)?Authorization|[A-Z]\w*(?:-[A-Z]\w*)+")
+_FLAG_NAME: Final = re.compile(rb"--[\w.\-]{0,40}\Z")
+_FLAG_VALUE: Final = re.compile(
+    rb"(?P<name>[\w.\-]{0,40})[ ]+(?P<value>(?=[^\s\"'\\]*\d)[^\s\"'\\,;&<>(){}\[\]$*-]"
+    rb"[^\s\"'\\,;&<>(){}\[\]$*]{5,})"
+)
+_LINE_START: Final = re.compile(rb"""(?:\\[nrt]|(?<!\\)")[ \t+-]*(?:export )?\Z""")
+_LINE_END: Final = re.compile(rb"""(?:\\*["'])?[ ]*(?:\\[nr]|"|\Z)""")
+_BREAK: Final = re.compile(rb"\\[nrt]")
+"""A line break in JSON; its letter seems to belong to the name after it."""
+_DIGIT: Final = re.compile(r"\d")
 _OPENED: Final = re.compile(rb'nv(?:ironment)?(?:[Vv]ar\w*)?"\s*:\s*([\[{])|eaders"\s*:\s*([\[{])')
 _AUTHENTICATION: Final = re.compile(
     rb'"method":"(?:authenticate|auth/login)"[^\n]*?"(?:params|payload)":'
@@ -73,23 +89,48 @@ def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
     """The secrets beside the name with a literal of `NAMES` at this place."""
     after = _AFTER.match(data, at)
     if after is None:  # most words of a text end here
+        if data.find(b"--", max(0, at - 40), at) >= 0:
+            yield from _flag(data, at)
         return
     end = after.end(1)
     before = _BEFORE.search(data, max(0, at - 80), at)
     start = at if before is None else before.start()
     name = data[start:end].decode(errors="replace")
+    if _BREAK.match(data, start - 1) is not None and names_a_secret(name[1:]):
+        start, name = start + 1, name[1:]
     if name in _HARMLESS or not names_a_secret(name.rpartition("/")[2]):
         return
     is_member = data[start - 1 : start] == b'"' and data[start - 2 : start - 1] != b"\\"
     if is_member and data[end : end + 1] == b'"':
         yield from _member(data, name, end)
+    elif _HEADER_NAME.fullmatch(name) and (header := _HEADER.match(data, end)) is not None:
+        yield header.span("value")
     elif (found := _IN_TEXT.match(data, end)) is not None and not found["call"]:
         value = found["value"].decode(errors="replace")
         is_quoted = found["quote"] is not None and found["value_quote"] is not None
         is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
         is_setting = found["sign"] == b"=" and is_parameter  # else it is a line of a program
-        if is_quoted or is_setting or looks_like_a_secret(value):
+        is_certain = name.casefold() not in _AMBIGUOUS and _DIGIT.search(value) is not None
+        is_line = is_certain and _is_line(data, start, found.end())
+        if is_quoted or is_setting or is_line or looks_like_a_secret(value):
             yield found.span("value")
+
+
+def _flag(data: bytes, at: int) -> Iterator[Span]:
+    """The secret in `--token s3cret`, in a command."""
+    before, value = _FLAG_NAME.search(data, max(0, at - 80), at), _FLAG_VALUE.match(data, at)
+    if before is not None and value is not None:
+        name = (before[0] + value["name"]).decode(errors="replace")
+        if names_a_secret(name):
+            yield value.span("value")
+
+
+def _is_line(data: bytes, start: int, end: int) -> bool:
+    """Whether name and value are a line of a file: `db_password=s3cret`, `password: s3cret`."""
+    return (
+        _LINE_START.search(data, max(0, start - 60), start) is not None
+        and _LINE_END.match(data, end) is not None
+    )
 
 
 def _member(data: bytes, name: str, end: int) -> Iterator[Span]:

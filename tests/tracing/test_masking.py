@@ -242,11 +242,39 @@ def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_se
     assert [each.masked for each in Trace.load(tmp_path / "trace").messages] == [True]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A=1\nDB_PASSWORD=hunter2x\nB=2",
+        "first \\\nDB_PASSWORD=hunter2x",
+        json.dumps("A=1\nDB_PASSWORD=hunter2x\n"),
+        "A=1\ndb_password=hunter2x\nB=2",
+        "+db_password=hunter2x",
+        "export db_password=hunter2x\r\n",
+        "host: x\n  password: 'hunter2x'\n",
+        "deploy --password hunter2x --verbose",
+        "deploy --api-key hunter2x",
+        "curl -H 'X-Api-Key: hunter2x' https://host",
+        "Authorization: token hunter2x",
+        "Set-Cookie: session=hunter2x; Path=/",
+    ],
+)
+def test_a_secret_in_a_file_or_a_command_is_masked(text):
+    payload = json.dumps({"text": text}).encode()
+
+    masked = json.loads(mask(payload))["text"]
+
+    assert "hunter2x" not in masked
+    assert masked.replace("session=", "") == text.replace("session=", "").replace("hunter2x", "***")
+
+
 def test_text_about_secrets_is_not_masked():
     text = (
         "The token: a word. tokens = len(words); key: value; password = get_password(); "
         "sk-learn and task-force; basic authentication, see https://host/a@b; eyJ is a prefix. "
-        "const token = await auth.token(); inputTokens: 512000000, the secret: sharing it"
+        "const token = await auth.token(); inputTokens: 512000000, the secret: sharing it. "
+        "--token is required, --token-file /tmp/file1; open(path, token=token1)\n token=token1,\n"
+        " key: value123\nAuthorization: required\nApi-Key: required by the server\n"
     )
     payload = json.dumps(
         {"text": text, "inputTokens": 5, "key": "theme", "_meta": {"progressToken": "p-1"}}

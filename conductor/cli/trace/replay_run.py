@@ -3,6 +3,7 @@ both ends of a chain. Each ends the process with its exit code."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -214,9 +215,15 @@ class _Replay:
 
 def _masked(records: Sequence[Record]) -> Sequence[Record]:
     """A recording as it would be in a trace: secrets of the replay are masked, too."""
-    encode = msgspec.json.Encoder().encode
-    data = b"".join(encode(each) + b"\n" for each in records)
+    data = b"".join(_encoded(each) + b"\n" for each in records)
     return tuple(read_records(current_masker().mask_lines(data).splitlines(keepends=True)))
+
+
+def _encoded(record: Record) -> bytes:
+    try:
+        return msgspec.json.encode(record)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair, a large integer
+        return json.dumps(msgspec.to_builtins(record), separators=(",", ":")).encode()
 
 
 def _messages(records: Sequence[Record], end: End) -> Sequence[RecordedMessage]:

@@ -80,15 +80,23 @@ class _Output:
         self._block: list[str] = []
 
     def show(self, records: Iterator[Record]) -> None:
+        from conductor.tracing.records import TraceHeader
+
         first = next(records, None)
         if first is None:
+            click.echo("the trace is empty", err=True)
             return
+        shown = 0
         chosen = record_filter(self._criteria, first)
         for record in chain([first], records):
             if chosen.accepts(record):
+                shown += not isinstance(record, TraceHeader)
                 self._block.append(self._lines.format(record) + "\n")
                 if len(self._block) >= _BLOCK:
                     self.flush()
+        if not shown:
+            self.flush()
+            click.echo("no record meets the criteria", err=True)
 
     def flush(self) -> None:
         sys.stdout.write("".join(self._block))

@@ -148,6 +148,16 @@ def test_the_same_chain_makes_no_difference(run, trace):
     assert result.stdout.endswith(" messages equal, 0 changed, 0 only in A, 0 only in B\n")
 
 
+def test_half_a_surrogate_pair_makes_no_difference(run, trace):
+    path = trace("say emoji")
+    path.write_bytes(path.read_bytes().replace(b"emoji", rb"half \ud83d"))
+
+    result = run("trace", "replay", path, "--through", ROOT / "chains" / "hello.yaml")
+
+    assert result.returncode == 0, result.stderr
+    assert " 0 changed, 0 only in A, 0 only in B" in result.stdout
+
+
 def test_differences_of_a_changed_chain_are_shown_at_its_ends(run, trace, proxies, tmp_path):
     path = trace("say hello", "--cwd", tmp_path)
     chain = proxies("Shout", "Remind")

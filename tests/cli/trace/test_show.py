@@ -169,3 +169,14 @@ def test_follow_shows_what_is_added_until_a_signal(tmp_path):
 @pytest.mark.parametrize("name", ["shwo", "sho"])
 def test_a_misspelt_subcommand_is_answered_with_the_right_one(run, name):
     assert "Did you mean 'show'?" in run("trace", name).stderr
+
+
+def test_that_no_record_meets_the_criteria_is_told(tmp_path):
+    script = TraceScript()
+    script.update("agent>notes", "hello")
+    path = script.write(tmp_path / "t.jsonl")
+
+    for criteria in (["--component", "other"], ["--chain", "other"], ["--session", "other"]):
+        result = CliRunner().invoke(command, ["show", str(path), *criteria])
+        assert (result.exit_code, result.stderr) == (0, "no record meets the criteria\n")
+    assert CliRunner().invoke(command, ["show", str(path)]).stderr == ""

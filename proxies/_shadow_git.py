@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 import trio
 
-__all__ = ["Checkpoint", "CheckpointError", "Restored", "ShadowGit", "Snapshot"]
+__all__ = ["CheckpointEntry", "CheckpointError", "Restored", "ShadowGit", "Snapshot"]
 
 _SETTINGS: Final = {
     "advice.addEmbeddedRepo": "false",
@@ -45,8 +45,8 @@ class CheckpointError(Exception):
 
 
 @attrs.frozen
-class Checkpoint:
-    """One snapshot."""
+class CheckpointEntry:
+    """One snapshot in the list of those that are kept."""
 
     number: int
     seconds: int
@@ -62,7 +62,7 @@ class Checkpoint:
 class Snapshot:
     """A snapshot that was just taken."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointEntry
     left_out: Sequence[str]
     """Files that are too large or unreadable, and nested repositories."""
 
@@ -95,14 +95,14 @@ class ShadowGit:
             await self._delete_oldest()
             return taken
 
-    async def checkpoints(self) -> Sequence[Checkpoint]:
+    async def checkpoints(self) -> Sequence[CheckpointEntry]:
         """The snapshots, oldest first."""
         if not self._exists:
             return []
         form = "--format=%(refname:lstrip=2)%00%(committerdate:unix)%00%(contents:subject)"
         lines = (await self._git("for-each-ref", form, _REFS)).decode(errors="replace")
         found = (line.split("\0") for line in lines.splitlines())
-        return [Checkpoint(int(number), int(date), words) for number, date, words in found]
+        return [CheckpointEntry(int(number), int(date), words) for number, date, words in found]
 
     async def restore(self, number: int) -> Restored:
         """Restore the files of a snapshot and delete the files created since, after a snapshot of
@@ -148,7 +148,7 @@ class ShadowGit:
         commit = await self._git("commit-tree", tree, stdin=words.encode(errors="replace"))
         known = await self.checkpoints()
         number = known[-1].number + 1 if known else 1
-        checkpoint = Checkpoint(number, int(time.time()), words)
+        checkpoint = CheckpointEntry(number, int(time.time()), words)
         await self._git("update-ref", checkpoint.ref, commit.strip().decode())
         return Snapshot(checkpoint, [os.fsdecode(path) for path in left_out])
 

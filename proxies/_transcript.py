@@ -7,11 +7,11 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Transcript"]
+__all__ = ["BoundedTranscript"]
 
 
 @attrs.define
-class Transcript:
+class BoundedTranscript:
     """What user and agent have said, the newest `limit` characters."""
 
     limit: int = 40_000

@@ -44,7 +44,7 @@ from conductor.proxy import (
 )
 from proxies._ledger import Ledger, LedgerError
 
-__all__ = ["Budget", "Limits"]
+__all__ = ["Budget", "BudgetLimits"]
 
 
 _ALL: Final = ("turns", "tokens", "cost")
@@ -59,7 +59,7 @@ log = get_logger(component="budget")
 
 
 @attrs.frozen
-class Limits:
+class BudgetLimits:
     """Limits on one session, or on one day."""
 
     turns: int | None = attrs.field(default=None, validator=optional(ge(0)))
@@ -95,8 +95,8 @@ class _State:
 class Budget(Proxy):
     """Limit turns, tokens and cost per session and per day."""
 
-    session: Limits = attrs.field(factory=Limits)
-    day: Limits = attrs.field(factory=Limits)
+    session: BudgetLimits = attrs.field(factory=BudgetLimits)
+    day: BudgetLimits = attrs.field(factory=BudgetLimits)
     currency: str = "USD"
     warn_at: float = attrs.field(default=0.8, validator=and_(gt(0), le(1)))
     tokens_are: Counting = "turn"
@@ -108,7 +108,7 @@ class Budget(Proxy):
     """Whether a task retries writing the ledger."""
 
     def __attrs_post_init__(self) -> None:
-        if Limits() == self.session == self.day:
+        if BudgetLimits() == self.session == self.day:
             raise ValueError("there are no limits: give `session` or `day`")
         self._ledger = Ledger(self.file)
 
@@ -171,7 +171,7 @@ class Budget(Proxy):
         if over is not None:
             return f"the budget is used up ({over} in this session)"
         state.add({"turns": 1})  # before the first await
-        refused = await self._reserve_day() if self.day != Limits() else None
+        refused = await self._reserve_day() if self.day != BudgetLimits() else None
         if refused is not None:
             state.add({"turns": -1})
         else:
@@ -194,7 +194,7 @@ class Budget(Proxy):
         if state.reserved:
             state.reserved -= 1
             state.add({"turns": -1})
-            if self.day != Limits():
+            if self.day != BudgetLimits():
                 self._keep(lambda: self._ledger.refund({"turns": 1}, day))
 
     def _state(self, session: Session) -> _State:
@@ -226,7 +226,7 @@ class Budget(Proxy):
         }
         amounts = {name: amount for name, amount in amounts.items() if amount}
         state.add(amounts)
-        if amounts and self.day != Limits():
+        if amounts and self.day != BudgetLimits():
             self._keep(lambda: self._ledger.add(amounts))
 
     def _keep(self, change: Callable[[], None]) -> None:
@@ -263,7 +263,7 @@ class Budget(Proxy):
         of_session = self.session.reached(state.sums, part, names)
         if of_session is not None:
             return f"{of_session} in this session"
-        if self.day == Limits():
+        if self.day == BudgetLimits():
             return None
         of_day = self.day.reached(self._ledger.sums(), part, names)
         return None if of_day is None else f"{of_day} today"

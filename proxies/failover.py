@@ -49,7 +49,7 @@ from conductor.proxy import (
     program_warning,
 )
 from proxies._agent_failures import failure_reason
-from proxies._transcript import Transcript
+from proxies._transcript import BoundedTranscript
 
 __all__ = ["Failover", "OtherAgent"]
 
@@ -86,16 +86,16 @@ class OtherAgent:
 
 @attrs.define
 class _Conversation:
-    seen: Transcript
+    seen: BoundedTranscript
     """The whole conversation."""
-    missed: Transcript
+    missed: BoundedTranscript
     """The turns that the first agent has not seen."""
     unanswered: str = ""
     """The text of the running prompt, until there is output."""
     has_output: bool = False
     is_running: bool = False
 
-    def add_output(self, update: dict[str, Any], transcripts: list[Transcript]) -> None:
+    def add_output(self, update: dict[str, Any], transcripts: list[BoundedTranscript]) -> None:
         """Record output of the running turn, after the prompt that it answers."""
         self.has_output = True
         for transcript in transcripts:
@@ -119,7 +119,7 @@ class Failover(Proxy):
 
     @per_session
     def conversations(self) -> _Conversation:
-        return _Conversation(Transcript(self.transcript), Transcript(self.transcript))
+        return _Conversation(BoundedTranscript(self.transcript), BoundedTranscript(self.transcript))
 
     @_slots.default
     def _free_slots(self) -> trio.Semaphore:
@@ -233,7 +233,7 @@ class Failover(Proxy):
         return await prompt.answer(text, stop_reason=turn.stop_reason, counts=True)
 
 
-def _blocks(transcript: Transcript) -> list[dict[str, Any]]:
+def _blocks(transcript: BoundedTranscript) -> list[dict[str, Any]]:
     """The content block with a transcript; none if it is empty."""
     if not (said := str(transcript)):
         return []

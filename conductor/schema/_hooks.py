@@ -72,7 +72,7 @@ def _same(value: Any) -> Any:
 WRITERS = _Writers()
 
 
-class Hooks:
+class ConverterHooks:
     """The readers and writers of one protocol version."""
 
     def __init__(self, version: str) -> None:
@@ -298,14 +298,14 @@ def _write_object(value: Any) -> Any:
     return WRITERS[type(value)](value)
 
 
-_hooks: dict[str, Hooks] = {}
+_hooks: dict[str, ConverterHooks] = {}
 
 
-def hooks_of(cls: type[Object]) -> Hooks:
+def hooks_of(cls: type[Object]) -> ConverterHooks:
     """The hooks of the version to which a generated class belongs."""
     package, _, version = cls.__module__.rpartition(".")
     if package != "conductor.schema":
         raise TypeError(f"{cls.__name__} is not one of the schema's types")
     if version not in _hooks:
-        _hooks[version] = Hooks(version)
+        _hooks[version] = ConverterHooks(version)
     return _hooks[version]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from conductor.schema._hooks import WRITERS, Hooks, hooks_of
+from conductor.schema._hooks import WRITERS, ConverterHooks, hooks_of
 from conductor.schema._values import SCALARS, LiteralFloat, Read, SchemaError, literal_float
 from conductor.schema.base import Object
 
@@ -159,7 +159,7 @@ def _union(cls: Any) -> Read | None:
     return None
 
 
-def _hooks_of_module(types: Any) -> Hooks:
+def _hooks_of_module(types: Any) -> ConverterHooks:
     return hooks_of(types.TextContent)
 
 

@@ -20,7 +20,7 @@ from conductor.tracing.records import (
 )
 from conductor.tracing.way import MessageWays
 
-__all__ = ["Durations", "Row", "TraceStatistics", "Turn", "statistics"]
+__all__ = ["Durations", "StatisticsRow", "TraceStatistics", "TurnStatistics", "statistics"]
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class Durations:
 
 
 @attrs.frozen
-class Row:
+class StatisticsRow:
     """The numbers of one hop, method, component or handler."""
 
     name: str
@@ -56,7 +56,7 @@ class Row:
 
 
 @attrs.frozen
-class Turn:
+class TurnStatistics:
     """A prompt turn."""
 
     request: RequestRecord
@@ -80,14 +80,14 @@ class TraceStatistics:
     """Bytes of payloads on all hops."""
     errors: int
     lost: int
-    hops: Sequence[Row]
+    hops: Sequence[StatisticsRow]
     """Durations are those from a request to its response on the hop."""
-    methods: Sequence[Row]
+    methods: Sequence[StatisticsRow]
     """Each message once, with its durations on its first hop."""
-    components: Sequence[Row]
+    components: Sequence[StatisticsRow]
     """Durations are those from the arrival of a message to its leaving on the other side."""
-    handlers: Sequence[Row]
-    turns: Sequence[Turn]
+    handlers: Sequence[StatisticsRow]
+    turns: Sequence[TurnStatistics]
     """The longest first."""
     origins: Sequence[Message]
     """Each message once, as it first was sent, in order."""
@@ -116,7 +116,7 @@ def statistics(records: Sequence[Record]) -> TraceStatistics:
     )
 
 
-def _hops(messages: Iterable[Message]) -> list[Row]:
+def _hops(messages: Iterable[Message]) -> list[StatisticsRow]:
     of_hop: dict[tuple[int, str], list[Message]] = defaultdict(list)
     names: dict[frozenset[str], str] = {}
     for each in messages:
@@ -129,7 +129,7 @@ def _hops(messages: Iterable[Message]) -> list[Row]:
 def _methods(
     origins: Iterable[Message],
     responses: Mapping[int, ResponseRecord],
-) -> list[Row]:
+) -> list[StatisticsRow]:
     of_method: dict[str, list[Message]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
     for each in origins:
@@ -141,7 +141,9 @@ def _methods(
     return _longest_first(_row(name, of_method[name], seconds[name]) for name in of_method)
 
 
-def _components(messages: Iterable[Message], before: Mapping[int, Message | None]) -> list[Row]:
+def _components(
+    messages: Iterable[Message], before: Mapping[int, Message | None]
+) -> list[StatisticsRow]:
     of_component: dict[str, list[Message]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
     for each in messages:
@@ -152,20 +154,21 @@ def _components(messages: Iterable[Message], before: Mapping[int, Message | None
     return [_row(name, found, seconds[name]) for name, found in of_component.items()]
 
 
-def _handlers(records: Iterable[Record]) -> list[Row]:
+def _handlers(records: Iterable[Record]) -> list[StatisticsRow]:
     of_handler: dict[str, list[float]] = defaultdict(list)
     for each in records:
         if isinstance(each, HandlerRecord):
             of_handler[f"{each.component} {each.handler}"].append(each.took)
     return _longest_first(
-        Row(name, len(seconds), 0, Durations.of(seconds)) for name, seconds in of_handler.items()
+        StatisticsRow(name, len(seconds), 0, Durations.of(seconds))
+        for name, seconds in of_handler.items()
     )
 
 
 def _turns(
     origins: Sequence[Message],
     responses: Mapping[int, ResponseRecord],
-) -> list[Turn]:
+) -> list[TurnStatistics]:
     updates: dict[str | None, list[NotificationRecord]] = defaultdict(list)
     for each in origins:
         if isinstance(each, NotificationRecord) and each.method == "session/update":
@@ -178,7 +181,7 @@ def _turns(
         if response is not None:
             during = _between(updates[each.session], each.n, response.n)
             tools = sum(1 for one in during if _method(one) == "session/update tool_call")
-            turns.append(Turn(each, response, sum(one.count for one in during), tools))
+            turns.append(TurnStatistics(each, response, sum(one.count for one in during), tools))
     return sorted(turns, key=lambda turn: -turn.response.elapsed)
 
 
@@ -204,15 +207,15 @@ def _elapsed(messages: Iterable[Message]) -> list[float]:
     return [each.elapsed for each in messages if isinstance(each, ResponseRecord) and each.request]
 
 
-def _row(name: str, messages: Sequence[Message], seconds: Sequence[float]) -> Row:
+def _row(name: str, messages: Sequence[Message], seconds: Sequence[float]) -> StatisticsRow:
     size = sum(each.size for each in messages)
-    return Row(name, sum(each.count for each in messages), size, Durations.of(seconds))
+    return StatisticsRow(name, sum(each.count for each in messages), size, Durations.of(seconds))
 
 
-def _longest_first(rows: Iterable[Row]) -> list[Row]:
+def _longest_first(rows: Iterable[StatisticsRow]) -> list[StatisticsRow]:
     """Sorted by the time in all; those without durations are last."""
 
-    def key(row: Row) -> tuple[float, int]:
+    def key(row: StatisticsRow) -> tuple[float, int]:
         return (-row.durations.total if row.durations else 0.0, -row.messages)
 
     return sorted(rows, key=key)

@@ -9,7 +9,7 @@ import trio
 from conductor.proxy import RequestError
 from conductor.proxy.slash_commands import HANDLED_KEY
 from conductor.testing import FakeAgent
-from proxies.budget import Budget, Limits
+from proxies.budget import Budget, BudgetLimits
 
 REFUSED = {"stopReason": "refusal", "_meta": {HANDLED_KEY: True}}
 ENDED = {"stopReason": "end_turn"}
@@ -26,7 +26,7 @@ def tokens(count):
 
 async def test_prompts_are_refused_when_the_session_had_its_turns(chain):
     agent = FakeAgent()
-    async with chain(Budget(Limits(turns=2), warn_at=1), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=2), warn_at=1), agent) as client:
         await client.initialize()
         one, two = [await client.new_session("/work") for _ in range(2)]
         answers = [await client.prompt(one, "hi") for _ in range(4)]
@@ -42,7 +42,7 @@ async def test_prompts_are_refused_when_the_session_had_its_turns(chain):
 async def test_a_day_counts_all_sessions_and_is_kept_in_its_file(chain, tmp_path):
     answers = []
     for turns in [[tokens(60), tokens(30)], [tokens(60), tokens(1)]]:
-        proxy = Budget(day=Limits(tokens=100), file=tmp_path / "day.json")
+        proxy = Budget(day=BudgetLimits(tokens=100), file=tmp_path / "day.json")
         async with chain(proxy, FakeAgent(turns=[[turn] for turn in turns])) as client:
             await client.initialize()
             for _ in turns:
@@ -59,7 +59,7 @@ async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
 
     agent = FakeAgent()
     agent.turns.append([cost(0.4), cost(1.2), cost(1.3), cancelled, {"stopReason": "cancelled"}])
-    async with chain(Budget(Limits(cost=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == {"stopReason": "cancelled"}
@@ -73,7 +73,7 @@ async def test_a_turn_that_runs_into_the_limit_is_cancelled_once(chain):
 
 async def test_the_user_is_told_once_when_little_is_left(chain):
     agent = FakeAgent(turns=[[cost(0.7)], [cost(0.8)], [cost(0.9)]])
-    async with chain(Budget(Limits(cost=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         for _ in range(3):
@@ -87,7 +87,7 @@ async def test_the_user_is_told_once_when_little_is_left(chain):
 
 async def test_another_currency_does_not_count(chain):
     agent = FakeAgent(turns=[[cost(5, "EUR")]])
-    async with chain(Budget(Limits(cost=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert [await client.prompt(session, "hi") for _ in range(2)] == [ENDED, ENDED]
@@ -95,7 +95,7 @@ async def test_another_currency_does_not_count(chain):
 
 async def test_tokens_of_the_session_are_not_added_up(chain):
     agent = FakeAgent(turns=[[tokens(40)], [tokens(60)]])
-    async with chain(Budget(Limits(tokens=100), tokens_are="session"), agent) as client:
+    async with chain(Budget(BudgetLimits(tokens=100), tokens_are="session"), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert [await client.prompt(session, "hi") for _ in range(3)] == [
@@ -107,7 +107,7 @@ async def test_tokens_of_the_session_are_not_added_up(chain):
 
 async def test_earlier_cost_of_a_loaded_session_does_not_count(chain):
     agent = FakeAgent(turns=[[cost(5)], [cost(5.5)]], handlers={"session/load": lambda p: {}})
-    async with chain(Budget(Limits(cost=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
         await client.initialize()
         await client.request("session/load", {"sessionId": "s", "cwd": "/", "mcpServers": []})
 
@@ -116,7 +116,7 @@ async def test_earlier_cost_of_a_loaded_session_does_not_count(chain):
 
 async def test_usage_reported_between_turns_cancels_nothing(chain):
     agent = FakeAgent()
-    async with chain(Budget(Limits(cost=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == ENDED
@@ -134,7 +134,7 @@ async def test_in_version_2_a_turn_ends_with_the_idle_state(chain):
         agent.update(session, idle)
 
     agent = FakeAgent(turns=[[turn]])
-    async with chain(Budget(Limits(turns=1), warn_at=1), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=1), warn_at=1), agent) as client:
         await client.initialize(version=2)
         session = await client.new_session("/work")
         await client.prompt(session, "hi")
@@ -163,7 +163,7 @@ async def test_prompts_at_once_do_not_exceed_a_limit_together(chain, tmp_path, w
     async def wait(session):
         await agent.transcript.wait("session/prompt?", count=3)
 
-    limits, file = Limits(turns=3), tmp_path / "day.json" if where == "file" else None
+    limits, file = BudgetLimits(turns=3), tmp_path / "day.json" if where == "file" else None
     agent = FakeAgent(turns=[[wait]] * 12)
     proxy = Budget(warn_at=1, file=file, **{"session" if where == "session" else "day": limits})
     async with chain(proxy, agent) as client:
@@ -179,7 +179,7 @@ async def test_prompts_at_once_do_not_exceed_a_limit_together(chain, tmp_path, w
 
 async def test_in_version_2_turns_that_have_not_ended_are_counted(chain):
     agent = FakeAgent()
-    async with chain(Budget(Limits(turns=2), warn_at=1), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=2), warn_at=1), agent) as client:
         await client.initialize(version=2)
         session = await client.new_session("/work")
         for _ in range(4):
@@ -191,7 +191,7 @@ async def test_in_version_2_turns_that_have_not_ended_are_counted(chain):
 async def test_a_turn_that_the_agent_refused_with_an_error_is_given_back(chain, tmp_path):
     error = RequestError(-32000, "no")
     agent = FakeAgent(turns=[[error], [], [error]])
-    proxy = Budget(Limits(turns=1), Limits(turns=1), file=tmp_path / "day.json")
+    proxy = Budget(BudgetLimits(turns=1), BudgetLimits(turns=1), file=tmp_path / "day.json")
     async with chain(proxy, agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
@@ -202,7 +202,7 @@ async def test_a_turn_that_the_agent_refused_with_an_error_is_given_back(chain, 
 
 async def test_a_turn_that_another_proxy_refused_is_given_back(chain):
     agent = FakeAgent()
-    async with chain(Budget(Limits(turns=2)), Budget(Limits(turns=1)), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=2)), Budget(BudgetLimits(turns=1)), agent) as client:
         await client.initialize()
         one, two = [await client.new_session("/work") for _ in range(2)]
         for _ in range(5):
@@ -219,7 +219,7 @@ async def test_nothing_runs_while_the_ledger_cannot_be_used(chain, tmp_path, con
     else:
         file.write_text(content)
     agent = FakeAgent()
-    async with chain(Budget(day=Limits(cost=5), file=file), agent) as client:
+    async with chain(Budget(day=BudgetLimits(cost=5), file=file), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert [await client.prompt(session, "hi") for _ in range(2)] == [REFUSED] * 2
@@ -234,7 +234,7 @@ async def test_a_ledger_that_stays_locked_refuses_and_one_that_is_unlocked_does_
     chain, tmp_path, virtual_clock
 ):
     file = tmp_path / "day.json"
-    async with chain(Budget(day=Limits(turns=5), file=file), FakeAgent()) as client:
+    async with chain(Budget(day=BudgetLimits(turns=5), file=file), FakeAgent()) as client:
         await client.initialize()
         session = await client.new_session("/work")
         with file.open("w") as other:
@@ -264,7 +264,7 @@ async def test_usage_of_a_turn_reaches_a_ledger_that_was_locked_briefly(
         fcntl.flock(other, fcntl.LOCK_UN)
 
     agent = FakeAgent(turns=[[lock, tokens(90)]])
-    proxy = Budget(day=Limits(tokens=100), file=file)
+    proxy = Budget(day=BudgetLimits(tokens=100), file=file)
     async with trio.open_nursery() as nursery, chain(proxy, agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
@@ -285,7 +285,7 @@ async def test_usage_that_cannot_be_written_at_the_end_of_a_turn_is_kept(chain, 
         file.mkdir()
 
     agent = FakeAgent(turns=[[lose, tokens(90)], [tokens(20)]])
-    async with chain(Budget(day=Limits(tokens=100), file=file), agent) as client:
+    async with chain(Budget(day=BudgetLimits(tokens=100), file=file), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == tokens(90)
@@ -299,7 +299,7 @@ async def test_usage_that_cannot_be_written_at_the_end_of_a_turn_is_kept(chain, 
 
 async def test_the_turn_that_uses_the_last_of_the_turn_limit_is_not_cancelled(chain):
     agent = FakeAgent(turns=[[cost(0.1)], [cost(0.2)]])
-    async with chain(Budget(Limits(turns=2, cost=1), warn_at=1), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=2, cost=1), warn_at=1), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert [await client.prompt(session, "hi") for _ in range(3)] == [ENDED, ENDED, REFUSED]
@@ -319,12 +319,12 @@ async def test_the_turn_that_uses_the_last_of_the_turn_limit_is_not_cancelled(ch
     ],
 )
 def test_limits_are_reported_in_words(sums, part, told):
-    assert Limits(tokens=2_000_000, cost=0.5).reached(sums, part) == told
+    assert BudgetLimits(tokens=2_000_000, cost=0.5).reached(sums, part) == told
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({}, "give `session` or `day`"), ({"session": Limits(turns=1), "warn_at": 2}, "warn_at")],
+    [({}, "give `session` or `day`"), ({"session": BudgetLimits(turns=1), "warn_at": 2}, "warn_at")],
 )
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
@@ -333,7 +333,7 @@ def test_options_are_checked(options, message):
 
 async def test_a_closed_and_loaded_session_keeps_its_spent_budget(chain):
     handlers = {"session/close": lambda params: {}, "session/load": lambda params: {}}
-    async with chain(Budget(Limits(turns=1)), FakeAgent(handlers=handlers)) as client:
+    async with chain(Budget(BudgetLimits(turns=1)), FakeAgent(handlers=handlers)) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert await client.prompt(session, "hi") == ENDED
@@ -352,7 +352,7 @@ async def test_a_cost_that_is_no_number_of_json_leaves_the_ledger_readable(chain
 
     file = tmp_path / "day.json"
     agent = FakeAgent(turns=[[report], [tokens(10**400)], [cost(3)]])
-    async with chain(Budget(day=Limits(cost=10**15), file=file), agent) as client:
+    async with chain(Budget(day=BudgetLimits(cost=10**15), file=file), agent) as client:
         await client.initialize()
         session = await client.new_session("/work")
         assert [await client.prompt(session, "hi") for _ in range(3)][2] == ENDED
@@ -372,7 +372,7 @@ async def test_the_end_of_one_turn_does_not_hide_another_that_runs_into_the_limi
             await agent.transcript.wait("session/cancel")
 
     agent = FakeAgent(turns=[[spend], []])
-    async with chain(Budget(Limits(cost=1)), agent) as client, trio.open_nursery() as nursery:
+    async with chain(Budget(BudgetLimits(cost=1)), agent) as client, trio.open_nursery() as nursery:
         await client.initialize()
         session = await client.new_session("/work")
         nursery.start_soon(client.prompt, session, "long")

@@ -12,8 +12,8 @@ from conductor.proxy import RequestError
 from conductor.proxy.prompt_turn import PromptTurn
 from conductor.testing import FakeAgent
 from proxies._agent_failures import failure_reason
-from proxies._transcript import Transcript
-from proxies.budget import Budget, Limits
+from proxies._transcript import BoundedTranscript
+from proxies.budget import Budget, BudgetLimits
 from proxies.failover import Failover, OtherAgent
 
 LIMIT = RequestError(-32603, "Internal error", {"details": "429 rate_limit_error"})
@@ -65,7 +65,7 @@ def test_errors_of_agents_are_told_apart(error, reason):
 
 
 def test_a_transcript_keeps_the_newest_characters():
-    transcript = Transcript(10)
+    transcript = BoundedTranscript(10)
     transcript.add("user", "abcdef")
     transcript.add("agent", "gh")
     transcript.add("agent", "ij")
@@ -212,7 +212,7 @@ async def test_version_2_shows_the_answer_at_its_end(chain, other):
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_turns_of_other_agents_count_for_budgets(chain, other, version):
-    proxies = Budget(session=Limits(turns=2)), Failover([other])
+    proxies = Budget(session=BudgetLimits(turns=2)), Failover([other])
     async with chain(*proxies, FakeAgent(turns=[[LIMIT]] * 3)) as client:
         session = await opened(client, version)
         for _ in range(3):

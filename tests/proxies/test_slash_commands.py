@@ -18,7 +18,7 @@ from conductor.proxy.slash_commands import (
 )
 from conductor.routing.proxy_meta import without_proxy_meta
 from conductor.testing import FakeAgent
-from proxies.budget import Budget, Limits
+from proxies.budget import Budget, BudgetLimits
 from proxies.context import Context
 from proxies.hooks import Hook, Hooks
 from proxies.normalize import Normalize
@@ -81,7 +81,7 @@ async def test_a_command_fires_no_hooks_of_a_proxy_nearer_the_client(chain, vers
 
 async def test_a_refusal_fires_no_hooks_either(chain):
     agent = FakeAgent()
-    async with chain(blocking_hook(), Budget(Limits(turns=0)), agent) as client:
+    async with chain(blocking_hook(), Budget(BudgetLimits(turns=0)), agent) as client:
         session = await open_session(client, 1)
         assert (await client.prompt(session, "hi"))["stopReason"] == "refusal"
         assert client.transcript.text().count("Refused") == 1
@@ -91,7 +91,7 @@ async def test_a_refusal_fires_no_hooks_either(chain):
 async def test_a_command_takes_nothing_of_a_budget_and_is_not_refused_by_it(chain, version):
     agent = FakeAgent()
     agent.turns.append(turn_2(agent) if version == 2 else ["one"])
-    async with chain(Budget(Limits(turns=1)), Context(text="x"), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=1)), Context(text="x"), agent) as client:
         session = await open_session(client, version)
         for prompt in ("/context", "hi", "/context", "hi"):
             await client.prompt(session, prompt)
@@ -245,7 +245,7 @@ async def test_a_mark_that_is_none_is_ignored(chain, odd):
         return {"protocolVersion": 1, "agentCapabilities": {}, "_meta": {HANDLED_KEY: odd}}
 
     agent = FakeAgent(handlers={"initialize": initialize})
-    async with chain(Budget(Limits(turns=1)), Usage(), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=1)), Usage(), agent) as client:
         assert (await client.initialize())["_meta"] == {HANDLED_KEY: ["usage"]}
 
 
@@ -272,7 +272,7 @@ async def test_an_agent_that_marks_its_answers_is_counted_and_fires_hooks(chain,
     agent = FakeAgent(turns=turns)
     if version == 2:
         agent.turns[:] = [turn_2(agent, _meta=MARK) for _ in range(3)]
-    async with chain(blocking_hook(), Budget(Limits(turns=2)), agent) as client:
+    async with chain(blocking_hook(), Budget(BudgetLimits(turns=2)), agent) as client:
         session = await open_session(client, version)
         answer = await client.prompt(session, "go")
         if version == 1:
@@ -290,7 +290,7 @@ async def test_an_agent_that_lists_or_marks_its_commands_is_counted(chain):
     update["availableCommands"][0]["_meta"] = MARK
     agent = FakeAgent(handlers={"initialize": lambda params: about})
     agent.turns += [[update], [], []]
-    async with chain(Budget(Limits(turns=2)), agent) as client:
+    async with chain(Budget(BudgetLimits(turns=2)), agent) as client:
         session = await open_session(client, 1)
         for prompt in ("/work", "/more"):
             assert await client.prompt(session, prompt) == ENDED

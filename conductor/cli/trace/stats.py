@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from conductor.tracing.links import Message
-    from conductor.tracing.statistics import Row, TraceStatistics, Turn
+    from conductor.tracing.statistics import StatisticsRow, TraceStatistics, TurnStatistics
 
 __all__ = ["command", "statistics_lines"]
 
@@ -63,7 +63,7 @@ def statistics_lines(numbers: TraceStatistics, top: int) -> Iterator[tuple[str, 
     yield from _usage(numbers.origins)
 
 
-def _durations(name: str, rows: Sequence[Row], top: int) -> Iterator[tuple[str, bool]]:
+def _durations(name: str, rows: Sequence[StatisticsRow], top: int) -> Iterator[tuple[str, bool]]:
     from conductor.cli.terminal_text import shown_path
     from conductor.cli.units import shown_duration, shown_size
 
@@ -82,7 +82,7 @@ def _durations(name: str, rows: Sequence[Row], top: int) -> Iterator[tuple[str, 
     yield from _table(head, lines, len(rows) - top)
 
 
-def _turns(turns: Sequence[Turn], top: int) -> Iterator[tuple[str, bool]]:
+def _turns(turns: Sequence[TurnStatistics], top: int) -> Iterator[tuple[str, bool]]:
     from conductor.cli.message_text import message_text
     from conductor.cli.units import shown_duration
 
@@ -96,7 +96,7 @@ def _turns(turns: Sequence[Turn], top: int) -> Iterator[tuple[str, bool]]:
     yield from _table(head, lines, len(turns) - top)
 
 
-def _end(turn: Turn) -> str:
+def _end(turn: TurnStatistics) -> str:
     if turn.response.is_error:
         return "error"
     match turn.response.payload:

@@ -19,7 +19,7 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.schema.methods import V1, V2
 from conductor.tracing.recorder import Entry, Logged, Lost, Recorder
 
-__all__ = ["BUCKETS", "OTHER", "Durations", "MetricCounters", "Traffic"]
+__all__ = ["BUCKETS", "OTHER", "DurationHistogram", "MetricCounters", "Traffic"]
 
 OTHER: Final = "other"
 """Label of everything that has no label of its own."""
@@ -50,7 +50,7 @@ class Traffic:
 
 
 @attrs.define(eq=False)
-class Durations:
+class DurationHistogram:
     """A histogram: the number of durations in each bucket, the last one for longer ones."""
 
     counts: list[int] = attrs.field(factory=lambda: [0] * (len(BUCKETS) + 1))
@@ -75,7 +75,7 @@ class MetricCounters:
 
     traffic: dict[tuple[str, str, str, str], Traffic] = attrs.field(factory=dict)
     """By receiver, end that it goes toward, kind and method."""
-    durations: dict[tuple[str, str], Durations] = attrs.field(factory=dict)
+    durations: dict[tuple[str, str], DurationHistogram] = attrs.field(factory=dict)
     """From a request to its response, by the component that was asked and method."""
     errors: Counter[tuple[str, str, str]] = attrs.field(factory=Counter)
     """Error responses, by the component that sent them, method and code."""
@@ -157,7 +157,7 @@ class _ChainCounter:
         if started is not None:
             durations = self.counters.durations.get((component, method))
             if durations is None:
-                durations = self.counters.durations[component, method] = Durations()
+                durations = self.counters.durations[component, method] = DurationHistogram()
             durations.add(time - started)
         if kind == "error":
             self.counters.errors[component, method, _code(payload)] += 1

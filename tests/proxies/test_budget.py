@@ -324,7 +324,10 @@ def test_limits_are_reported_in_words(sums, part, told):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({}, "give `session` or `day`"), ({"session": BudgetLimits(turns=1), "warn_at": 2}, "warn_at")],
+    [
+        ({}, "give `session` or `day`"),
+        ({"session": BudgetLimits(turns=1), "warn_at": 2}, "warn_at"),
+    ],
 )
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):

@@ -2,59 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.doc_snippets import ROOT, snippets
-
-from conductor.cli.try_proxy.target import TargetError, load_target
-from conductor.cli.try_proxy.watch import changed_files, file_stamps
-
-HEAD = "import attrs\nfrom conductor.proxy import *\n\n\n"
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Write a proxy file; returns its name."""
-
-    def write(text, name="notes.py"):
-        (tmp_path / name).write_text(HEAD + text)
-        return name
-
-    return write
-
-
-NOTES = '''@attrs.define
-class Notes(Proxy):
-    """Notes."""
-
-    note: str = "Be kind."
-
-    @on_prompt
-    async def add_note(self, session, prompt, forward):
-        prompt.blocks.insert(0, text(self.note))
-        return await forward()
-
-    @on_text
-    async def shout(self, session, text):
-        return text.upper()
-
-    @on_update("available_commands_update")
-    async def hide(self, session, update, forward):
-        pass
-
-    @on_permission
-    async def ask(self, session, asked, forward):
-        return asked.deny()
-
-    @on_turn_end
-    async def count(self, session, end):
-        await session.say("that was it")
-'''
+from support.try_notes import NOTES
 
 REPORT = """\
 notes.py: Notes, with the test agent
@@ -474,114 +428,6 @@ def test_questions_are_answered(run, write, protocol, permissions, answer, said)
     assert f'← session/update agent_message_chunk "{said}\\n"\n' in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("target", "shown"),
-    [
-        ("context", "Context, with the test agent"),
-        ("notes.py:Second", "Second, with the test agent"),
-        ("notes:Second", "Second, with the test agent"),
-    ],
-)
-def test_the_proxy_is_named_in_three_ways(run, write, target, shown):
-    write("class First(Proxy):\n    pass\n\n\nclass Second(Proxy):\n    pass\n")
-    settings = ["--with", "text=x"] if target == "context" else []
-
-    result = run("try", target, "--prompt", "say x", *settings)
-
-    assert shown in result.stdout
-    assert result.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "problem"),
-    [
-        ("", "other.py", "no such file: other.py"),
-        ("", "other", "other is neither a file nor a name for `use:`"),
-        ("", "other:X", "ModuleNotFoundError: No module named 'other'"),
-        ("", "notes.py", "notes.py has no proxy class; write\n\n    from conductor.proxy import"),
-        ("class Notes:\n    pass\n", "notes.py", "(Notes: not derived from Proxy); write"),
-        ("class N(Agent):\n    pass\n", "notes.py", "notes.py:N is an agent; try runs a proxy"),
-        (
-            "class A(Proxy):\n    pass\n\n\nclass B(Proxy):\n    pass\n",
-            "notes.py",
-            "notes.py has several proxies; write one of notes.py:A, notes.py:B",
-        ),
-        ("class A(Proxy):\n    pass\n", "notes.py:B", "notes.py has no class 'B'; it has A"),
-        (
-            "class A(Proxy)\n    pass\n",
-            "notes.py",
-            "notes.py:5\n      class A(Proxy)\n                    ^\n  SyntaxError: ",
-        ),
-        (
-            "def make():\n    return 1 / 0\n\n\nmake()\n",
-            "notes.py",
-            "  ZeroDivisionError: division by zero\n    notes.py:9 in <module>: make()\n"
-            "    notes.py:6 in make: return 1 / 0\n",
-        ),
-        (
-            'class A(Proxy):\n    @on("session/promt")\n    async def f(self, params): pass\n',
-            "notes.py",
-            "A.f handles 'session/promt', which is no ACP method: did you mean 'session/prompt'?",
-        ),
-    ],
-)
-def test_a_proxy_that_cannot_be_loaded_is_explained(
-    monkeypatch, tmp_path, write, text, target, problem
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    write(text)
-
-    with pytest.raises(TargetError) as caught:
-        load_target(target, {})
-
-    shown = "".join(f"{line}\n" for line in caught.value.lines)
-    assert problem in shown
-    assert "conductor/plugins" not in shown
-
-
-def test_a_constructor_that_raises_is_told_with_its_line(run, write):
-    """In a class with options, too; a `ValueError` is about them and needs none."""
-    text = """@attrs.define
-class Notes(Proxy):
-    path: str = "/no/such/file"
-
-    def __attrs_post_init__(self):
-        %s
-"""
-    done = run("try", write(text % "open(self.path)"))
-    assert done.returncode == 3
-    assert "No such file or directory: '/no/such/file' (notes.py, line 10)\n" in done.stdout
-    done = run("try", write(text % "raise ValueError('path is relative')"))
-    assert "Notes: path is relative\n" in done.stdout
-
-
-def test_without_a_proxy_the_exit_code_is_3(run, write):
-    result = run("try", write("class A(Proxy)\n    pass\n"))
-
-    assert result.stdout.startswith("notes.py cannot be imported:")
-    assert (result.stderr, result.returncode) == ("", 3)
-
-
-def test_a_proxy_that_does_not_start_is_explained(run, write):
-    name = write(
-        """from contextlib import asynccontextmanager
-
-
-class Broken(Proxy):
-    @asynccontextmanager
-    async def lifespan(self):
-        raise OSError("no database")
-        yield
-"""
-    )
-    result = run("try", name)
-
-    assert "OSError: no database" in result.stdout
-    assert 'notes.py:11 in lifespan: raise OSError("no database")' in result.stdout
-    assert result.returncode == 3
-
-
 def test_a_terminal_gets_colours(terminal, write):
     shown = terminal("try", write(NOTES))
 
@@ -617,64 +463,3 @@ class Hanging(Proxy):
     shown.type("\x03")
 
     assert shown.exit_code() == 130
-
-
-# -- --watch ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_watch_runs_again_after_a_change(terminal, write, tmp_path):
-    name = write(NOTES)
-    shown = terminal("try", "--watch", "--prompt", "say hello", name)
-    shown.wait_for('"HELLO"')
-    shown.wait_for("--- waiting for changes")
-
-    (tmp_path / "notes.py").write_text("def broken(:\n")
-    shown.wait_for("--- notes.py changed ---")
-    shown.wait_for("SyntaxError: invalid syntax")
-
-    (tmp_path / "notes.py").write_text(HEAD + NOTES.replace("upper", "title"))
-    shown.wait_for('"Hello"')
-    shown.type("\x03")
-    assert shown.exit_code() == 130
-
-
-@pytest.mark.slow
-def test_watch_ends_a_run_that_hangs(terminal, write, tmp_path):
-    name = write(
-        """import time
-
-
-class Hanging(Proxy):
-    @on_prompt
-    async def hang(self, session, prompt, forward):
-        print("it hangs", flush=True)
-        time.sleep(1000)
-"""
-    )
-    shown = terminal("try", "--watch", name)
-    shown.wait_for("it hangs")
-
-    (tmp_path / "helpers.py").write_text("")
-    (tmp_path / "notes.py").write_text(HEAD + NOTES)
-    shown.wait_for("--- helpers.py, notes.py changed ---")
-    shown.wait_for('"HELLO"')
-    shown.type("\x03")
-    assert shown.exit_code() == 130
-
-
-def test_a_file_has_changed_if_its_time_or_its_size_has(tmp_path):
-    for name in ("same.py", "time.py", "size.py", "gone.py", "data.txt"):
-        (tmp_path / name).write_text("x")
-    before = file_stamps(tmp_path)
-    for name in ("time.py", "size.py"):
-        (tmp_path / name).write_text("xy" if name == "size.py" else "y")
-        stamp = before[name][0] + (1 if name == "time.py" else 0)
-        os.utime(tmp_path / name, ns=(stamp, stamp))
-    Path(tmp_path / "gone.py").unlink()
-    (tmp_path / "data.txt").write_text("y")
-    (tmp_path / "new.py").write_text("")
-
-    changed = changed_files(before, file_stamps(tmp_path))
-
-    assert changed == ["gone.py", "new.py", "size.py", "time.py"]

@@ -1,0 +1,133 @@
+"""`@on_permission`, and permissions that a proxy itself asks for."""
+
+from __future__ import annotations
+
+import pytest
+from support.event_samples import CALL, opened
+
+from conductor.proxy import (
+    Agent,
+    Proxy,
+    on,
+    on_permission,
+    slash,
+)
+from conductor.testing import FakeAgent
+
+
+async def test_on_permission_answers_with_the_merged_tool_call(chain):
+    class P(Proxy):
+        @on_permission
+        async def decide(self, session, asked, forward):
+            return asked.allow() if asked.tool_call.kind == "read" else asked.deny()
+
+    options = [
+        {"optionId": "y", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "n", "name": "No", "kind": "reject_once"},
+    ]
+    answers = []
+
+    class Asking(Agent):
+        @on("initialize")
+        async def initialize(self, params):
+            return {"protocolVersion": 1, "agentInfo": {"name": "asking", "version": "1"}}
+
+        @on("session/new")
+        async def new(self, params):
+            return {"sessionId": "s"}
+
+        @on("session/prompt")
+        async def prompt(self, params):
+            await self.client.update("s", CALL)
+            for call in ({"toolCallId": "1"}, {"toolCallId": "2", "kind": "edit"}):
+                answers.append(
+                    await self.client.request(
+                        "session/request_permission",
+                        {"sessionId": "s", "toolCall": call, "options": options},
+                    )
+                )
+            return {"stopReason": "end_turn"}
+
+    async with chain(P(), Asking()) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    assert [each["outcome"]["optionId"] for each in answers] == ["y", "n"]
+
+
+@pytest.mark.parametrize(
+    ("between", "known"),
+    [
+        ([], {"kind": "execute", "rawInput": {"command": "rm x"}}),
+        ([{**CALL, "kind": "read"}], {"kind": "read"}),
+        ([{**CALL, "status": "failed"}], {}),
+    ],
+)
+async def test_a_permission_request_is_merged_with_earlier_ones_about_the_call(
+    chain, between, known
+):
+    class P(Proxy):
+        @on_permission
+        async def decide(self, session, asked, forward):
+            found.append((asked.tool_call.members, asked.evidence))
+            return asked.deny()
+
+    async def ask(session, **members):
+        params = {"sessionId": session, "toolCall": {"toolCallId": "1", **members}, "options": []}
+        await agent.endpoint.request("session/request_permission", params)
+
+    async def ask_in_detail(session):
+        await ask(session, kind="execute", rawInput={"command": "rm x"})
+
+    found, agent = [], FakeAgent()
+    agent.turns.append([CALL, ask_in_detail, *between, ask])
+    async with chain(P(), agent) as client:
+        session = await opened(client)
+        await client.prompt(session, "hi")
+
+    merged, evidence = found[-1]
+    assert {name: merged[name] for name in ("kind", "rawInput") if name in merged} == known
+    assert evidence.asked == {"toolCallId": "1"}
+    assert evidence.announced.get("kind") in (known and "read", None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "allowed"),
+    [
+        ({"outcome": "selected", "optionId": "allow"}, "True"),
+        ({"outcome": "selected", "optionId": "reject"}, "False"),
+        ({"outcome": "cancelled"}, "False"),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_session_asks_for_permission_in_both_versions(chain, version, outcome, allowed):
+    class Asking(Proxy):
+        @slash("ask", "Ask")
+        async def ask(self, session, arguments):
+            return str(await session.ask("Delete a", "It is old.", kind="delete"))
+
+    asked = []
+    async with chain(Asking(), FakeAgent()) as client:
+
+        def decide(params):
+            asked.append(params)
+            return {"outcome": outcome}
+
+        client.handlers["session/request_permission"] = decide
+        await client.initialize(version=version)
+        await client.prompt(await client.new_session(), "/ask")
+
+    assert client.transcript.text() == allowed
+    [params] = asked
+    assert [option["kind"] for option in params["options"]] == ["allow_once", "reject_once"]
+    if version == 1:
+        call = {**params["toolCall"], "toolCallId": ""}
+        content = {"type": "content", "content": {"type": "text", "text": "It is old."}}
+        assert call == {
+            "toolCallId": "",
+            "title": "Delete a",
+            "kind": "delete",
+            "content": [content],
+        }
+    else:
+        assert (params["title"], params["description"]) == ("Delete a", "It is old.")

@@ -27,7 +27,7 @@ from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents
 from conductor.chain.ending import Ending
-from conductor.chain.shutdown import end_components, wait_ended
+from conductor.chain.shutdown import BusyPlugins, end_components, wait_ended
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import STOP_TIMEOUT
@@ -78,8 +78,9 @@ class Chain:
     """Whether the `initialize` result announces MCP servers over ACP even if the agent does not."""
     answers_loss: bool = True
     """Whether open requests are answered when a component fails; if not, the parent does."""
-    on_still_running: Callable[[Ending], None] | None = None
-    """Called if a component still runs after SIGKILL; without it, `run` waits for the component."""
+    plugin_nursery: trio.Nursery | None = None
+    """Where the plugins run, so that `run` returns although a plugin does not end, which its owner
+    then handles; see `abandoned_plugins`. Without it, `run` waits for them."""
     enforces_cancel_timeout: bool = True
     """Whether the chain ends a cancelled turn that still runs after the agent's `cancel_timeout`.
     In "proxy" mode, the parent conductor does so."""
@@ -103,6 +104,10 @@ class Chain:
     _nursery: trio.Nursery = attrs.field(init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _stop_began: float | None = attrs.field(default=None, init=False)
+    """The time of EOF from the client, or of another reason to end."""
+    _busy: BusyPlugins = attrs.field(factory=BusyPlugins, init=False)
+    _given_up: set[Component] = attrs.field(factory=set, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -138,7 +143,8 @@ class Chain:
             )
 
     async def run(self) -> Ending:
-        """Serve until the end; when it returns, all components have ended."""
+        """Serve until the end; when it returns, all components have ended, except for plugins that
+        were given up."""
         current_recorder.set(self.recorder)
         registry.add(self)
         try:
@@ -154,6 +160,8 @@ class Chain:
                 nursery.cancel_scope.cancel()
         finally:
             registry.remove(self)
+            for component in self._hosted.tasks:  # plugins in another nursery
+                component.kill()
         if self.recorder is not None:
             self.recorder.end()
         assert self._ending is not None
@@ -206,6 +214,8 @@ class Chain:
         Most objects of the chain are then freed at once. A full garbage collection, which would
         free them otherwise, blocks all clients of a server: for up to 120 ms after 100 chains.
         """
+        if self._hosted.tasks:  # a plugin that was given up
+            return
         self._hosted.break_cycles()
         self.client_end.break_cycles()
         del self._startup_gate, self._back_pressure, self._cancelled_turns, self._hosted
@@ -241,7 +251,7 @@ class Chain:
         """Start and connect the components; returns the port that the client is connected to."""
         self._start_error = None
         self._settled = trio.Event()
-        self._hosted.nursery = self._nursery
+        self._hosted.nursery, self._hosted.plugin_nursery = self._nursery, self.plugin_nursery
         self._hosted.wait_for_share = self.wait_for_share
         try:
             self._hosted.prepare(self.make)
@@ -300,6 +310,7 @@ class Chain:
     async def _serve_client(self) -> None:
         with self._reading:
             await self.client_end.serve(self._nursery, self._back_pressure.client_gate)
+            self._stop_began = trio.current_time()
             if self._startup_gate.state == "starting":
                 await self._wait_settled()  # deliver the queue of the startup gate
             if self._startup_gate.state == "open":
@@ -312,8 +323,10 @@ class Chain:
     async def _wait_settled(self) -> None:
         """Wait for the end of a start, at most `stop_timeout` seconds or until the client is
         gone."""
-        with trio.move_on_after(self.stop_timeout):
-            while not self._settled.is_set() and not self.transport.peer_closed_read():
+        with trio.move_on_at(self._answer_deadline()):
+            while not self._settled.is_set() and not self._plugin_has_had_its_time():
+                if self.transport.peer_closed_read():
+                    return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await self._settled.wait()
 
@@ -322,6 +335,8 @@ class Chain:
     def _finish(self, ending: Ending) -> None:
         if self._ending is None:
             self._ending = ending
+            if self._stop_began is None:
+                self._stop_began = trio.current_time()
             self._end.set()
 
     async def _shut_down(self) -> None:
@@ -331,31 +346,57 @@ class Chain:
         with self._stopping:
             if self._ending.reason in ("client", "failed") and not leaves_open:
                 await self._wait_answered()
-            await end_components(list(self.components), self.stop_timeout)
-        for component in self.components:
-            component.kill()
-        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
-        still_running = await wait_ended(list(self.components), seconds)
+            components = list(self.components)
+            await end_components(components, self.stop_timeout, self._busy, self._give_up)
+        await self._wait_killed()
         if not leaves_open:
             self._answer_open_requests()
         await self.client_end.close(0 if self._stopping.cancel_called else _FINAL_WRITE_TIMEOUT)
-        if still_running:
-            log.error("components did not end after SIGKILL", components=still_running)
-            if self.on_still_running is not None:
-                self.on_still_running(self._ending)
+
+    async def _wait_killed(self) -> None:
+        """Kill what still runs, and wait for it."""
+        for component in self._hosted.tasks:
+            component.kill()
+        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
+        awaited = [each for each in self._hosted.tasks if each not in self._given_up]
+        for component in await wait_ended(awaited, seconds):
+            self._give_up(component)
+
+    def _give_up(self, component: Component) -> None:
+        """Go on without a component that does not end."""
+        self._given_up.add(component)
+        if component.kind != "plugin":
+            log.error("component did not end after SIGKILL", name=component.name)
+            return
+        from conductor.plugins.plugin_code import suspended_at
+
+        assert self._stop_began is not None
+        seconds = round(trio.current_time() - self._stop_began, 1)
+        task = self._hosted.tasks.get(component)
+        place = {"plugin": component.name} | ({} if task is None else suspended_at(task))
+        log.error("plugin did not end, given up", **place, seconds=seconds)
 
     async def _wait_answered(self) -> None:
         """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
 
-        After a component's failure too: its error is still passed on by the proxies before it.
+        After a component's failure too: its error is still passed on by the proxies before it. Ends
+        earlier for a plugin whose handler has been running all the time.
         """
-        with trio.move_on_after(self.stop_timeout):
+        with trio.move_on_at(self._answer_deadline()):
             end = self.client_end
             while end.connection.unanswered() and not end.connection.closed:
-                if self.transport.peer_closed_read():
+                if self.transport.peer_closed_read() or self._plugin_has_had_its_time():
                     return
                 with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
                     await self.flusher.wait_flushed()
+
+    def _answer_deadline(self) -> float:
+        assert self._stop_began is not None
+        return self._stop_began + self.stop_timeout
+
+    def _plugin_has_had_its_time(self) -> bool:
+        self._busy.look(self.components)
+        return trio.current_time() >= self._busy.cancel_at(self.stop_timeout)
 
     def _answer_open_requests(self) -> None:
         """Answer the client's open requests with an error, after all components have ended."""

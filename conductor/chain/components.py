@@ -16,7 +16,7 @@ import trio
 from conductor.chain.back_pressure import BackPressure
 from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
-from conductor.errors import ComponentError, ConductorError, StartError
+from conductor.errors import ComponentError, ConductorError, StartError, describe
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
@@ -52,6 +52,10 @@ class ChainComponents(ComponentHost):
     cancelled_turns: CancelledTurns | None = None
     nursery: trio.Nursery = attrs.field(init=False)
     """Where the components run."""
+    plugin_nursery: trio.Nursery | None = None
+    """Where the plugins run, if not there."""
+    tasks: dict[Component, trio.lowlevel.Task] = attrs.field(factory=dict, init=False)
+    """The components that have not ended, also those of failed starts, and their tasks."""
     _inserted: set[Component] = attrs.field(factory=set, init=False)
 
     # -- starting ----------------------------------------------------------------------------------
@@ -125,7 +129,21 @@ class ChainComponents(ComponentHost):
         self.cancelled_turns = None
 
     def _run(self, component: Component) -> None:
-        self.nursery.start_soon(component.run)
+        in_other = component.kind == "plugin" and self.plugin_nursery is not None
+        nursery = self.plugin_nursery if in_other else self.nursery
+        assert nursery is not None
+        nursery.start_soon(self._run_to_end, component)
+
+    async def _run_to_end(self, component: Component) -> None:
+        self.tasks[component] = trio.lowlevel.current_task()
+        try:
+            await component.run()
+        except Exception as exc:
+            if self.plugin_nursery is None or component.kind != "plugin":
+                raise
+            log.error("plugin crashed", plugin=component.name, error=describe(exc))
+        finally:
+            del self.tasks[component]
 
     # -- ComponentHost -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import trio
 
+from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.ending import Ending
 from conductor.chain.start_failure_text import FailureContext
@@ -68,15 +69,24 @@ def serve_stdio(
     signals: list[int] = []
     recorder = Recorder(name) if trace is None else trace.recorder(name)
 
-    def leave(ending: Ending) -> NoReturn:
-        """Exit the process although a plugin still runs."""
-        restore_blocking()
+    outcome: list[tuple[Ending, bool]] = []
+
+    def end_rest() -> None:
         kill_descendants()
         if trace is not None:
             trace.close()
-        exit_now(exit_code(ending, signals))
 
-    async def main() -> tuple[Ending, bool]:
+    def leave() -> NoReturn:
+        end_rest()
+        (ending, started) = outcome[0]
+        code = exit_code(ending, signals)
+        exit_now(2 if unusable and not started and not signals else code)
+
+    async def main() -> None:
+        async with abandoned_plugins(leave) as plugins:
+            outcome.append(await serve_chain(plugins))
+
+    async def serve_chain(plugins: trio.Nursery) -> tuple[Ending, bool]:
         with claim_stdio() as transport, EpollFastPath.installed():
             chain = Chain(
                 transport,
@@ -86,7 +96,7 @@ def serve_stdio(
                 stop_timeout=stop_timeout,
                 bridged=bridged,
                 answers_loss=answers_loss,
-                on_still_running=leave,
+                plugin_nursery=plugins,
                 failure_context=failure_context,
                 enforces_cancel_timeout=enforces_cancel_timeout,
                 recorder=recorder,
@@ -99,13 +109,11 @@ def serve_stdio(
         return ending, chain.initialized.is_set()
 
     try:
-        ending, started = trio.run(main)
-    finally:
-        kill_descendants()
-        if trace is not None:
-            trace.close()
-    code = exit_code(ending, signals)
-    exit_now(2 if unusable and not started and not signals else code)
+        trio.run(main)
+    except BaseException:
+        end_rest()
+        raise
+    leave()
 
 
 def exit_code(ending: Ending, signals: Sequence[int]) -> int:

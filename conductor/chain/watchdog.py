@@ -7,9 +7,9 @@ repeatedly until the process ends. If the loop does not reply within the timeout
 processes are killed and the process exits. A second request reduces the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
-signal handlers: an alarm after each second of CPU time lets the thread run if the loop is still in
-the same call, and after a signal another one does so each second. Not covered: other C code that
-holds the lock.
+signal handlers: an alarm after each quarter of a second of CPU time lets the thread run if the loop
+is still in the same call, and after a signal another one does so each second. Not covered: other C
+code that holds the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -42,10 +41,12 @@ modules on a busy machine."""
 _SECOND_REQUEST_TIMEOUT: Final = 1.0
 _ALARM_INTERVAL: Final = 1.0
 """Seconds between two alarms after a signal."""
-_CPU_INTERVAL: Final = 1.0
+_CPU_INTERVAL: Final = 0.25
 """Seconds of CPU time between two alarms; an idle process has none."""
 _ALARM_PAUSE: Final = 0.02
 """Seconds for which a signal handler lets the thread run."""
+_JOIN_TIMEOUT: Final = 1.0
+_STOP: Final = b"q"
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
 
@@ -60,11 +61,13 @@ def max_stop_seconds(stop_timeout: float) -> float:
 class Watchdog:
     """Watches the event loop of the thread that creates it.
 
-    `stop_timeout` is the time for a reply in seconds once a shutdown is requested, at least 1.
+    `stop_timeout` is the time for replies in seconds once a shutdown is requested, at least 1, and
+    `grace` the time before the chains are stopped. When both are over, the time for a reply is 1.
     """
 
-    def __init__(self, stop_timeout: float, before_exit: Callable[[], None]):
+    def __init__(self, stop_timeout: float, grace: float, before_exit: Callable[[], None]):
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
+        self._grace = grace
         self._signals: list[int] = []
         self._exiting = False
         self._last_place = (0, 0)
@@ -73,13 +76,19 @@ class Watchdog:
         self._token = trio.lowlevel.current_trio_token()
         self._loop_thread = threading.get_ident()
         self._deadline = float("inf")
+        self._stop_began = float("inf")
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
 
     def start(self, client_fd: int | None) -> None:
         """Start the thread; a hang-up of `client_fd` is a request for shutdown."""
-        thread = threading.Thread(target=self._watch, args=(client_fd,), daemon=True)
-        thread.start()
+        self._thread = threading.Thread(target=self._watch, args=(client_fd,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; waits until it has logged a blocking that has just ended."""
+        self._notify(_STOP)
+        self._thread.join(_JOIN_TIMEOUT)
 
     def on_signal(self, number: int) -> None:
         """Request a shutdown; the second call shortens the timeout. For a signal handler."""
@@ -94,8 +103,8 @@ class Watchdog:
             time.sleep(_ALARM_PAUSE)
 
     def on_cpu_time(self, _: int, frame: FrameType | None) -> None:
-        """Let the thread run if the loop is in the same call as one second of CPU time ago. For a
-        signal handler."""
+        """Let the thread run if the loop is in the same call at the last alarm. For a signal
+        handler."""
         place = (id(frame), frame.f_lasti if frame is not None else 0)
         if place == self._last_place:
             self.let_thread_run()
@@ -118,29 +127,30 @@ class Watchdog:
         poll.register(self._read, select.POLLIN)
         if client_fd is not None:
             poll.register(client_fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP is always included
-        if not self._log_blockings(poll):
-            return
-        if client_fd is not None:
-            poll.unregister(client_fd)
-        self._wait_for_end(poll)
+        blocking_log = BlockingLog(self._frame, self._ping, log)
+        with suppress(trio.RunFinishedError):
+            if self._log_blockings(poll, blocking_log):
+                if client_fd is not None:
+                    poll.unregister(client_fd)
+                self._wait_for_end(poll, blocking_log)
 
-    def _log_blockings(self, poll: select.poll) -> bool:
-        """Log what blocks the loop until a shutdown is requested; false if the loop has ended."""
-        ping = partial(self._token.run_sync_soon, self._notify, b"p")
-        blocking_log = BlockingLog(self._frame, ping, log)
+    def _ping(self) -> None:
+        self._token.run_sync_soon(self._notify, b"p")
+
+    def _log_blockings(self, poll: select.poll, blocking_log: BlockingLog) -> bool:
+        """Log what blocks the loop until a shutdown is requested; false if the block has ended."""
         while True:
             begin, cpu = time.monotonic(), time.process_time()
             ready = poll.poll(INTERVAL * 1000)
             read = os.read(self._read, 64) if (self._read, select.POLLIN) in ready else b""
-            if len(ready) > bool(read) or read.strip(b"p"):
-                return True
             # A stopped process (SIGSTOP, suspend) blocks nothing: what counts beyond the interval
             # is CPU time.
             spent = min(time.monotonic() - begin, INTERVAL + time.process_time() - cpu)
-            try:
-                blocking_log.look(spent, replied=bool(read))
-            except trio.RunFinishedError:
+            blocking_log.look(spent, replied=b"p" in read or _STOP in read)
+            if _STOP in read:
                 return False
+            if len(ready) > bool(read) or read.strip(b"p"):
+                return True
 
     def _frame(self) -> FrameType | None:
         """What the loop runs; for a signal handler of this module, what it has interrupted."""
@@ -149,36 +159,43 @@ class Watchdog:
             frame = frame.f_back
         return frame
 
-    def _wait_for_end(self, poll: select.poll) -> None:
-        """Ping the loop until it ends; exit the process if it does not reply in time."""
+    def _wait_for_end(self, poll: select.poll, blocking_log: BlockingLog) -> None:
+        """Ping the loop until it ends; exit the process if it does not reply in time.
+
+        The end of a blocking that began before is logged.
+        """
+        self._stop_began = last = time.monotonic()
+        stop_end = last + self._grace + self._stop_timeout
         while True:
             ping_time = time.monotonic()
-            try:
-                self._token.run_sync_soon(self._notify, b"p")
-            except trio.RunFinishedError:
-                return
-            replied = False
-            while not replied:
+            reply_end = max(min(ping_time + self._stop_timeout, stop_end), ping_time + _MIN_TIMEOUT)
+            self._ping()
+            read = b""
+            while b"p" not in read and _STOP not in read:
                 now = time.monotonic()
-                left = min(ping_time + self._timeout(), self._deadline) - now
+                if len(self._signals) > 1:
+                    reply_end = min(reply_end, ping_time + _SECOND_REQUEST_TIMEOUT)
+                left = min(reply_end, self._deadline) - now
                 if left <= 0:
                     others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
                     if now >= others_end or len(self._signals) > 1 or plugin_code(self._frame()):
                         self._exit()
                     left = min(_POLL_INTERVAL, others_end - now)
                 if poll.poll(left * 1000):
-                    replied = b"p" in os.read(self._read, 64)
-            if poll.poll(_POLL_INTERVAL * 1000):
-                os.read(self._read, 64)
-
-    def _timeout(self) -> float:
-        return _SECOND_REQUEST_TIMEOUT if len(self._signals) > 1 else self._stop_timeout
+                    read = os.read(self._read, 64)
+            blocking_log.look(time.monotonic() - last, replied=True)
+            last = time.monotonic()
+            if _STOP not in read and poll.poll(_POLL_INTERVAL * 1000):
+                read = os.read(self._read, 64)
+            if _STOP in read:
+                return
 
     def _exit(self) -> NoReturn:
         self._exiting = True
         try:
             where = blocked_by(self._frame())
-            log.error("event loop blocked: process killed", **where)
+            seconds = round(time.monotonic() - self._stop_began, 1)
+            log.error("event loop blocked: process killed", **where, seconds=seconds)
             self._before_exit()
         finally:
             kill_descendants()
@@ -191,6 +208,7 @@ def watchdog(
     signals: Sequence[int],
     *,
     client_fd: int | None = None,
+    grace: float = 0.0,
     before_exit: Callable[[], None] = lambda: None,
 ) -> Iterator[Watchdog]:
     """Run a watchdog during the block, which must be inside of `trio.open_signal_receiver`.
@@ -198,7 +216,7 @@ def watchdog(
     `before_exit` is called in the thread before the process exits, with code 128 + n after signal
     n, or 1 after a hang-up of `client_fd`.
     """
-    watchdog_thread = Watchdog(stop_timeout, before_exit)
+    watchdog_thread = Watchdog(stop_timeout, grace, before_exit)
     watchdog_thread.start(client_fd)
     receivers = {number: signal.getsignal(number) for number in signals}
 
@@ -219,6 +237,7 @@ def watchdog(
     try:
         yield watchdog_thread
     finally:
+        watchdog_thread.stop()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, cpu_receiver)
         for number in signals:

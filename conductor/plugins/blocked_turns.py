@@ -18,7 +18,7 @@ from conductor.plugins.lane import LaneItem, LaneNotification, LaneRequest, Lane
 from conductor.plugins.plugin_port import PluginPort
 from conductor.plugins.scheduler import LaneScheduler
 
-__all__ = ["blocks_request", "blocks_turn", "end_turn"]
+__all__ = ["blocks_request", "blocks_turn", "busy_calls", "end_turn"]
 
 Reply: TypeAlias = tuple[Payload | None, Payload | None]
 """A raw result or a raw error."""
@@ -42,6 +42,12 @@ def blocks_request(scheduler: LaneScheduler, method: str) -> bool:
         call.method == method and call.cancelled and not handler_call.awaited
         for call, handler_call in scheduler.dispatcher.running.items()
     )
+
+
+def busy_calls(scheduler: LaneScheduler) -> set[HandlerCall]:
+    """The handlers of requests, and those that hold a lane, that wait for no response."""
+    calls = {*scheduler.dispatcher.running.values(), *scheduler.last_handlers.values()}
+    return {call for call in calls if not call.done and not call.awaited}
 
 
 def end_turn(scheduler: LaneScheduler, session: str, answer: Callable[[str], Reply]) -> bool:

@@ -8,7 +8,7 @@ variables. So nothing is recorded per message.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 import trio
 
-__all__ = ["PluginCall", "PluginCode", "calls_plugin", "location", "plugin_code"]
+__all__ = ["PluginCall", "PluginCode", "calls_plugin", "location", "plugin_code", "suspended_at"]
 
 _OURS: Final = (
     "<",  # generated code, frozen modules
@@ -74,8 +74,32 @@ def plugin_code(frame: FrameType | None) -> PluginCode | None:
 
     May be called while another thread runs this stack.
     """
+    return _plugin_code(_outward(frame))
+
+
+def suspended_at(task: trio.lowlevel.Task) -> dict[str, str]:
+    """Log fields for the plugin code that a task, or the first task below it, waits in."""
+    for each in _tasks_below(task):
+        frames = [frame for frame, _ in each.iter_await_frames()][::-1]
+        if (code := _plugin_code(frames)) is not None:
+            return {**code.call.fields, "at": code.at}
+        if own := [frame for frame in frames if _is_of_author(frame)]:
+            return {"task": each.name, "at": location(own[0])}
+    return {}
+
+
+def _tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    """A task and those that it waits for, the latter first."""
+    children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    for child in children:
+        yield from _tasks_below(child)
+    yield task
+
+
+def _plugin_code(outward: Iterable[FrameType]) -> PluginCode | None:
+    """As `plugin_code`, for frames from the innermost one outward."""
     frames: list[FrameType] = []
-    for each in _outward(frame):
+    for each in outward:
         call = None
         if (describe := _callers.get(each.f_code)) is not None:
             with suppress(KeyError, AttributeError):  # the function has just returned

@@ -7,7 +7,7 @@ cycle (`lifespan`, start timeout, stop) and the runtime functions that `Plugin` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -18,7 +18,7 @@ import trio
 from conductor.chainfile.model import CANCEL_TIMEOUT, START_TIMEOUT, STOP_TIMEOUT
 from conductor.errors import ComponentExited, LocalProtocolError, StartError, describe
 from conductor.log import get_logger
-from conductor.plugins.blocked_turns import blocks_request, blocks_turn, end_turn
+from conductor.plugins.blocked_turns import blocks_request, blocks_turn, busy_calls, end_turn
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import current_handler_call, handled_message
 from conductor.plugins.nursery_patch import accept_exceptions_without_repr
@@ -283,6 +283,9 @@ class PluginComponent(Component):
         del self.client, self.agent, self._scheduler
         with suppress(AttributeError):  # it was never prepared
             del self.plugin._acp_runtime
+
+    def busy_calls(self) -> Collection[object]:
+        return busy_calls(self._scheduler)
 
     def backlog(self) -> int:
         return max(port.lane.size for port in self._scheduler.ports)

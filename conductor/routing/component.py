@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, Protocol
 
 from conductor.chainfile.model import CANCEL_TIMEOUT
@@ -131,6 +131,10 @@ class Component(Protocol):
     @abstractmethod
     def backlog(self) -> int:
         """Bytes that wait to be read by the component."""
+
+    def busy_calls(self) -> Collection[object]:
+        """Calls of handlers that run and do not wait for a response; of a plugin."""
+        return ()
 
     def break_cycles(self) -> None:
         """Break reference cycles among its objects, after the end of the chain."""

@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.build import build_components
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
@@ -80,9 +81,15 @@ class ServerSettings:
 
 
 def chain_factory(
-    file: ChainFile, trace: TraceWriter | None = None, metrics: MetricCounters | None = None
+    file: ChainFile,
+    trace: TraceWriter | None = None,
+    metrics: MetricCounters | None = None,
+    plugins: trio.Nursery | None = None,
 ) -> Callable[[Transport], Chain]:
-    """A function that builds the chain of the file for one client's transport."""
+    """A function that builds the chain of the file for one client's transport.
+
+    `plugins`: see `Chain.plugin_nursery`.
+    """
     specs = file.flat()
     mode: Literal["agent", "proxy"] = "proxy" if file.agent is None else "agent"
     stop_timeout = file.stop_timeout
@@ -118,6 +125,7 @@ def chain_factory(
             stop_timeout=stop_timeout,
             bridged=False,  # the bridge announces what the agent supports
             recorder=recorder,
+            plugin_nursery=plugins,
         )
 
     return make_chain
@@ -133,30 +141,48 @@ def serve(file: ChainFile, settings: ServerSettings, trace: TraceWriter | None =
     start_orphan_guard()
     _raise_file_limit()
     signals: list[int] = []
-    try:
-        trio.run(_serve, file, settings, signals, trace)
-    except OSError as exc:
-        with suppress(OSError):
-            print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
-        exit_now(3)
-    finally:
+
+    def end_rest() -> None:
         kill_descendants()
         if trace is not None:
             trace.close()
-    exit_now(128 + signals[0] if signals else 0)
+
+    def leave() -> NoReturn:
+        end_rest()
+        exit_now(128 + signals[0] if signals else 0)
+
+    async def main() -> None:
+        async with abandoned_plugins(leave) as plugins:
+            await _serve(file, settings, signals, trace, plugins)
+
+    try:
+        trio.run(main)
+    except OSError as exc:
+        end_rest()
+        with suppress(OSError):
+            print(f"acp-conductor serve: {_os_error_text(exc)}", file=sys.stderr)
+        exit_now(3)
+    except BaseException:
+        end_rest()
+        raise
+    leave()
 
 
 async def _serve(
-    file: ChainFile, settings: ServerSettings, signals: list[int], trace: TraceWriter | None
+    file: ChainFile,
+    settings: ServerSettings,
+    signals: list[int],
+    trace: TraceWriter | None,
+    plugins: trio.Nursery,
 ) -> None:
     stop_timeout = file.stop_timeout
     with (
         trio.open_signal_receiver(*_SIGNALS) as received,  # before the address is announced
-        watchdog(stop_timeout, _SIGNALS) as dog,
+        watchdog(stop_timeout, _SIGNALS, grace=settings.timeouts.drain) as dog,
     ):
         counters = _counters(settings)
         async with (
-            open_server(chain_factory(file, trace, counters), settings) as server,
+            open_server(chain_factory(file, trace, counters, plugins), settings) as server,
             background_tasks() as nursery,
         ):
             nursery.start_soon(reap_orphans)

@@ -116,3 +116,15 @@ def test_a_stopped_conductor_blocks_nothing(notes):
     assert editor.leave() == 0
 
     assert lines(editor) == []
+
+
+def test_prompt_logs_a_blocking_that_ends_with_the_turn(start, chain_file, tmp_path):
+    (tmp_path / "notes.py").write_text(PLUGIN)
+    chain = chain_file(agent(), {"use": f"{tmp_path}/notes.py:Notes", "name": "notes"})
+    editor = start("prompt", "--permissions", "deny", str(chain), "sleep")
+
+    assert editor.wait() == 0
+
+    (line,) = lines(editor)
+    assert BLOCKED in line
+    assert f"at={tmp_path}/notes.py:" in line

@@ -1,12 +1,15 @@
 """A plugin that does not end, or blocks the event loop, does not keep the process alive."""
 
 import json
+import re
+import resource
 import signal
 import socket
 import tempfile
 import time
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from support.editor import conversation, encoded, is_running
 
@@ -66,16 +69,18 @@ class Busy(Proxy):
 """
 LOOP_GOES_ON = ("thread", "shielded", "swallowing", "own_thread")
 LOOP_IS_BLOCKED = ("blocking", "computing")
+LIMIT = 3.0
+"""Seconds; the bound is 1 (`stop_timeout`, at least 1). Without it, it would be 3.9 or more."""
 
 
 @pytest.fixture
 def busy(start_file, tmp_path):
     """A conductor whose plugin is busy in this way, and the id of the prompt."""
 
-    def busy(how):
+    def busy(how, stop_timeout="300ms"):
         (tmp_path / "busy.py").write_text(PLUGIN)
-        use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
-        inner = {"use": "test-agent", "stop_timeout": "300ms"}
+        use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": stop_timeout}
+        inner = {"use": "test-agent", "stop_timeout": stop_timeout}
         editor = start_file(inner, use)
         session = editor.open()
         prompt = editor.prompt(how, session)
@@ -83,6 +88,28 @@ def busy(start_file, tmp_path):
         return editor, prompt
 
     return busy
+
+
+def assert_given_up(editor, how):
+    lines = [line for line in editor.log if "plugin did not end, given up" in line]
+    if how == "own_thread":  # it is cancelled, and the thread keeps no process
+        assert lines == []
+        return
+    (line,) = lines
+    assert "busy.py:" in line
+    assert "method=session/prompt plugin=Busy" in line
+    assert logged_seconds(line) < LIMIT
+
+
+def logged_seconds(line):
+    """The seconds since the stop began, as the conductor has measured them."""
+    (seconds,) = re.findall(r"seconds=([0-9.]+)", line)
+    return float(seconds)
+
+
+def cpu_seconds_of_ended_children():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @pytest.mark.parametrize("how", LOOP_GOES_ON)
@@ -96,6 +123,7 @@ def test_after_eof_the_prompt_is_answered_and_the_process_ends(busy, how):
     assert answer["error"]["message"] == "The chain ended before this was answered"
     assert editor.wait() == 0
     assert not any(map(is_running, children))
+    assert_given_up(editor, how)
 
 
 @pytest.mark.parametrize("how", LOOP_GOES_ON)
@@ -106,6 +134,7 @@ def test_a_signal_ends_the_process_while_a_plugin_is_busy(busy, how):
 
     assert prompt in [message.get("id") for message in editor.rest()]
     assert editor.wait() == 128 + signal.SIGTERM
+    assert_given_up(editor, how)
 
 
 @pytest.mark.parametrize("how", LOOP_IS_BLOCKED)
@@ -113,31 +142,32 @@ def test_a_signal_ends_the_process_while_a_plugin_is_busy(busy, how):
 def test_a_blocked_event_loop_does_not_keep_the_process_alive(busy, how, end):
     editor, _ = busy(how)
 
-    begin = time.monotonic()
     if end == "client":
         editor.close_stdin()
     else:
         editor.signal(signal.SIGTERM)
 
     assert editor.wait() == (1 if end == "client" else 128 + signal.SIGTERM)
-    assert time.monotonic() - begin < 4  # `stop_timeout`, at least 1 s
     line = editor.wait_log("event loop blocked: process killed")
     assert "busy.py:" in line
     assert "method=session/prompt plugin=Busy" in line
+    assert logged_seconds(line) < LIMIT
 
 
 @pytest.mark.parametrize("end", ["client", "signal"])
 def test_a_regular_expression_that_backtracks_does_not_keep_the_process_alive(busy, end):
     editor, _ = busy("matching")
 
-    begin = time.monotonic()
+    before = sum(psutil.Process(editor.pid).cpu_times()[:2])
+    reaped = cpu_seconds_of_ended_children()
     if end == "client":
         editor.close_stdin()
         assert editor.wait() == 1
     else:
         editor.signal(signal.SIGTERM)
         assert editor.wait() == 128 + signal.SIGTERM
-        assert time.monotonic() - begin < 3  # `stop_timeout`, at least 1 s, and an alarm
+    # It computes all the time: on a busy machine it gets less CPU time, not more.
+    assert cpu_seconds_of_ended_children() - reaped - before < LIMIT
     lines = [line for line in editor.log if "event loop blocked: process killed" in line]
     assert len(lines) == 1
     assert "busy.py:" in lines[0]
@@ -146,7 +176,7 @@ def test_a_regular_expression_that_backtracks_does_not_keep_the_process_alive(bu
 
 @pytest.mark.parametrize("how", [*LOOP_IS_BLOCKED, "shielded"])
 def test_a_second_signal_ends_the_process_at_once(busy, how):
-    editor, _ = busy(how)
+    editor, _ = busy(how, "1m")
 
     begin = time.monotonic()
     editor.signal(signal.SIGTERM)
@@ -156,7 +186,7 @@ def test_a_second_signal_ends_the_process_at_once(busy, how):
         128 + signal.SIGTERM,
         128 + signal.SIGINT,
     )  # the one that is seen first
-    assert time.monotonic() - begin < 4  # the first one alone would take 5 s and more
+    assert time.monotonic() - begin < 30  # the first one alone would take a minute
 
 
 @pytest.mark.parametrize("how", ["shielded", "blocking"])
@@ -199,3 +229,27 @@ def test_serve_ends_at_a_second_signal(start, tmp_path, chain_file, how):
             editor.signal(signal.SIGINT)
 
             assert editor.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+def test_serve_releases_a_client_whose_plugin_does_not_end(start, tmp_path, chain_file):
+    (tmp_path / "busy.py").write_text(PLUGIN)
+    use = {"use": f"{tmp_path}/busy.py:Busy", "stop_timeout": "300ms"}
+    chain = chain_file({"use": "test-agent", "stop_timeout": "300ms"}, use)
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # short enough for a socket's path
+        editor = start("serve", str(chain), "--listen", f"unix:{directory}/s")
+        editor.wait_log("listening on")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"{directory}/s")
+            with client.makefile("rb") as lines:
+                client.sendall(b"".join(map(encoded, conversation("thread")[:2])))
+                answers = [json.loads(lines.readline()) for _ in range(2)]
+                prompt = conversation("thread")[2]
+                prompt["params"]["sessionId"] = answers[1]["result"]["sessionId"]
+                client.sendall(encoded(prompt))
+                editor.wait_log("at work")
+
+        editor.wait_log("plugin did not end, given up")
+        editor.wait_log("client disconnected")
+        editor.signal(signal.SIGTERM)
+
+        assert editor.wait() == 128 + signal.SIGTERM

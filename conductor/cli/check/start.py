@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -11,6 +12,7 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -71,12 +73,22 @@ async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> b
 
         tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
         started = False
-        async with attach_file(Client, tried, made=watch) as attached:
+        async with (
+            abandoned_plugins(partial(_leave, signals)) as plugins,
+            attach_file(Client, tried, made=watch) as attached,
+        ):
+            attached.chain.plugin_nursery = plugins
             with trio.CancelScope() as work:
                 dog = await nursery.start(_handle_signals, attached.chain, work, signals)
                 started = await _initialize(file, tried, attached, stdout, clocks)
             dog.end_within(max_stop_seconds(attached.chain.stop_timeout))
     return started
+
+
+def _leave(signals: list[int]) -> NoReturn:
+    """Exit although a plugin still runs; other chains are not tried."""
+    kill_descendants()
+    exit_now(128 + signals[0] if signals else 1)
 
 
 async def _handle_signals(
@@ -90,7 +102,6 @@ async def _handle_signals(
         trio.open_signal_receiver(*SIGNALS) as signals,
         watchdog(chain.stop_timeout, SIGNALS) as dog,
     ):
-        chain.on_still_running = lambda _: dog.end_within(0)
         task_status.started(dog)
         async for number in signals:
             received.append(number)

@@ -18,6 +18,7 @@ import click
 import trio
 
 from conductor.background_tasks import background_tasks
+from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
@@ -78,13 +79,12 @@ def run_prompt(chain: ChainFile, text: str, settings: PromptSettings) -> NoRetur
     prompt_run = _PromptRun(text, settings, display, permissions)
     try:
         code = trio.run(prompt_run.run, chain)
-        if settings.trace is not None and not prompt_run.signals:
-            settings.trace.linger()
-    finally:
+    except BaseException:
         kill_descendants()
         if settings.trace is not None:
             settings.trace.close()
-    exit_now(code)
+        raise
+    prompt_run.leave(code)
 
 
 @attrs.define(eq=False)
@@ -103,7 +103,23 @@ class _PromptRun:
     signals: list[int] = attrs.field(factory=list)
     work: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
+    def leave(self, code: int) -> NoReturn:
+        """Exit the process, once the chain has ended."""
+        trace = self.settings.trace
+        if trace is not None and not self.signals:
+            trace.linger()
+        kill_descendants()
+        if trace is not None:
+            trace.close()
+        exit_now(code)
+
     async def run(self, file: ChainFile) -> int:
+        code = 1
+        async with abandoned_plugins(lambda: self.leave(code)) as plugins:
+            code = await self._run_chain(file, plugins)
+        return code
+
+    async def _run_chain(self, file: ChainFile, plugins: trio.Nursery) -> int:
         code = 1
         self.display.stdout.broken = self.work.cancel
         async with (
@@ -113,6 +129,7 @@ class _PromptRun:
             ) as attached,
         ):
             self.chain, self.client = attached.chain, attached.client
+            self.chain.plugin_nursery = plugins
             await nursery.start(self._handle_signals)
             with self.work:
                 code = await self._run_turn(file)
@@ -199,7 +216,6 @@ class _PromptRun:
             trio.open_signal_receiver(*SIGNALS) as signals,
             watchdog(stop_timeout, SIGNALS) as self.watchdog,
         ):
-            self.chain.on_still_running = lambda _: self.watchdog.end_within(0)
             task_status.started()
             async for number in signals:
                 self.signals.append(number)

@@ -1,0 +1,122 @@
+"""A plugin that does not end is given up `stop_timeout` after the stop began (virtual clock)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from conductor import log
+from conductor.background_tasks import background_tasks
+from conductor.errors import RequestError
+from conductor.proxy import Proxy, on
+from conductor.testing import open_chain
+
+STOP_TIMEOUT = 5.0
+"""Seconds: the default. The last one of them is for the clean-up."""
+FILE = __file__
+
+
+class Stuck(Proxy):
+    """Its handler, or a task of its own, is shielded until `gate` is set."""
+
+    def __init__(self, where):
+        self.where = where
+        self.gate = trio.Event()
+
+    @on("session/prompt")
+    async def prompt(self, params: dict, forward):
+        if self.where == "task":
+            self.start_soon(self.hold)
+        else:
+            await self.hold()
+        return await forward()
+
+    async def hold(self):
+        with trio.CancelScope(shield=True):
+            await self.gate.wait()
+
+
+class Prompted:
+    """A chain that handles a prompt."""
+
+    def __init__(self, client):
+        self.client = client
+        self.answer = None
+
+    async def prompt(self, session):
+        try:
+            self.answer = await self.client.prompt(session, "hello")
+        except RequestError as exc:
+            self.answer = exc.message
+
+    async def seconds_to_end(self, how):
+        begin = trio.current_time()
+        if how == "EOF":
+            self.client.close()
+        else:
+            self.client.attached.chain.stop()
+        await self.client.attached.ended.wait()
+        return trio.current_time() - begin
+
+
+@asynccontextmanager
+async def prompted(*parts):
+    """A chain whose plugins may outlive it."""
+    async with (
+        background_tasks() as plugins,
+        background_tasks() as tasks,
+        open_chain(*parts, stop_timeout=STOP_TIMEOUT) as client,
+    ):
+        client.attached.chain.plugin_nursery = plugins
+        await client.initialize()
+        chain = Prompted(client)
+        tasks.start_soon(chain.prompt, await client.new_session("/"))
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            yield chain
+        finally:
+            for part in parts:
+                if isinstance(part, Stuck):
+                    part.gate.set()
+
+
+@pytest.fixture
+def errors(monkeypatch):
+    """The errors that are logged: (event, fields)."""
+    found = []
+    monkeypatch.setattr(log, "_level", log.LEVELS["error"])
+    monkeypatch.setattr(log, "_emit", lambda _, *what: found.append(what))
+    return found
+
+
+@pytest.mark.parametrize("how", ["EOF", "signal"])
+@pytest.mark.parametrize("where", ["handler", "task"])
+async def test_a_stuck_plugin_is_given_up_after_stop_timeout(autojump_clock, errors, where, how):
+    async with prompted(Stuck(where)) as chain:
+        assert await chain.seconds_to_end(how) == pytest.approx(STOP_TIMEOUT, abs=0.2)
+
+        (event, fields), *others = errors
+        assert (event, others) == ("plugin did not end, given up", [])
+        assert fields["plugin"] == "Stuck"
+        assert fields["at"].startswith(FILE)
+        assert fields["seconds"] == pytest.approx(STOP_TIMEOUT, abs=0.2)
+        assert ("method" in fields) == (where == "handler")
+        assert ("task" in fields) == (where == "task")
+
+
+@pytest.mark.parametrize("how", ["EOF", "signal"])
+async def test_two_stuck_plugins_have_the_same_deadline(autojump_clock, errors, how):
+    async with prompted(Stuck("task"), Stuck("handler")) as chain:
+        assert await chain.seconds_to_end(how) == pytest.approx(STOP_TIMEOUT, abs=0.2)
+
+        assert sorted(fields["plugin"] for _, fields in errors) == ["Stuck", "Stuck-2"]
+
+
+async def test_a_prompt_in_a_stuck_plugin_is_answered_with_an_error(autojump_clock):
+    async with prompted(Stuck("handler")) as chain:
+        await chain.seconds_to_end("EOF")
+
+        await trio.testing.wait_all_tasks_blocked()
+        assert chain.answer == "The chain ended before this was answered"

@@ -380,7 +380,7 @@ class Chain:
         """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
 
         After a component's failure too: its error is still passed on by the proxies before it. Ends
-        earlier for a plugin whose handler has been running all the time.
+        earlier if a handler of a plugin has been running all the time.
         """
         with trio.move_on_at(self._answer_deadline()):
             end = self.client_end

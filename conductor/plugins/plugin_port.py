@@ -165,6 +165,8 @@ class PluginPort(Port):
             )
 
     def cancel(self, call: InFlightRequest) -> None:
+        if self.on_cancel is not None:
+            self.on_cancel(call)
         self._owner.cancel(call)
 
     def backlog(self) -> int:

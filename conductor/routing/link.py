@@ -441,6 +441,8 @@ class LinkPort(Port):
         connection = self.link.connection
         if connection is None or connection.sent.get(call.target_id) is not call:
             return
+        if self.on_cancel is not None:
+            self.on_cancel(call)
         for each in self.link.observers_to:
             each.on_cancel_request(call)
         params = b'{"requestId":%b}' % encode_id(call.target_id)

@@ -8,6 +8,8 @@ connected anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
@@ -21,12 +23,15 @@ class Port:
     No method waits, and the component gets the messages in the order of the calls.
     """
 
-    __slots__ = ("neighbour",)
+    __slots__ = ("neighbour", "on_cancel")
 
     neighbour: Port
 
     def __init__(self) -> None:
         self.neighbour = _unconnected
+        self.on_cancel: Callable[[InFlightRequest], None] | None = None
+        """Called when a request is cancelled here: a cancellation goes to the port that has the
+        request, past the traced ports before it."""
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """A request from the neighbour; the response goes to `self.neighbour.respond`."""

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import Id, Payload
+from conductor.jsonrpc.messages import CANCEL, Id, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.routing.port import Port, UnconnectedPort
 
@@ -79,9 +79,11 @@ class Passage(NamedTuple):
     """Of a response, the method of the request."""
     payload: KeptPayload
     call: int = 0
-    """Identifies a request and its response; hops may have the same."""
+    """Identifies a request, its response and its cancellation (a notification that stands for the
+    one on each hop that the request has passed); hops may have the same."""
     detail: Id | bool = None
-    """Of a request, the sender's id; of a response, whether the request was cancelled."""
+    """Of a request, the sender's id; of a response, whether the request was cancelled; of a
+    cancellation, whether the sender of the request cancelled it, and not the conductor."""
     mark: Mark | None = None
     cause: Mark | None = None
 
@@ -123,6 +125,7 @@ class TracedPort(Port):
         self, port: Port, tracer: Tracer, component: str, side: Literal["client", "agent"]
     ) -> None:
         self._port = port
+        port.on_cancel = self.cancelled
         self._add = tracer.add
         self._limit = 1 << 62 if tracer.keeps_payloads else HEAD
         self.tracer = tracer
@@ -171,7 +174,14 @@ class TracedPort(Port):
 
     def detach(self) -> None:
         """Let go of the component, which entries of the tracer would keep in memory."""
+        self._port.on_cancel = None
         self._port = UnconnectedPort()
+
+    def cancelled(self, call: InFlightRequest) -> None:
+        """The port has got the cancellation of a request."""
+        now = monotonic()
+        detail = id(call), call.cancelled
+        self._add((now, self, "notification", CANCEL, None, *detail, Mark(now), None))
 
     def cancel(self, call: InFlightRequest) -> None:
         self._port.cancel(call)

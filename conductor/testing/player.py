@@ -287,7 +287,7 @@ class Player:
         """Wait until the peer has sent a message, or has gone on without it."""
         message = self.messages[index]
         if message.cancelled and message.id in self._live_ids:
-            # A trace does not have the cancellation itself: give the request time to arrive.
+            # A conversation is without the cancellation itself: give the request time to arrive.
             asked = self.messages[self._requests[message.id]]
             await trio.sleep(min(message.ts - asked.ts, _CANCEL_AFTER))
             self.peer.notify(CANCEL, {"requestId": self._live_ids[message.id]})

@@ -107,7 +107,7 @@ def _differences(
     live = [
         _message(each, sender, n, envelopes)
         for n, each in enumerate(transcript, 1)
-        if each.kind != "malformed" and each.method != CANCEL  # which traces do not have
+        if each.kind != "malformed" and each.method != CANCEL  # left out of conversations
     ]
     comparison = compare(as_records(recorded, end), as_records(live, end), ignore)
     for difference in comparison.differences:

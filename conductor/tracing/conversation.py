@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from conductor.jsonrpc.messages import CANCEL
 from conductor.tracing.links import Message
 from conductor.tracing.records import (
     NotificationRecord,
@@ -102,7 +103,8 @@ def conversation(
         if not isinstance(record, Message) or record.chain != name or record.n in again:
             continue
         sender = _sender(record, end, inner)
-        if sender is None:
+        is_cancellation = isinstance(record, NotificationRecord) and record.method == CANCEL
+        if sender is None or is_cancellation:  # the responses tell which requests were cancelled
             continue
         if isinstance(record, ResponseRecord):
             asked = requests.get(record.request)

@@ -18,6 +18,8 @@ conductor itself, that sends to the client."""
 
 def direction(message: MessageRecord) -> Direction:
     """The end of the chain that a message goes toward."""
+    if message.from_ == "conductor":  # in the name of a component that has not reacted
+        return "client" if message.to == "Client" else "agent"
     return "agent" if _place(message.from_) < _place(message.to) else "client"
 
 

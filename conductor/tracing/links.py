@@ -8,6 +8,7 @@ Plugins of the conductor record the link (`cause`). For other components it is i
 2. Those that are left: the same method and session, in order, between the links of rule 1.
 3. Responses: through their requests. The response to the request that was passed on is the cause;
    without one, the component answered the request itself.
+4. Cancellations: through the requests that they cancel.
 
 A component that drops one message and sends another of its own, of the same method and session,
 looks as if it had changed the message. So inferred links are marked.
@@ -46,7 +47,7 @@ class Cause:
 
     n: int
     how: How = "recorded"
-    """"recorded"; or inferred by rule 1 ("equal payload"), 2 ("order") or 3 ("request")."""
+    """"recorded"; or inferred by rule 1 ("equal payload"), 2 ("order") or 3 and 4 ("request")."""
 
 
 def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
@@ -64,7 +65,7 @@ def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
     for message in messages:
         if message.cause is not None:
             causes[message.n] = Cause(message.cause)
-        if isinstance(message, ResponseRecord):
+        if isinstance(message, ResponseRecord) or _cancelled(message):
             continue
         if message.cause is None and (message.chain, message.sender) not in recording:
             sent[_key(message, message.sender)].append(message)
@@ -74,6 +75,7 @@ def find_causes(records: Iterable[Record]) -> dict[int, Cause]:
         if key in arrived:
             causes |= _match(arrived[key], leaving)
     _link_responses(messages, causes)
+    _link_cancellations(messages, causes)
     return causes
 
 
@@ -188,3 +190,18 @@ def _link_responses(messages: Sequence[Message], causes: dict[int, Cause]) -> No
             if n in responses and responses[n].n < response.n
         ]
         causes[response.n] = Cause(max(earlier, default=response.request), "request")
+
+
+def _link_cancellations(messages: Sequence[Message], causes: dict[int, Cause]) -> None:
+    """Rule 4: the cause is the cancellation of the request that this request came from."""
+    cancellations = {asked: each for each in messages if (asked := _cancelled(each))}
+    for asked, message in cancellations.items():
+        cause = causes.get(asked)
+        before = None if cause is None else cancellations.get(cause.n)
+        if before is not None and before.n < message.n:
+            causes[message.n] = Cause(before.n, "request")
+
+
+def _cancelled(message: Message) -> int:
+    """The number of the request that a message cancels; 0 if it is no cancellation."""
+    return message.request if isinstance(message, NotificationRecord) else 0

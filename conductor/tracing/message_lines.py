@@ -17,6 +17,7 @@ import msgspec
 
 from conductor.acp import SESSION_SETUP_METHODS, session_id_of
 from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.messages import CANCEL
 from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
 from conductor.routing.traced_port import Mark, Passage, TracedPort
 from conductor.tracing.masking import Masker, current_masker, mask
@@ -60,6 +61,7 @@ class _OpenRequest(NamedTuple):
 
     n: int
     time: float
+    port: TracedPort
     method: str
     protocol: str
     session: bytes | None
@@ -76,6 +78,8 @@ class MessageLines:
     _open: dict[tuple[str, int, int], list[_OpenRequest]] = attrs.field(factory=dict, init=False)
     """By chain, identity of the request, and hop. A request that an inserted component passes on as
     it is passes the hop twice, and its response in reverse order."""
+    _cancelled: set[int] = attrs.field(factory=set, init=False)
+    """Numbers of open requests of which the cancellation is written."""
     _common: dict[tuple[object, ...], bytes] = attrs.field(factory=dict, init=False)
     """The members that messages have in common, masked by `_masker`."""
     _masker: Masker | None = attrs.field(default=None, init=False)
@@ -85,6 +89,8 @@ class MessageLines:
         payload = passage.payload
         if passage.kind != "notification":
             return [self._call(passage)]
+        if passage.call:
+            return self._cancellations(passage)
         if isinstance(payload, NotificationBatch):
             return self._batch(passage, payload)
         if isinstance(payload, bytes) and passage.method != "mcp/message":
@@ -174,7 +180,7 @@ class MessageLines:
         if method == "mcp/message" and is_whole and data is not None:
             protocol, server, method, data = _unwrapped(method, data)
         recorder = _recorder(port)
-        opened = _OpenRequest(n, passage.time, method, protocol, session)
+        opened = _OpenRequest(n, passage.time, port, method, protocol, session)
         key = recorder.chain, passage.call, recorder.hop(port)
         self._open.setdefault(key, []).append(opened)
         return (
@@ -200,8 +206,9 @@ class MessageLines:
         request = self._answered(recorder.chain, passage.call, recorder.hop(port), method)
         session, protocol, more, id = None, "acp", b"", n
         if request is not None:
-            id, _, method, protocol, session = request
+            id, _, _, method, protocol, session = request
             more = b',"request":%d,"elapsed":%.6f' % (id, passage.time - request.time)
+            self._cancelled.discard(id)
             if passage.detail:
                 more += b',"cancelled":true'
         if not is_error and method in SESSION_SETUP_METHODS and is_whole:
@@ -238,6 +245,34 @@ class MessageLines:
                     return self._open.pop(key)[0]
         return None
 
+    # -- cancellations -----------------------------------------------------------------------------
+
+    def _cancellations(self, passage: Passage) -> list[bytes]:
+        """The lines of a cancellation: one for each hop that the open request has passed.
+
+        If the conductor cancelled it, there is one, for the hop of the port. A request without a
+        record, of the conductor's own, has none.
+        """
+        recorder = _recorder(passage.port)
+        sender = None if passage.detail else "conductor"
+        last = recorder.hop(passage.port)
+        hops = range(len(recorder.components)) if passage.detail else (last,)
+        keys = ((recorder.chain, passage.call, hop) for hop in hops)
+        found = sorted(each for key in keys for each in self._open.get(key, ()))
+        asked = [each for each in found if each.n not in self._cancelled]
+        if not asked:
+            return []
+        first, lines = self._numbered(passage.mark, len(asked)), []
+        for n, request in enumerate(asked, first):
+            self._cancelled.add(request.n)
+            members = self._members(request.port, CANCEL, "acp", request.session, sender)
+            params = b'{"requestId":%d}' % request.n
+            lines.append(
+                b'{"type":"notification",%b,%b,"n":%d,"request":%d,"size":%d,"params":%b}\n'
+                % (_times(passage), members, n, request.n, len(params), params)
+            )
+        return lines
+
     # -- members -----------------------------------------------------------------------------------
 
     def _numbered(self, mark: Mark | None, count: int = 1) -> int:
@@ -256,16 +291,22 @@ class MessageLines:
         return first
 
     def _members(
-        self, port: TracedPort, method: str, protocol: str | None, session: bytes | None
+        self,
+        port: TracedPort,
+        method: str,
+        protocol: str | None,
+        session: bytes | None,
+        sender: str | None = None,
     ) -> bytes:
         """Protocol, ends, method, session, chain and hop."""
-        key = port, port.sender, method, protocol, session
+        sender = port.sender if sender is None else sender
+        key = port, sender, method, protocol, session
         found = self._common.get(key)
         if found is None or self._masker is not current_masker():
             if len(self._common) >= _MAX_COMMON or self._masker is not current_masker():
                 self._common.clear()
                 self._masker = current_masker()
-            recorder, sender, receiver = _recorder(port), port.sender, port.component
+            recorder, receiver = _recorder(port), port.component
             members = {
                 **({} if protocol is None else {"protocol": protocol}),
                 "from": recorder.label(sender),

@@ -113,6 +113,8 @@ class NotificationRecord(MessageRecord, kw_only=True, omit_defaults=True, tag="n
     method: str
     params: Any
     cause: int | None = None
+    request: int = 0
+    """Of `$/cancel_request`: `n` of the record of the request that it cancels on this hop."""
     mcp_server: str | None = None
 
 

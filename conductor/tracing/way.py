@@ -11,6 +11,7 @@ from conductor.tracing.links import Cause, Message, find_causes, is_same_message
 from conductor.tracing.records import (
     HandlerRecord,
     LogRecord,
+    NotificationRecord,
     Record,
     RequestRecord,
     ResponseRecord,
@@ -29,7 +30,8 @@ class MessageWays:
     """The handlers that ran for a message, by its number; likewise `logs`."""
     logs: dict[int, list[LogRecord]]
     responses: dict[int, ResponseRecord]
-    """By the number of the request."""
+    """By the number of the request; likewise `cancellations`."""
+    cancellations: dict[int, NotificationRecord]
     _effects: dict[int, list[int]]
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -37,13 +39,16 @@ class MessageWays:
         self.messages = {each.n: each for each in records if isinstance(each, Message)}
         self.causes = find_causes(records)
         self.handlers, self.logs = defaultdict(list), defaultdict(list)
-        self.responses, self._effects = {}, defaultdict(list)
+        self.responses, self.cancellations = {}, {}
+        self._effects = defaultdict(list)
         for each in records:
             match each:
                 case HandlerRecord(message=int(n)):
                     self.handlers[n].append(each)
                 case LogRecord(message=int(n)):
                     self.logs[n].append(each)
+                case NotificationRecord(request=n) if n:
+                    self.cancellations[n] = each
                 case ResponseRecord():
                     self.responses[each.request] = each
         for n, cause in self.causes.items():

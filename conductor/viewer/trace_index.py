@@ -66,7 +66,8 @@ class Row(msgspec.Struct, array_like=True, kw_only=True):
     is_error: int = 0
     is_mcp: int = 0
     ref: int = 0
-    """Of a response: the number of its request; of a handler or log event: of its message."""
+    """Of a response or cancellation: the number of its request; of a handler or log event: of its
+    message."""
     took: float = 0.0
     cause: int = 0
     is_changed: int = 0
@@ -134,7 +135,8 @@ class TraceIndex:
 
     def _is_changed(self, cause: int, message: Message) -> int:
         before = self._messages.get(cause)
-        if before is None or not is_same_message(before, message):
+        is_cancellation = isinstance(message, NotificationRecord) and message.request
+        if before is None or is_cancellation or not is_same_message(before, message):
             return 0
         return int((before.head, before.size) != (message.head, message.size))
 
@@ -200,7 +202,7 @@ class TraceIndex:
                     row.extra = {"turn": 1}
             case NotificationRecord():
                 row.type, row.is_mcp = "n", int(message.protocol == "mcp")
-                row.text = _said("notification", message)
+                row.text, row.ref = _said("notification", message), message.request
                 if method == "session/update" and row.text:
                     method, _, row.text = row.text.partition(" ")
                     row.extra = self._update(message)

@@ -84,6 +84,13 @@ class TraceScript:
         )
         return self._add(record)
 
+    def cancel(self, request: int) -> int:
+        """The cancellation of a request, on its hop."""
+        asked = self._requests[request]
+        hop, params = f"{asked.sender}>{asked.receiver}", {"requestId": asked.id}
+        session = asked.session
+        return self.notify(hop, "$/cancel_request", params, request=request, session=session)
+
     def handler(self, component: str, message: int, **others: Any) -> None:
         self._add(HandlerRecord(**self._when(), component=component, message=message, **others))
 

@@ -134,3 +134,17 @@ def test_a_conversation_becomes_records_of_its_end():
         assert {name for each in records for name in (each.sender, each.receiver)} == names
         assert [each.session for each in records] == [None, "s", "s"]
         assert [each.n for each in records] == [1, 2, 3]
+
+
+def test_a_cancellation_is_told_by_the_answer_to_its_request():
+    script = TraceScript()
+    asked = script.request("client>notes", "session/prompt", {"sessionId": "s"})
+    script.cancel(asked)
+    error = {"code": -32800, "message": "Request cancelled"}
+    script.answer(asked, error, is_error=True, cancelled=True)
+
+    assert labels(script, "client") == [
+        ("client", "session/prompt?"),
+        ("agent", "error to session/prompt"),
+    ]
+    assert conversation(script.records, "client")[-1].cancelled

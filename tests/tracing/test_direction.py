@@ -16,6 +16,7 @@ from conductor.tracing.records import NotificationRecord
         ("mcp-bridge", "Agent", "agent"),
         ("mcp-bridge", "Proxy(9)", "client"),
         ("conductor", "Client", "client"),
+        ("conductor", "Proxy(0)", "agent"),
         ("Proxy(" + "9" * 5000 + ")", "Agent", "agent"),
     ],
 )

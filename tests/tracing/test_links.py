@@ -142,3 +142,21 @@ def test_ten_thousand_unlinked_messages_take_no_quadratic_time():
         script.update("notes>client", f"out {number}")
 
     assert len(find_causes(script.records)) == 10_000
+
+
+def test_a_cancellation_is_linked_through_its_request():
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", PROMPT)
+    came, went = script.cancel(first), script.cancel(second)
+
+    assert causes(script) == {second: (first, "equal payload"), went: (came, "request")}
+
+
+def test_a_component_cancels_a_request_of_its_own():
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", PROMPT)
+    script.cancel(second)
+
+    assert causes(script) == {second: (first, "equal payload")}

@@ -6,6 +6,8 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
+import trio.testing
 
 from conductor.chainfile import load
 from conductor.client.acp_client import Client
@@ -14,6 +16,7 @@ from conductor.errors import RequestError
 from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
 from conductor.tracing.encoder import Encoder
+from conductor.tracing.links import find_causes
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.records import (
@@ -212,7 +215,7 @@ async def test_requests_through_a_component_that_was_inserted_have_their_answers
     assert session in {each.session for each in answered.values()}
 
 
-async def test_errors_and_cancelled_requests_are_recorded(traced_chain):
+async def test_errors_are_recorded_on_each_hop(traced_chain):
     async with traced_chain(IN_PROCESS) as traced:
         with pytest.raises(RequestError):
             await traced.client.request("_x/unknown", {})
@@ -220,6 +223,38 @@ async def test_errors_and_cancelled_requests_are_recorded(traced_chain):
     first, second, third = (each for each in traced.records(ResponseRecord) if each.is_error)
     assert (first.payload["code"], first.error_domain) == (-32601, "acp")
     assert (first.method, second.cause, third.cause) == ("_x/unknown", first.n, second.n)
+
+
+def updates(traced):
+    return [each for each in traced.records(NotificationRecord) if each.hop == 0]
+
+
+async def test_a_cancellation_is_recorded_on_each_hop_of_its_request(traced_chain):
+    async with traced_chain(IN_PROCESS) as traced:
+        session = await traced.client.new_session("/")
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(traced.client.prompt, session, "say waiting\nwait\nsay so")
+                while not any("waiting" in str(each.params) for each in updates(traced)):
+                    await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+        while not any(each.is_error for each in traced.records(ResponseRecord)):
+            await trio.testing.wait_all_tasks_blocked()
+
+    asked = [each for each in traced.records(RequestRecord) if each.method == "session/prompt"]
+    cancellations = [
+        each for each in traced.records(NotificationRecord) if each.method == "$/cancel_request"
+    ]
+    assert len(asked) == 3
+    assert [each.request for each in cancellations] == [each.n for each in asked]
+    for request, each in zip(asked, cancellations, strict=True):
+        assert (each.sender, each.receiver) == (request.sender, request.receiver)
+        assert (each.hop, each.session) == (request.hop, session)
+        assert each.params == {"requestId": request.id}
+    causes = find_causes(traced.records())
+    assert [causes[each.n].n for each in cancellations[1:]] == [
+        each.n for each in cancellations[:-1]
+    ]
 
 
 async def test_the_flight_recorder_keeps_the_first_bytes_of_large_payloads(traced_chain):

@@ -166,6 +166,8 @@ def message_title(message: RequestRecord | NotificationRecord | ResponseRecord) 
             text = message_text("response", message.method, message.payload)
         case RequestRecord():
             title, text = message.method, message_text("request", message.method, message.params)
+        case NotificationRecord(request=n) if n:
+            title, text = f"{message.method}{_number(n)}", ""
         case NotificationRecord():
             title = message.method
             text = message_text("notification", message.method, message.params)

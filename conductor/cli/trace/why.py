@@ -61,12 +61,12 @@ def command(file: str, number: str) -> None:
 
 def way_lines(ways: MessageWays, message: Message) -> Iterator[tuple[str, Style]]:
     """The way of a message and of its answer, as lines with their styles."""
-    from conductor.tracing.records import RequestRecord, ResponseRecord
+    from conductor.tracing.records import RequestRecord
 
     way = ways.way(message)
     yield from _one_way(ways, way)
     if not isinstance(message, RequestRecord):
-        if isinstance(message, ResponseRecord) and message.request:
+        if not isinstance(message, RequestRecord) and message.request:
             yield "", "text"
             yield f"the request: acp-conductor trace why FILE {message.request}", "note"
         return
@@ -126,6 +126,12 @@ def _at_receiver(ways: MessageWays, message: Message) -> Iterator[tuple[str, Sty
     from conductor.tracing.records import RequestRecord, ResponseRecord
 
     name = message.receiver
+    if (cancellation := ways.cancellations.get(message.n)) is not None:
+        after = shown_duration(cancellation.ts - message.ts)
+        yield (
+            f"    {cancellation.sender}: cancelled it after {after} (#{cancellation.n})",
+            "warning",
+        )
     for handler in ways.handlers.get(message.n, ()):
         waited = f"waited {shown_duration(handler.waited)} for its lane"
         text = f"handler {shown_path(handler.handler)} {handler.outcome} it"
@@ -158,7 +164,12 @@ def _after(later: Message, earlier: Message) -> str:
 def _changes(before: Message, after: Message) -> Iterator[tuple[str, Style]]:
     """The difference of two payloads, as indented lines."""
     from conductor.tracing.json_diff import json_diff, without_marks
+    from conductor.tracing.records import NotificationRecord
 
+    if (
+        isinstance(after, NotificationRecord) and after.request
+    ):  # a cancellation names the request of its hop
+        return
     old, new = _payload(before), _payload(after)
     is_left_out = before.head is not None or after.head is not None or old is new
     if is_left_out and (before.head, before.size) != (after.head, after.size):

@@ -85,7 +85,8 @@ export class Panel {
     if (row.session >= 0) facts.push(["session", printable(trace.string(row.session))]);
     if (row.size) facts.push(["size", bytes(row.size)]);
     const request = trace.request(row);
-    if (request) facts.push(["request", [this.#link(request), ` after ${duration(row.took)}`]]);
+    const since = request && duration(row.ts - request.ts);
+    if (request) facts.push([row.type === "r" ? "request" : "cancels", [this.#link(request), ` after ${since}`]]);
     const response = row.type === "q" && trace.response(row);
     if (response) facts.push(["answer", [this.#link(response), ` after ${duration(response.took)}`]]);
     else if (row.type === "q") facts.push(["answer", "none in this trace"]);

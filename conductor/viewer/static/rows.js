@@ -120,8 +120,9 @@ export class Trace {
     return this.#responses.get(row.n);
   }
 
+  /** The request that a message answers or cancels. */
   request(row) {
-    return row.type === "r" ? this.#byNumber.get(row.ref) : undefined;
+    return row.isMessage ? this.#byNumber.get(row.ref) : undefined;
   }
 
   /** The way of a request's answers: from each component that answered. */

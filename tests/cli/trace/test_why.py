@@ -132,3 +132,22 @@ def test_links_of_a_real_process_are_inferred(run, chain_file, tmp_path):
 
     assert "unchanged  (link inferred: equal payload)" in text
     assert "(link inferred: through its request)" in text
+
+
+def test_who_cancelled_a_request_is_said(tmp_path):
+    script = TraceScript()
+    first = script.request("client>notes", "session/prompt", PROMPT)
+    second = script.request("notes>agent", "session/prompt", PROMPT)
+    cancellations = script.cancel(first), script.cancel(second)
+    path = script.write(tmp_path / "t.jsonl")
+
+    assert "    client: cancelled it after 0.5 s (#3)" in why(path, first)
+    assert "    notes: cancelled it after 0.5 s (#4)" in why(path, first)
+    assert why(path, cancellations[1]) == [
+        "$/cancel_request #1",
+        "  #3  0.750  client → notes  15 B",
+        "    notes: passed on after 0.25 s, unchanged  (link inferred: through its request)",
+        "  #4  1.000  notes → agent  15 B",
+        "",
+        "the request: acp-conductor trace why FILE 2",
+    ]

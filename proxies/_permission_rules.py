@@ -17,9 +17,10 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from conductor.proxy.tool_names import About, Certainty, Evidence, Identity, ToolTable, identify
+from proxies._path_readings import home_expanded
 from proxies._regex import compile_pattern
 from proxies._tool_commands import Commands, commands, is_chained
-from proxies._tool_paths import NamedPaths, home_expanded, named_paths
+from proxies._tool_paths import NamedPaths, named_paths
 
 __all__ = [
     "Action",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from proxies._tool_paths import key_words, strings
+from proxies._tool_texts import key_words, strings
 
 __all__ = ["Commands", "commands", "is_chained", "words_of"]
 

@@ -3,8 +3,9 @@
 `plugin_component.PluginComponent` is one plugin in a chain; its two ports (`plugin_port`) forward
 unhandled messages at once and queue the others in lanes (`lane`, pure). `scheduler.LaneScheduler`
 has the worker tasks, `dispatch.Dispatcher` calls the handlers, `plugin_errors` contains their
-failures. `loading` and `file_imports` find and make the instance, `isolation` prepares a process
-for `isolate: true`.
+failures, `aborted_requests` answers in their place. `new_session_updates` withholds updates of a
+session that is not open yet. `loading` and `file_imports` find and make the instance, `isolation`
+prepares a process for `isolate: true`.
 
 May import: supervision, proxy, routing, transport, jsonrpc, acp, chainfile; not chain or server.
 """

@@ -187,7 +187,7 @@ class PluginComponent(Component):
         finally:
             self._scheduler.close()
             if not self._answered_elsewhere:
-                self._scheduler.answer_aborted()
+                self._scheduler.aborted.answer()
             forget_all_sessions(self.plugin)
             self._ended.set()
             self._scheduler.became_idle.set()  # ends `wait_drained`
@@ -241,7 +241,7 @@ class PluginComponent(Component):
 
     def _not_started(self, error: StartError) -> None:
         self.host.component_failed(self, error)
-        self._scheduler.answer_aborted(FailureErrors.of(error))
+        self._scheduler.aborted.answer(FailureErrors.of(error))
 
     def _on_lost(self, error: ComponentExited) -> None:
         if self.lost is not None:
@@ -250,7 +250,7 @@ class PluginComponent(Component):
             return
         bypassed = self.bypassed_on_failure and self.role == "proxy"
         error.next, error.is_last = str(Bypass() if bypassed else EndChain()), not bypassed
-        self._scheduler.answer_aborted(FailureErrors.of(error))
+        self._scheduler.aborted.answer(FailureErrors.of(error))
         if bypassed:
             self.host.bypass(self, error)
         else:

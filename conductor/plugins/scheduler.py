@@ -14,24 +14,22 @@ from time import monotonic
 from typing import Literal
 
 import attrs
-import msgspec
 import trio
 
-from conductor.acp import SESSION_CREATING_METHODS, session_id_of
 from conductor.errors import ConnectionClosed, LocalProtocolError, RequestCancelled
 from conductor.jsonrpc.in_flight import InFlightRequest
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.jsonrpc.notification_batch import SESSION_UPDATE
+from conductor.plugins.aborted_requests import AbortedRequests
 from conductor.plugins.dispatch import CANCELLED_ERROR, Dispatcher
 from conductor.plugins.failure_log import FailureLog
 from conductor.plugins.handler_call import (
     HandlerCall,
     HandlerResponse,
-    ResponseState,
     current_handler_call,
     running_handler,
 )
 from conductor.plugins.lane import Lane, LaneItem, LaneNotification, LaneRequest, LaneResponse
+from conductor.plugins.new_session_updates import NewSessionUpdates
 from conductor.plugins.observer_ids import ObserverIds
 from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin
@@ -40,15 +38,10 @@ from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.proxy.base import Plugin
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ResponseCallback
-from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.traced_port import Mark
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]
-
-_CHAIN_ENDED = FailureErrors.plain(
-    encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
-)
 
 
 @attrs.define(eq=False, repr=False)
@@ -77,16 +70,13 @@ class LaneScheduler:
         factory=dict, init=False
     )
     """Callbacks for the responses to requests sent with `Peer.ask`."""
+    aborted: AbortedRequests = attrs.field(factory=AbortedRequests, init=False)
     became_idle: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when a worker becomes idle; the waiter replaces it."""
     _flusher: Flusher = attrs.field(init=False)
     _wait_for_share: Callable[[], Awaitable[None]] | None = attrs.field(default=None, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _closed: bool = attrs.field(default=False, init=False)
-    _close_errors: FailureErrors | None = attrs.field(default=None, init=False)
-    """The errors for requests that are not handled any more, once known."""
-    _aborted: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
-    """Requests to be answered with `_close_errors`, and whether each was forwarded."""
     _unscheduled: list[PluginPort] = attrs.field(factory=list, init=False)
     _idle: list[_IdleWorker] = attrs.field(factory=list, init=False)
     queued: dict[InFlightRequest, tuple[PluginPort, LaneRequest]] = attrs.field(
@@ -99,12 +89,14 @@ class LaneScheduler:
     """The last handler that held each lane."""
     _slow_handler_warning: SlowHandlerWarning = attrs.field(init=False)
     _unread_bytes_has_failed: bool = attrs.field(default=False, init=False)
+    _new_sessions: NewSessionUpdates = attrs.field(init=False)
     _observer_ids: ObserverIds = attrs.field(factory=ObserverIds, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.client_port, self.agent_port = port_pair(self, self.plugin._acp_handlers)
         if self.is_agent:
             self.agent_port.neighbour = AgentTerminus(self.client_port)
+        self._new_sessions = NewSessionUpdates(self.agent_port)
         self._port_of = {port.lane: port for port in self.ports}
         self._slow_handler_warning = SlowHandlerWarning(
             tuple(self._port_of), self.last_handlers, self.failures.log
@@ -114,7 +106,7 @@ class LaneScheduler:
             self.plugin,
             self.start_timeout,
             self.request,
-            self._abort,
+            self.aborted.add,
             self._use_handlers,
             self.failures,
         )
@@ -161,25 +153,6 @@ class LaneScheduler:
             port.break_cycles()
         del self.dispatcher
 
-    def answer_aborted(self, failure: FailureErrors | None = None) -> None:
-        """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
-        ended".
-
-        After a failure, forwarded prompts are also cancelled with `session/cancel`: their turns
-        have no client that waits for them.
-        """
-        if self._close_errors is not None:
-            return
-        self._close_errors = failure or _CHAIN_ENDED
-        aborted, self._aborted = self._aborted, []
-        for port, item, forwarded in aborted:
-            error = self._close_errors.answer(item.method, delivered=forwarded)
-            port.neighbour.respond(item.call, None, error)
-            session = session_id_of(item.params) if item.method == "session/prompt" else None
-            if failure is not None and forwarded and session is not None:
-                params = msgspec.json.encode({"sessionId": session})
-                port.other.neighbour.notify("session/cancel", params)
-
     # -- LaneOwner, called by the ports ------------------------------------------------------------
 
     def schedule(self, port: PluginPort) -> None:
@@ -218,14 +191,7 @@ class LaneScheduler:
         ):
             port.forward_unchanged(item)
         elif type(item) is LaneRequest and not item.answered:
-            self._abort(port, item, False)
-
-    def _abort(self, port: PluginPort, item: LaneRequest, forwarded: bool) -> None:
-        if self._close_errors is None:
-            self._aborted.append((port, item, forwarded))
-        else:
-            error = self._close_errors.answer(item.method, delivered=forwarded)
-            port.neighbour.respond(item.call, None, error)
+            self.aborted.add(port, item, False)
 
     def _use_handlers(self, handlers: Sequence[Handler]) -> None:
         """Replace the handlers of both ports."""
@@ -304,7 +270,7 @@ class LaneScheduler:
     def notify(self, port: PluginPort, method: str, params: bytes | None) -> None:
         """Send a notification from the plugin through a port."""
         to_client = port is self.client_port and method == SESSION_UPDATE
-        if to_client and params is not None and self._withholds_own(params):
+        if to_client and params is not None and self._new_sessions.withholds_own(params):
             return
         port.neighbour.notify(method, params)
 
@@ -455,45 +421,12 @@ class LaneScheduler:
         handler_call.awaited = tuple(each for each in handler_call.awaited if each is not item.call)
         if awaited.forwards and handler_call.response_state is not None:
             handler_call.response_state.answer = item
-            self._open_session(handler_call.response_state, item)
+            self._new_sessions.opened_by(handler_call.response_state, item)
         if handler_call.awaited or handler_call.lane is not None:
             return lane
         handler_call.lane = lane
         self.last_handlers[lane] = handler_call
         return None
-
-    def _open_session(self, response_state: ResponseState, item: LaneResponse) -> None:
-        """Withhold updates of a new session until the handler has forwarded the response that
-        opens it."""
-        if item.call.method in SESSION_CREATING_METHODS:
-            self._withhold_updates(response_state, session_id_of(item.result))
-
-    def _withhold_updates(self, response_state: ResponseState, session: str | None) -> None:
-        if session is not None and session not in response_state.created_sessions:
-            response_state.created_sessions += (session,)
-            self.agent_port.withhold_updates(session)
-
-    def _withholds_own(self, params: bytes) -> bool:
-        """Withhold an update from the plugin for a session that the client does not know yet.
-
-        If the handler creates the session itself, every session that it writes to may be the new
-        one.
-        """
-        handler_call = current_handler_call.get()
-        response_state = (
-            None if handler_call is None or handler_call.done else handler_call.response_state
-        )
-        creates_session = (
-            response_state is not None and response_state.call.method in SESSION_CREATING_METHODS
-        )
-        if not creates_session and not self.agent_port.withholds_updates:
-            return False
-        session = session_id_of(params)
-        if session is None:
-            return False
-        if creates_session and response_state is not None:
-            self._withhold_updates(response_state, session)
-        return self.agent_port.withhold_own_update(session, params)
 
     async def _observe(
         self, lane: Lane, port: PluginPort, handler: Handler, item: LaneItem

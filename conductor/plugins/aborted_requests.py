@@ -1,0 +1,58 @@
+"""Requests that a plugin will not answer any more, since it has ended or has failed.
+
+In: requests, as they are aborted. Out: their errors, once it is known why the plugin has ended.
+"""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.plugins.lane import LaneRequest
+from conductor.plugins.plugin_port import PluginPort
+from conductor.routing.failure_errors import FailureErrors
+
+__all__ = ["AbortedRequests"]
+
+_CHAIN_ENDED = FailureErrors.plain(
+    encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+)
+
+
+@attrs.define(eq=False, repr=False)
+class AbortedRequests:
+    """The aborted requests of one plugin."""
+
+    _errors: FailureErrors | None = attrs.field(default=None, init=False)
+    """The errors for them, once known."""
+    _waiting: list[tuple[PluginPort, LaneRequest, bool]] = attrs.field(factory=list, init=False)
+    """Requests to be answered with `_errors`, and whether each was forwarded."""
+
+    def add(self, port: PluginPort, item: LaneRequest, forwarded: bool) -> None:
+        """Answer a request that has come in through `port`, now or in `answer`."""
+        if self._errors is None:
+            self._waiting.append((port, item, forwarded))
+        else:
+            error = self._errors.answer(item.method, delivered=forwarded)
+            port.neighbour.respond(item.call, None, error)
+
+    def answer(self, failure: FailureErrors | None = None) -> None:
+        """Answer aborted requests, now and from now on, with the errors of `failure` or "chain
+        ended".
+
+        After a failure, forwarded prompts are also cancelled with `session/cancel`: their turns
+        have no client that waits for them.
+        """
+        if self._errors is not None:
+            return
+        self._errors = failure or _CHAIN_ENDED
+        waiting, self._waiting = self._waiting, []
+        for port, item, forwarded in waiting:
+            error = self._errors.answer(item.method, delivered=forwarded)
+            port.neighbour.respond(item.call, None, error)
+            session = session_id_of(item.params) if item.method == "session/prompt" else None
+            if failure is not None and forwarded and session is not None:
+                params = msgspec.json.encode({"sessionId": session})
+                port.other.neighbour.notify("session/cancel", params)

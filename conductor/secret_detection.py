@@ -113,6 +113,8 @@ _TOKEN_COUNT_WORDS: Final = frozenset(
         "used",
         "completion",
         "prompt",
+        "thought",
+        "cached",
     ]
 )
 """With one of these in the name, `tokens` means language-model tokens."""

@@ -51,6 +51,8 @@ _FLAG_VALUE: Final = re.compile(
 )
 _LINE_START: Final = re.compile(rb"""(?:\\[nrt]|(?<!\\)")[ \t+-]*(?:export )?\Z""")
 _LINE_END: Final = re.compile(rb"""(?:\\*["'])?[ ]*(?:\\[nr]|"|\Z)""")
+_WORD_START: Final = re.compile(rb"""(?:\\[nrt]|["'\s])[+-]?\Z""")
+_WORD_END: Final = re.compile(rb"""\\*["']?(?:\s|\\[nrt]|"|\Z)""")
 _BREAK: Final = re.compile(rb"\\[nrt]")
 """A line break in JSON; its letter seems to belong to the name after it."""
 _DIGIT: Final = re.compile(r"\d")
@@ -111,7 +113,7 @@ def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
         is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
         is_setting = found["sign"] == b"=" and is_parameter  # else it is a line of a program
         is_certain = name.casefold() not in _AMBIGUOUS and _DIGIT.search(value) is not None
-        is_line = is_certain and _is_line(data, start, found.end())
+        is_line = is_certain and _is_line(data, start, found)
         if is_quoted or is_setting or is_line or looks_like_a_secret(value):
             yield found.span("value")
 
@@ -125,11 +127,14 @@ def _flag(data: bytes, at: int) -> Iterator[Span]:
             yield value.span("value")
 
 
-def _is_line(data: bytes, start: int, end: int) -> bool:
-    """Whether name and value are a line of a file: `db_password=s3cret`, `password: s3cret`."""
+def _is_line(data: bytes, start: int, found: re.Match[bytes]) -> bool:
+    """Whether name and value are a line of a file, `password: s3cret`, or `password=s3cret` between
+    spaces, as in a log."""
+    is_word = found["sign"] == b"="
+    before, after = (_WORD_START, _WORD_END) if is_word else (_LINE_START, _LINE_END)
     return (
-        _LINE_START.search(data, max(0, start - 60), start) is not None
-        and _LINE_END.match(data, end) is not None
+        before.search(data, max(0, start - 60), start) is not None
+        and after.match(data, found.end()) is not None
     )
 
 

@@ -251,6 +251,8 @@ def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_se
         "A=1\ndb_password=hunter2x\nB=2",
         "+db_password=hunter2x",
         "export db_password=hunter2x\r\n",
+        "level=info token=hunter2x user=me",
+        "level=info token='hunter2x' user=me",
         "host: x\n  password: 'hunter2x'\n",
         "deploy --password hunter2x --verbose",
         "deploy --api-key hunter2x",
@@ -274,6 +276,7 @@ def test_text_about_secrets_is_not_masked():
         "sk-learn and task-force; basic authentication, see https://host/a@b; eyJ is a prefix. "
         "const token = await auth.token(); inputTokens: 512000000, the secret: sharing it. "
         "--token is required, --token-file /tmp/file1; open(path, token=token1)\n token=token1,\n"
+        "{'thoughtTokens': 'thought', 'cachedReadTokens': 'cache read'} "
         " key: value123\nAuthorization: required\nApi-Key: required by the server\n"
     )
     payload = json.dumps(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from itertools import chain, groupby, repeat
 from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 import msgspec
@@ -411,18 +411,47 @@ def _formatted(
 ) -> bytes:
     """Lines of notifications with consecutive numbers; each has the cause `n + shift`.
 
-    One formatting operation takes a third of the time of one for each line.
+    One formatting operation for all, and numbers from tables: 0.25 µs for a line instead of 0.8
+    with `%d`, and 3 with an operation for each line.
     """
     count = len(payloads)
-    head = head.replace(b"%", b"%%")
-    numbers = range(first, first + count)
-    if shift is None:
-        columns: tuple[Iterable[Any], ...] = numbers, sizes, payloads
-        line = head + b',"n":%d,"size":%d,"params":%b}\n'
-    else:
-        columns = numbers, (n + shift for n in numbers), sizes, payloads
-        line = head + b',"n":%d,"cause":%d,"size":%d,"params":%b}\n'
-    return line * count % tuple(chain.from_iterable(zip(*columns, strict=True)))
+    causes: tuple[Iterable[bytes], ...] = ()
+    if shift is not None:
+        causes = repeat(b',"cause":'), _decimals(first + shift, count)
+    columns = (
+        repeat(head + b',"n":'),
+        _decimals(first, count),
+        *causes,
+        [_SIZES[each] if each < len(_SIZES) else _size_member(each) for each in sizes],
+        payloads,
+        repeat(b"}\n"),
+    )
+    template = b"%b" * len(columns)
+    return template * count % tuple(chain.from_iterable(zip(*columns, strict=False)))
+
+
+def _decimals(first: int, count: int) -> list[bytes]:
+    """Consecutive numbers."""
+    found: list[bytes] = []
+    while count > 0:
+        thousands, rest = divmod(first, 1000)
+        some = _BELOW_1000[rest : rest + count]
+        found += map((b"%d" % thousands).__add__, some) if thousands else map(_unpadded, some)
+        first += len(some)
+        count -= len(some)
+    return found
+
+
+def _unpadded(digits: bytes) -> bytes:
+    return digits.lstrip(b"0") or b"0"
+
+
+def _size_member(size: int) -> bytes:
+    return b',"size":%d,"params":' % size
+
+
+_BELOW_1000: Final = [b"%03d" % each for each in range(1000)]
+_SIZES: Final = [_size_member(each) for each in range(2048)]
 
 
 def _has_secret(data: bytes) -> bool:

@@ -183,7 +183,7 @@ class TraceWriter:
 
     def _write(self, lines: bytes) -> None:
         """Write a block of records; on a full disk it is dropped, and the next one says so."""
-        count = lines.count(b"\n")
+        new = lines
         try:
             if self._dropped:
                 chain = next(iter(self.chains), None)
@@ -199,7 +199,7 @@ class TraceWriter:
                 return
             if not self._dropped:
                 self.log.error("trace records dropped: the disk is full", error=str(exc))
-            self._dropped += count
+            self._dropped += new.count(b"\n")
 
 
 def _masked(lines: list[bytes], *, is_listened: bool) -> tuple[bytes, list[bytes]]:

@@ -15,16 +15,20 @@ from pathlib import Path
 
 import attrs
 
+from conductor.control.temporary_directories import VIEW_PREFIX, lock_directory
 from conductor.tracing.trace_file import TraceFile
 
 __all__ = ["ViewedTrace", "temporary_trace"]
 
-_PREFIX = "acp-conductor-view-"
-
 
 def temporary_trace() -> Path:
-    """A path for a trace that is only viewed, in a new directory of this user."""
-    return Path(tempfile.mkdtemp(prefix=_PREFIX)) / "trace.jsonl"
+    """A path for a trace that is only viewed, in a new directory of this user.
+
+    This process has a lock on the directory until it ends.
+    """
+    directory = tempfile.mkdtemp(prefix=VIEW_PREFIX)
+    lock_directory(directory)
+    return Path(directory) / "trace.jsonl"
 
 
 @attrs.define(eq=False, repr=False)

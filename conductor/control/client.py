@@ -10,7 +10,7 @@ from typing import Any
 
 from conductor.control.directory import connect, socket_path, sockets
 
-__all__ = ["NoConductor", "ask", "conductors", "lines", "remove_if_stale"]
+__all__ = ["NoConductor", "ask", "conductors", "is_stale", "lines", "remove_if_stale"]
 
 
 class NoConductor(Exception):
@@ -51,12 +51,19 @@ def conductors() -> Iterator[dict[str, Any]]:
 
 def remove_if_stale(path: Path) -> bool:
     """Remove a socket without a listener; true if there was one."""
-    try:
-        connect(path).close()
-    except ConnectionRefusedError:
+    if is_stale(path):
         with suppress(OSError):
             path.unlink()
             return True
+    return False
+
+
+def is_stale(path: Path) -> bool:
+    """Whether a socket has no listener."""
+    try:
+        connect(path).close()
+    except ConnectionRefusedError:
+        return True
     except OSError:
         pass
     return False

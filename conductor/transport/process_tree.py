@@ -24,6 +24,7 @@ __all__ = [
     "become_subreaper",
     "child_reaped",
     "child_started",
+    "conductors_of_mark",
     "descendants",
     "forget_readers",
     "has_reader",
@@ -37,7 +38,8 @@ __all__ = [
 ]
 
 MARK = "ACP_CONDUCTOR_TREE"
-"""Environment variable with the mark: a token for this run, and `/n/` for each component."""
+"""Environment variable with the mark: a token for this run, and `/n/` for each component. The token
+begins with the conductor's process id."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _KILL_ROUNDS = 20
@@ -56,7 +58,8 @@ _adopted: set[int] = set()
 _undecided: dict[int, float] = {}
 """Zombies that other code may wait for, and the time to decide, in seconds."""
 _numbers = count(1)
-_own_mark: list[str] = []
+_own_marks: dict[int, str] = {}
+"""By process id: a forked process is a conductor of its own."""
 
 
 def become_subreaper() -> None:
@@ -68,11 +71,18 @@ def become_subreaper() -> None:
 
 def own_mark() -> str:
     """The mark of this run, prefixed by that of an outer conductor, if there is one."""
-    if not _own_mark:
+    pid = os.getpid()
+    if pid not in _own_marks:
         outer = os.environ.get(MARK)
-        token = os.urandom(8).hex()
-        _own_mark.append(f"{outer}/{token}" if outer else token)
-    return _own_mark[0]
+        token = f"{pid}-{os.urandom(8).hex()}"
+        _own_marks[pid] = f"{outer}/{token}" if outer else token
+    return _own_marks[pid]
+
+
+def conductors_of_mark(mark: str) -> list[int]:
+    """The process ids of the conductors in a mark, the outermost first."""
+    tokens = [each.partition("-") for each in mark.split("/")]
+    return [int(pid) for pid, dash, rest in tokens if pid.isdecimal() and dash and rest]
 
 
 def new_mark() -> str:

@@ -29,7 +29,7 @@ _MIN_AGE: Final = 1.0
 
 
 def stale_directories() -> list[str]:
-    """The directories whose conductors have ended."""
+    """The directories that ended conductors have left."""
     found = []
     for root in dict.fromkeys((tempfile.gettempdir(), _BRIDGE_ROOT)):
         for directory in _directories(root):

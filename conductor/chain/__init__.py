@@ -5,8 +5,8 @@
 - `chain`: `Chain`, from the first message to the `Ending`
 - `client_end`: the client's connection, also over several transports one after the other
 - `components`: starts and connects the components, inserts, bypasses and removes them
-- `back_pressure`: when client, agent and proxies are not read; `shutdown`: ordered stop;
-  `ending`: why a chain ended
+- `back_pressure`: when client, agent and proxies are not read; `shutdown`: the ordered
+  end; `component_stop`: how components are stopped; `ending`: why it ended
 - `cancelled_turns`: ends cancelled turns of the client that no component has ended
 - `startup_gate`: queues messages until the chain is initialized; `start_failure_agent`: explains a
   failed start to the user, with `start_failure_text`

@@ -7,11 +7,7 @@ continue without. A client that may return over another transport can be detache
 
 The parts: `client_end` has the client's connection, `startup_gate` holds the client's messages back
 until the chain is initialized, `components` starts, connects and replaces the components,
-`back_pressure` says who is read, `shutdown` stops the components.
-
-Order of the end: requests in flight are answered, the components' inputs are closed one after the
-other from the client to the agent, components that remain get SIGTERM and then SIGKILL, open
-requests are answered with an error, and the client's write buffer is flushed.
+`back_pressure` says who is read, `shutdown` ends the chain.
 """
 
 from __future__ import annotations
@@ -27,19 +23,17 @@ from conductor.chain.cancelled_turns import CancelledTurns
 from conductor.chain.client_end import ClientEnd
 from conductor.chain.components import ChainComponents
 from conductor.chain.ending import Ending
-from conductor.chain.shutdown import BusyPlugins, end_components, wait_ended
+from conductor.chain.shutdown import Shutdown
 from conductor.chain.start_failure_text import FailureContext
 from conductor.chain.startup_gate import StartupGate
 from conductor.chainfile.model import STOP_TIMEOUT
 from conductor.control import registry
 from conductor.errors import ComponentError, ConductorError
-from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.limits import Limits
 from conductor.log import get_logger
 from conductor.redaction import redact
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
-from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.link import Link
 from conductor.routing.notices import Notices
 from conductor.routing.port import Port
@@ -48,14 +42,6 @@ from conductor.transport.base import Transport
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["Chain"]
-
-_CLIENT_CHECK_INTERVAL = 0.1
-"""Seconds between two checks whether the client still reads."""
-_KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
-"""Seconds that components have to end after SIGKILL; a process with pipes that other processes hold
-open takes two. The second is for a second stop request (`kill`)."""
-_FINAL_WRITE_TIMEOUT = 5.0
-"""Seconds that the client has to read the rest of the write buffer at the end."""
 
 log = get_logger(component="conductor")
 
@@ -104,14 +90,10 @@ class Chain:
     _nursery: trio.Nursery = attrs.field(init=False)
     _ending: Ending | None = attrs.field(default=None, init=False)
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _stop_began: float | None = attrs.field(default=None, init=False)
-    """The time of EOF from the client, or of another reason to end."""
-    _busy: BusyPlugins = attrs.field(factory=BusyPlugins, init=False)
-    _given_up: set[Component] = attrs.field(factory=set, init=False)
+    _shutdown: Shutdown = attrs.field(init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _stopping: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def __attrs_post_init__(self) -> None:
         role: Literal["client", "parent"] = "client" if self.mode == "agent" else "parent"
@@ -137,6 +119,7 @@ class Chain:
             self.flusher,
             self.limits,
         )
+        self._shutdown = Shutdown(self.client_end, self._hosted, self.flusher, self.stop_timeout)
         if self.enforces_cancel_timeout and self.mode == "agent":
             self._cancelled_turns = self._hosted.cancelled_turns = CancelledTurns(
                 self._hosted, self.client, self.components, self._startup_gate
@@ -156,7 +139,9 @@ class Chain:
                     nursery.start_soon(self._cancelled_turns.run)
                 await self._end.wait()
                 self._reading.cancel()
-                await self._shut_down()
+                assert self._ending is not None
+                failed = self._ending.reason == "failed"
+                await self._shutdown.run(self._ending, answers=self.answers_loss or not failed)
                 nursery.cancel_scope.cancel()
         finally:
             registry.remove(self)
@@ -206,7 +191,7 @@ class Chain:
         self._finish(Ending("stopped"))
         for component in self.components:
             component.kill()
-        self._stopping.cancel()
+        self._shutdown.hurry()
 
     def break_cycles(self) -> None:
         """Break reference cycles, after `run`.
@@ -310,9 +295,10 @@ class Chain:
     async def _serve_client(self) -> None:
         with self._reading:
             await self.client_end.serve(self._nursery, self._back_pressure.client_gate)
-            self._stop_began = trio.current_time()
+            self._shutdown.begin()
             if self._startup_gate.state == "starting":
-                await self._wait_settled()  # deliver the queue of the startup gate
+                # deliver the queue of the startup gate
+                await self._shutdown.wait_settled(self._settled)
             if self._startup_gate.state == "open":
                 self._finish(Ending("client"))
             else:
@@ -320,91 +306,10 @@ class Chain:
                     Ending("never started" if self._startup_gate.was_attempted else "client")
                 )
 
-    async def _wait_settled(self) -> None:
-        """Wait for the end of a start, at most `stop_timeout` seconds or until the client is
-        gone."""
-        with trio.move_on_at(self._answer_deadline()):
-            while not self._settled.is_set() and not self._plugin_has_had_its_time():
-                if self.transport.peer_closed_read():
-                    return
-                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self._settled.wait()
-
     # -- the end -----------------------------------------------------------------------------------
 
     def _finish(self, ending: Ending) -> None:
         if self._ending is None:
             self._ending = ending
-            if self._stop_began is None:
-                self._stop_began = trio.current_time()
+            self._shutdown.begin()
             self._end.set()
-
-    async def _shut_down(self) -> None:
-        self.client_end.end_detached()
-        assert self._ending is not None
-        leaves_open = self._ending.reason == "failed" and not self.answers_loss
-        with self._stopping:
-            if self._ending.reason in ("client", "failed") and not leaves_open:
-                await self._wait_answered()
-            components = list(self.components)
-            await end_components(components, self.stop_timeout, self._busy, self._give_up)
-        await self._wait_killed()
-        if not leaves_open:
-            self._answer_open_requests()
-        await self.client_end.close(0 if self._stopping.cancel_called else _FINAL_WRITE_TIMEOUT)
-
-    async def _wait_killed(self) -> None:
-        """Kill what still runs, and wait for it."""
-        for component in self._hosted.tasks:
-            component.kill()
-        seconds = _FORCED_KILL_TIMEOUT if self._stopping.cancel_called else _KILL_TIMEOUT
-        awaited = [each for each in self._hosted.tasks if each not in self._given_up]
-        for component in await wait_ended(awaited, seconds):
-            self._give_up(component)
-
-    def _give_up(self, component: Component) -> None:
-        """Go on without a component that does not end."""
-        self._given_up.add(component)
-        if component.kind != "plugin":
-            log.error("component did not end after SIGKILL", name=component.name)
-            return
-        from conductor.plugins.plugin_code import suspended_at
-
-        assert self._stop_began is not None
-        seconds = round(trio.current_time() - self._stop_began, 1)
-        task = self._hosted.tasks.get(component)
-        place = {"plugin": component.name} | ({} if task is None else suspended_at(task))
-        log.error("plugin did not end, given up", **place, seconds=seconds)
-
-    async def _wait_answered(self) -> None:
-        """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
-
-        After a component's failure too: its error is still passed on by the proxies before it. Ends
-        earlier if a handler of a plugin has been running all the time.
-        """
-        with trio.move_on_at(self._answer_deadline()):
-            end = self.client_end
-            while end.connection.unanswered() and not end.connection.closed:
-                if self.transport.peer_closed_read() or self._plugin_has_had_its_time():
-                    return
-                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
-                    await self.flusher.wait_flushed()
-
-    def _answer_deadline(self) -> float:
-        assert self._stop_began is not None
-        return self._stop_began + self.stop_timeout
-
-    def _plugin_has_had_its_time(self) -> bool:
-        self._busy.look(self.components)
-        return trio.current_time() >= self._busy.cancel_at(self.stop_timeout)
-
-    def _answer_open_requests(self) -> None:
-        """Answer the client's open requests with an error, after all components have ended."""
-        ending = self._ending
-        if ending is not None and ending.error is not None:
-            ending.error.is_last = True
-            failure = FailureErrors.of(ending.error)
-        else:
-            error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
-            failure = FailureErrors.plain(error)
-        self.client_end.answer_open_requests(failure)

@@ -127,6 +127,7 @@ class ChainComponents(ComponentHost):
             component.break_cycles()
         self.running.clear()
         self.cancelled_turns = None
+        self.on_failed = _ignore
 
     def _run(self, component: Component) -> None:
         in_other = component.kind == "plugin" and self.plugin_nursery is not None
@@ -215,6 +216,10 @@ class ChainComponents(ComponentHost):
         connect_ports(before.client_port.neighbour, component.client_port)
         connect_ports(component.agent_port, before.client_port)
         self._run(component)
+
+
+def _ignore(component: Component, error: ComponentError) -> None:
+    """After the end of the chain."""
 
 
 def _has_refused(component: Component) -> bool:

@@ -1,165 +1,135 @@
-"""Ordered stop of the components of a chain.
+"""Ordered end of a chain: answer what is open, stop the components, write the rest to the client.
 
-Components are stopped from the client to the agent: each gets what its predecessor still had to
-send. A process that does not end by itself gets SIGTERM, then SIGKILL. A plugin is cancelled, and
-given up `stop_timeout` after the stop began: it may have a shielded task, wait for a thread, or
-catch `Cancelled`. The stop goes on without it.
+In: the `Ending`. Out: every request of the client is answered, and every component has ended,
+except for plugins that were given up. How a component is stopped is in `component_stop`.
+
+Order of the end: requests in flight are answered, the components' inputs are closed one after the
+other from the client to the agent, components that remain get SIGTERM and then SIGKILL, open
+requests are answered with an error, and the client's write buffer is flushed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
-
 import attrs
 import trio
 
+from conductor.chain.client_end import ClientEnd
+from conductor.chain.component_stop import BusyPlugins, end_components, wait_ended
+from conductor.chain.components import ChainComponents
+from conductor.chain.ending import Ending
+from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
+from conductor.log import get_logger
 from conductor.routing.component import Component
+from conductor.routing.failure_errors import FailureErrors
+from conductor.transport.io_loop import Flusher
 
-__all__ = ["BusyPlugins", "end_components", "wait_ended"]
+__all__ = ["Shutdown"]
 
-_MIN_PATIENCE: Final = 1.0
-"""Seconds that a plugin has at least, as in the watchdog: the machine may be busy."""
-_MAX_CLEANUP: Final = 1.0
+_CLIENT_CHECK_INTERVAL = 0.1
+"""Seconds between two checks whether the client still reads."""
+_KILL_TIMEOUT, _FORCED_KILL_TIMEOUT = 3.0, 1.0
+"""Seconds that components have to end after SIGKILL; a process with pipes that other processes hold
+open takes two. The second is for a second stop request (`kill`)."""
+_FINAL_WRITE_TIMEOUT = 5.0
+"""Seconds that the client has to read the rest of the write buffer at the end."""
 
-
-def _cleanup_seconds(patience: float) -> float:
-    """The last part of a plugin's time, for its clean-up after the cancellation, in seconds."""
-    return min(patience / 4, _MAX_CLEANUP)
-
-
-@attrs.define(eq=False)
-class BusyPlugins:
-    """Handlers that run without waiting for a response, and since when; sampled by `look`.
-
-    Before the components are stopped, open requests are answered. A handler that runs all the time
-    has had its `stop_timeout` then.
-    """
-
-    _since: dict[object, tuple[Component, float]] = attrs.field(factory=dict)
-
-    def look(self, components: Iterable[Component]) -> None:
-        now, before = trio.current_time(), self._since
-        self._since = {
-            call: (component, before[call][1] if call in before else now)
-            for component in components
-            for call in component.busy_calls()
-        }
-
-    def since(self, component: Component) -> float | None:
-        """Since when the longest handler of a plugin has been running, at the last look."""
-        times = (time for owner, time in self._since.values() if owner is component)
-        return min(times, default=None)
-
-    def cancel_at(self, stop_timeout: float) -> float:
-        """When the handler that runs longest must be cancelled."""
-        return self.first + stop_timeout - _cleanup_seconds(stop_timeout)
-
-    @property
-    def first(self) -> float:
-        """Since when the handler that runs longest has been running."""
-        return min((time for _, time in self._since.values()), default=float("inf"))
+log = get_logger(component="conductor")
 
 
-async def end_components(
-    components: Sequence[Component],
-    stop_timeout: float,
-    busy: BusyPlugins,
-    give_up: Callable[[Component], None],
-) -> None:
-    """Close the inputs from the client to the agent, then terminate and kill what remains.
+@attrs.define(eq=False, repr=False)
+class Shutdown:
+    """The end of one chain; `stop_timeout` is in seconds, from `begin`."""
 
-    A component's input is closed when its predecessor has drained, or `stop_timeout / 2` seconds
-    after the start. From then on a process has its own `stop_timeout`, at most the one given. A
-    plugin has it from the start, or from the time since which a handler is busy; if a handler has
-    had its time already, all plugins have the same deadline. `give_up` is called with a plugin that
-    still runs then.
-    """
-    begin = trio.current_time()
-    if busy.cancel_at(stop_timeout) <= begin:
-        begin = busy.first
+    client: ClientEnd
+    components: ChainComponents
+    flusher: Flusher
+    stop_timeout: float
+    _began: float | None = attrs.field(default=None, init=False)
+    _busy: BusyPlugins = attrs.field(factory=BusyPlugins, init=False)
+    _given_up: set[Component] = attrs.field(factory=set, init=False)
+    _patient: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
-    async def end(component: Component, done: trio.Event) -> None:
-        if component.kind == "plugin":
-            since = busy.since(component)
-            since = begin if since is None else min(begin, since)
-            if not await _end_plugin(component, stop_timeout, since):
-                give_up(component)
-        else:
-            await _end_process(component, stop_timeout)
-        done.set()
+    def begin(self) -> None:
+        """Count the time from now: EOF from the client, or another reason to end."""
+        if self._began is None:
+            self._began = trio.current_time()
 
-    async with trio.open_nursery() as nursery:
+    def hurry(self) -> None:
+        """Wait for nothing from now on, after the components were killed."""
+        self._patient.cancel()
 
-        def close(component: Component) -> trio.Event:
-            done = trio.Event()
-            component.close_input()
-            nursery.start_soon(end, component, done)
-            return done
+    async def wait_settled(self, settled: trio.Event) -> None:
+        """Wait for the end of a start, at most `stop_timeout` seconds or until the client is
+        gone."""
+        with trio.move_on_at(self._deadline()):
+            while not settled.is_set() and not self._plugin_has_had_its_time():
+                if self.client.transport.peer_closed_read():
+                    return
+                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
+                    await settled.wait()
 
-        remaining = iter(components)
-        with trio.move_on_after(stop_timeout / 2):
-            for component in remaining:
-                await _wait_drained(component, close(component))
-        for component in remaining:
-            close(component)
+    async def run(self, ending: Ending, *, answers: bool) -> None:
+        """End the chain; `answers`: whether the client's open requests are answered."""
+        self.client.end_detached()
+        with self._patient:
+            if ending.reason in ("client", "failed") and answers:
+                await self._wait_answered()
+            components = list(self.components.running)
+            await end_components(components, self.stop_timeout, self._busy, self._give_up)
+        await self._wait_killed()
+        if answers:
+            self.client.answer_open_requests(_errors(ending))
+        await self.client.close(0 if self._patient.cancel_called else _FINAL_WRITE_TIMEOUT)
 
+    async def _wait_answered(self) -> None:
+        """Wait until the client's open requests are answered, at most `stop_timeout` seconds.
 
-async def wait_ended(components: Sequence[Component], seconds: float) -> list[Component]:
-    """Wait for killed components; return those that still run after `seconds`."""
-    running = list(components)
+        After a component's failure too: its error is still passed on by the proxies before it. Ends
+        earlier if a handler of a plugin has been running all the time.
+        """
+        with trio.move_on_at(self._deadline()):
+            while self.client.connection.unanswered() and not self.client.connection.closed:
+                if self.client.transport.peer_closed_read() or self._plugin_has_had_its_time():
+                    return
+                with trio.move_on_after(_CLIENT_CHECK_INTERVAL):
+                    await self.flusher.wait_flushed()
 
-    async def wait(component: Component) -> None:
-        await component.wait_ended()
-        running.remove(component)
+    async def _wait_killed(self) -> None:
+        """Kill what still runs, and wait for it."""
+        for component in self.components.tasks:
+            component.kill()
+        seconds = _FORCED_KILL_TIMEOUT if self._patient.cancel_called else _KILL_TIMEOUT
+        awaited = [each for each in self.components.tasks if each not in self._given_up]
+        for component in await wait_ended(awaited, seconds):
+            self._give_up(component)
 
-    with trio.move_on_after(seconds):
-        async with trio.open_nursery() as nursery:
-            for component in components:
-                nursery.start_soon(wait, component)
-    return running
-
-
-async def _wait_drained(component: Component, done: trio.Event) -> None:
-    """Wait until a component has sent its last message, or was given up."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait_done() -> None:
-            await done.wait()
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(wait_done)
-        await component.wait_drained()
-        nursery.cancel_scope.cancel()
-
-
-async def _end_process(component: Component, stop_timeout: float) -> None:
-    """Wait for the end; SIGTERM after the timeout, SIGKILL after another one."""
-    seconds = min(component.stop_timeout, stop_timeout)
-    for escalate in (component.terminate, component.kill):
-        with trio.move_on_after(seconds):
-            await component.wait_drained()
-            await component.wait_ended()
+    def _give_up(self, component: Component) -> None:
+        """Go on without a component that does not end."""
+        self._given_up.add(component)
+        if component.kind != "plugin":
+            log.error("component did not end after SIGKILL", name=component.name)
             return
-        escalate()
+        from conductor.plugins.plugin_code import suspended_at
+
+        assert self._began is not None
+        seconds = round(trio.current_time() - self._began, 1)
+        task = self.components.tasks.get(component)
+        place = {"plugin": component.name} | ({} if task is None else suspended_at(task))
+        log.error("plugin did not end, given up", **place, seconds=seconds)
+
+    def _deadline(self) -> float:
+        assert self._began is not None
+        return self._began + self.stop_timeout
+
+    def _plugin_has_had_its_time(self) -> bool:
+        self._busy.look(self.components.running)
+        return trio.current_time() >= self._busy.cancel_at(self.stop_timeout)
 
 
-async def _end_plugin(component: Component, stop_timeout: float, since: float) -> bool:
-    """Wait for the end; cancel the handlers, then everything. Returns whether it has ended in time,
-    counted from `since`."""
-    seconds = min(component.stop_timeout, stop_timeout)
-    patience = max(seconds, _MIN_PATIENCE)
-    cleanup = _cleanup_seconds(patience)
-    end = max(since + patience, trio.current_time() + cleanup)
-    steps = (
-        (min(since + seconds, end - cleanup), component.terminate),
-        (end - cleanup / 2, component.kill),
-        (end, lambda: None),
-    )
-    for deadline, escalate in steps:
-        with trio.move_on_at(deadline):
-            await component.wait_drained()
-            await component.wait_ended()
-            return True
-        escalate()
-    return False
+def _errors(ending: Ending) -> FailureErrors:
+    """The errors for the client's open requests, after all components have ended."""
+    if ending.error is not None:
+        ending.error.is_last = True
+        return FailureErrors.of(ending.error)
+    error = encode_error(INTERNAL_ERROR, "The chain ended before this was answered")
+    return FailureErrors.plain(error)

@@ -63,6 +63,7 @@ def close_control() -> None:
 
 def _open(command: str, trace: str | None) -> None:
     global _server
+    _block_signals()
     if _closing.wait(_DELAY):
         return
     from conductor.control.server import ControlServer
@@ -98,8 +99,14 @@ def _dump(reason: Literal["failure", "signal"]) -> None:
 
 
 def _write(flights: list[Flight], reason: str) -> None:
+    _block_signals()
     from conductor.control.flight import write_flight
 
     if reason == "failure":
         _closing.wait(_AFTER_FAILURE)
     write_flight(flights, reason)
+
+
+def _block_signals() -> None:
+    """Leave signals to the main thread: here they would not interrupt a `time.sleep` of it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

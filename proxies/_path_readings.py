@@ -24,6 +24,7 @@ __all__ = [
     "home_expanded",
     "is_web_address",
     "leads_elsewhere",
+    "leads_out",
     "may_be_path",
     "normal_path",
     "real_path",
@@ -122,16 +123,8 @@ def may_be_path(text: str) -> bool:
 
 def wildcard_expansions(word: str, cwd: str) -> list[str]:
     """Expand braces in a word, and wildcards in its last path component."""
-    alternatives, found = [os.path.join(cwd, home_expanded(word))], []
-    for _ in range(50):
-        whole = alternatives.pop(0)
-        before, _, rest = whole.rpartition("{")
-        inner, closed, after = rest.partition("}")
-        if not closed or "{" not in whole:
-            alternatives.insert(0, whole)
-            break
-        alternatives += [before + each + after for each in inner.split(",")[:50]]
-    for each in alternatives:
+    found: list[str] = []
+    for each in _alternatives(os.path.join(cwd, home_expanded(word))):
         directory, _, name = each.rpartition("/")
         found.append(each)
         if not WILDCARDS.isdisjoint(name) and WILDCARDS.isdisjoint(directory):
@@ -142,6 +135,38 @@ def wildcard_expansions(word: str, cwd: str) -> list[str]:
                 continue
             found += [f"{directory}/{one}" for one in fnmatch.filter(names, name)][:100]
     return found[:200]
+
+
+def leads_out(pattern: str, *, is_list: bool) -> bool:
+    """Whether a search pattern may select files outside of the directory that is searched.
+
+    One that is not a list of globs may be a regular expression, with `/`, `|` and quotes in it."""
+    if len(pattern) > MAX_PATH_LENGTH:
+        return True
+    begins: tuple[str, ...] = ("/", "~", "$", "file:")
+    texts = [pattern.lstrip()]
+    if is_list:
+        texts += [each.lstrip(f"!\\{_QUOTES}") for each in re.split(r"[,;|\s]+", pattern)]
+        begins = (*begins, "-")  # an option of the search program
+    return any(
+        one.lower().startswith(begins) or ".." in one
+        for text in texts
+        for one in _alternatives(text)
+    )
+
+
+def _alternatives(word: str) -> list[str]:
+    """Expand braces in a word; a bounded number."""
+    alternatives = [word]
+    for _ in range(50):
+        whole = alternatives.pop(0)
+        before, _, rest = whole.rpartition("{")
+        inner, closed, after = rest.partition("}")
+        if not closed or "{" not in whole:
+            alternatives.insert(0, whole)
+            break
+        alternatives += [before + each + after for each in inner.split(",")[:50]]
+    return alternatives
 
 
 def real_path(path: str) -> str | None:

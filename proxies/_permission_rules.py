@@ -8,7 +8,6 @@ enough. Reads symbolic links; otherwise pure.
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from proxies._path_readings import home_expanded
 from proxies._regex import compile_pattern
 from proxies._tool_commands import Commands, commands, is_chained
 from proxies._tool_paths import NamedPaths, named_paths
+from proxies._tool_texts import parsed_json
 
 __all__ = [
     "Action",
@@ -43,6 +43,8 @@ _OPTION_KINDS: Final[Mapping[str, Sequence[str]]] = {
 """Option kinds for an action, in order of preference; none allows more than the rule."""
 _CHANGES_FILES: Final = ("edit", "delete", "move")
 _BUILT_IN: Final = ("diff", "terminal")
+_WILD: Final = frozenset("*?[")
+"""Characters of wildcards, which some programs expand themselves (git's pathspecs)."""
 _MAX_TEXT: Final = 65_536
 """Characters of a command or title that a rule may allow."""
 
@@ -275,6 +277,9 @@ class Rule:
             if not _any(self.options, [word]):
                 return Verdict("no", f"the rule does not name the option `{word}`")
         checked = [*options, *([] if self.path else operands)]
+        for word in operands:
+            if word.startswith(":") or not _WILD.isdisjoint(word):
+                return Verdict("no", f"`{word}` may name several files")
         outside = _as_paths(checked, call.cwd, call.bases).outside()
         if outside is not None:
             return Verdict("no", f"`{outside}` is outside of the session's directory")
@@ -369,14 +374,20 @@ def choose_option(
 ) -> dict[str, Any] | None:
     """Return the outcome for an action; `None` if the client must be asked.
 
-    Without a reject option, a denial cancels. Several `allow_always` options differ in what they
+    Without a reject option, a denial cancels. An id that options of several kinds have is not
+    chosen. Several `allow_always` options differ in what they
     allow, and several options of a plan or question are different answers: none of these is chosen.
     """
     if action == "ask":
         return None
-    offered = [each for each in options if isinstance(each, Mapping)]
+    offered = [
+        (each["optionId"], each.get("kind"))
+        for each in options
+        if isinstance(each, Mapping) and isinstance(each.get("optionId"), str)
+    ]
+    kinds = [(id, {kind for other, kind in offered if other == id}) for id, _ in offered]
     for kind in _OPTION_KINDS[action]:
-        ids = [option.get("optionId") for option in offered if option.get("kind") == kind]
+        ids = list(dict.fromkeys(id for id, its_kinds in kinds if its_kinds == {kind}))
         alike = action == "deny" or (kind == "allow_once" and set(about) == {"tool"})
         if len(ids) == 1 or (ids and alike):
             return {"outcome": "selected", "optionId": ids[0]}
@@ -402,7 +413,7 @@ def _parsed(given: Any) -> Any:
     """Return the input of a tool, parsed if the agent sends it as JSON text."""
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(given)
+            return parsed_json(given)
         except (ValueError, RecursionError):
             return given
     return given

@@ -42,6 +42,7 @@ _STRUCTURED: Final = _words(
     "args arguments parsedcmd availabledecisions proposedexecpolicyamendment commandactions"
 )
 """Members of `_HARMLESS` that may be lists or objects; in others, such a value is not harmless."""
+_ARGUMENTS: Final = _words("args arguments")
 _PROSE: Final = _words("description explanation reason justification title")
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _SHELL_PLACES: Final = frozenset({"", "/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"})
@@ -105,6 +106,7 @@ def commands(given: Any, kind: str) -> Commands:
         if name in _PRIMARY and value:
             if (command := _command(value)) is None:
                 unclear = f"`{key}` is neither a string nor a list of strings"
+                elsewhere.append(f"{key}: {str(value)[:_MAX_COMMAND]}")
             else:
                 found.append(command)
         elif value and (
@@ -119,12 +121,12 @@ def commands(given: Any, kind: str) -> Commands:
         ):
             elsewhere.append(text)
             in_order.append(text)
-        elif name in ("args", "arguments"):
+        elif name in _ARGUMENTS:
             in_order.append(text)
     if elsewhere and len(in_order) > 1:  # a command that is split into words
         elsewhere.append(" ".join(in_order))
-    for key in ("args", "arguments"):
-        if found and (arguments := members.get(key)):
+    for key, arguments in members.items():
+        if found and arguments and "".join(key_words(key)) in _ARGUMENTS:
             if isinstance(arguments, str) or _is_words(arguments):
                 found[0] = _with_arguments(found[0], arguments)
             else:

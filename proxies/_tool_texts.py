@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from proxies._patch_files import apply_patch_files, diff_files
-from proxies._path_readings import home_expanded
+from proxies._path_readings import home_expanded, leads_out
 
-__all__ = ["base_texts", "key_words", "path_texts", "strings"]
+__all__ = ["base_texts", "key_words", "parsed_json", "path_texts", "strings"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -127,7 +127,7 @@ def path_texts(call: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]
         if name in _CONTENTS and changes_files:
             continue
         if name in _PATTERNS:
-            if text.startswith(("/", "~", "$")) or ".." in text:
+            if leads_out(text, is_list=name in _SELECTIONS):
                 possible.append(text)
             if name in _SELECTIONS:
                 named += [text, *(each.removeprefix("**/") for each in re.split("[,;]", text))]
@@ -159,9 +159,24 @@ def _json(key: str, text: str) -> Any:
     if len(text) > _MAX_JSON:
         return {"path": "\0"}
     try:
-        return json.loads(text)
+        return parsed_json(text)
     except (ValueError, RecursionError):
         return None
+
+
+def parsed_json(text: str) -> Any:
+    """Parse JSON. The values of a member that occurs several times become a list of lists, as
+    parsers differ in which one they read: no command, and paths that are all checked."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        for name in found:
+            values = [[value] for each, value in members if each == name]
+            found[name] = values if len(values) > 1 else values[0][0]
+    return found
 
 
 def _member_names(value: Any) -> Iterator[tuple[str, str]]:

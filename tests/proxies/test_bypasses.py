@@ -107,6 +107,7 @@ def test_the_corpus_is_large_and_has_all_kinds():
         {"command": "git " + "'\"" * 100_000},
         {"options": '{"file_path": ".env", "x": "' + "x" * 2_000_000 + '"}'},
         {"options": "[" * 2_000_000},
+        {"path": "src", "pattern": "{a,b}" * 200_000},
     ],
     ids=lambda given: f"{next(iter(given))} {str(next(iter(given.values())))[:12]}",
 )

@@ -214,6 +214,24 @@ def test_two_answers_to_a_question_are_left_to_the_user():
     assert choose_option("deny", options, ["plan"]) == {"outcome": "selected", "optionId": "3"}
 
 
+def test_an_option_whose_id_another_kind_has_is_not_chosen():
+    same = [{"optionId": "x", "kind": kind} for kind in ("allow_once", "allow_always")]
+    denied = {"optionId": "x", "kind": "reject_once"}
+
+    assert choose_option("allow_once", same) is None
+    assert choose_option("allow_once", [same[0], same[0]]) is not None
+    assert choose_option("deny", [same[0], denied]) == {"outcome": "cancelled"}
+    assert choose_option("deny", [same[0], denied, NEVER]) == {
+        "outcome": "selected",
+        "optionId": "4",
+    }
+
+
+@pytest.mark.parametrize("id", [None, 1, {"a": 1}, ["1"]])
+def test_an_option_without_an_id_is_not_chosen(id):
+    assert choose_option("allow_once", [{"optionId": id, "kind": "allow_once"}]) is None
+
+
 def test_a_request_without_a_reject_option_is_cancelled():
     assert choose_option("deny", [ONCE]) == {"outcome": "cancelled"}
 

@@ -8,7 +8,6 @@ connection.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -62,8 +61,8 @@ class DeclaredServer:
     connecting: set[McpConnection] = attrs.field(factory=set)
     """Connections of a native agent that are being opened."""
     active: int = 0
-    waiting: deque[_StatelessRequest] = attrs.field(factory=deque)
-    """Requests that wait until fewer are in flight."""
+    waiting: dict[_StatelessRequest, None] = attrs.field(factory=dict)
+    """Requests that wait until fewer are in flight, in order. A cancelled one leaves at once."""
 
 
 @attrs.frozen
@@ -255,7 +254,7 @@ class _StatelessRequest:
         else:
             self._params = None if self._params is None else bytes(self._params)
             self._waiting.bytes += self._size
-            self._server.waiting.append(self)
+            self._server.waiting[self] = None
         return self._cancel
 
     @property
@@ -285,7 +284,9 @@ class _StatelessRequest:
                 inner = None, encode_error(INTERNAL_ERROR, "mcp/message returned no MCP result")
             self._answered(*inner)
             while server.waiting and server.active < _MAX_ACTIVE:
-                server.waiting.popleft()._send_waiting()
+                waiting = next(iter(server.waiting))
+                del server.waiting[waiting]
+                waiting._send_waiting()
 
         carrier = message_params(
             self._method,
@@ -301,9 +302,10 @@ class _StatelessRequest:
         self._cancelled = True
         if self._cancel_sent is not None:
             self._cancel_sent()
-        elif self._params is not None:
-            self._waiting.bytes -= len(self._params)
-            self._params = None
+        elif self in self._server.waiting:
+            del self._server.waiting[self]
+            self._waiting.bytes -= self._size
+            self._answered(None, encode_error(-32800, "Request cancelled"))
             self._mcp_connection.made_room()
 
 

@@ -170,6 +170,61 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
             assert consumer.mcp_connection.provider.waiting_bytes == 0
 
 
+async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_server():
+    """The server does not react to the cancellation of those that it has."""
+
+    async def message(params):
+        if params["method"] == "tools/call":
+            with trio.CancelScope(shield=True):
+                await released.wait()
+        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
+
+    released = trio.Event()
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await request(process, 0, "initialize", {})
+            [consumer] = on.bridge._shims
+            server = consumer.mcp_connection.provider._server
+            for number in range(1, 200):
+                await send(process, number, "tools/call", {"name": "x"})
+            await on.until(lambda: len(server.waiting) == 135)
+        try:
+            await on.until(lambda: not on.bridge._shims)
+            assert not server.waiting
+            assert consumer.mcp_connection.provider.waiting_bytes == 0
+        finally:
+            released.set()
+
+
+async def test_a_cancelled_request_does_not_wait_for_a_stateless_server():
+    async def message(params):
+        if params["method"] == "tools/call":
+            await released.wait()
+        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
+
+    released = trio.Event()
+    async with situation("stateless") as on:
+        on.client.handlers["mcp/message"] = message
+        [entry] = await on.declare()
+        async with shim(entry) as process:
+            await request(process, 0, "initialize", {})
+            [consumer] = on.bridge._shims
+            server = consumer.mcp_connection.provider._server
+            for number in range(1, 67):
+                await send(process, number, "tools/call", {"name": "x"})
+            await on.until(lambda: len(server.waiting) == 2)
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": 65}}
+            await process.stdin.send_all(
+                json.dumps({"jsonrpc": "2.0", **cancelled}).encode() + b"\n"
+            )
+            await on.until(lambda: len(server.waiting) == 1)
+            released.set()
+            assert await answered(process, 66)
+            assert consumer.mcp_connection.provider.waiting_bytes == 0
+
+
 async def test_a_failure_of_one_connection_leaves_the_others_open(monkeypatch):
     """The socket is still served."""
     from bridges.shim_consumer import ShimConsumer

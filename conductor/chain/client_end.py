@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 import trio
 
+from conductor.control.registry import raw_streams
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.messages import INTERNAL_ERROR, encode_error
 from conductor.limits import Limits
@@ -182,8 +183,10 @@ class ClientEnd:
     # -- the connection ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
+        streams = raw_streams()
+        transport = self.transport if streams is None else streams.client(self.transport)
         self.connection = self.link.connection = Connection(
-            self.transport, self.link, self.flusher, reports_malformed=True, limits=self.limits
+            transport, self.link, self.flusher, reports_malformed=True, limits=self.limits
         )
 
     async def _read(

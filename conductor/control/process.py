@@ -12,6 +12,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from conductor.control.registry import raw_streams
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -54,6 +56,8 @@ def open_control(trace: TraceWriter | None) -> None:
 def close_control() -> None:
     """Remove the socket; wait for flight recorders that are being written."""
     _closing.set()
+    if (streams := raw_streams()) is not None:
+        streams.close()
     with _lock:
         if _server is not None:
             _server.close()

@@ -6,7 +6,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Protocol
 
+    from conductor.supervision.endpoint import Launcher
     from conductor.tracing.recorder import Recorder
+    from conductor.transport.base import Transport
+
+    class RawStreams(Protocol):
+        """What records raw bytes (`raw_streams`)."""
+
+        def client(self, transport: Transport) -> Transport: ...
+
+        def launcher(self, component: str, launch: Launcher) -> Launcher: ...
+
+        def close(self) -> None: ...
 
     class RunningChain(Protocol):
         """A chain, as other threads see it: everything is only read."""
@@ -17,9 +28,20 @@ if TYPE_CHECKING:
             """What `ps` shows of it, as JSON."""
 
 
-__all__ = ["add", "remove", "running_chains"]
+__all__ = ["add", "raw_streams", "record_raw_streams", "remove", "running_chains"]
 
 _chains: list[RunningChain] = []
+_raw_streams: list[RawStreams] = []
+
+
+def record_raw_streams(streams: RawStreams) -> None:
+    """Record the raw bytes of all components from now on (`--debug-dir`)."""
+    _raw_streams[:] = [streams]
+
+
+def raw_streams() -> RawStreams | None:
+    """What records the raw bytes of components; `None` if nothing does."""
+    return _raw_streams[0] if _raw_streams else None
 
 
 def add(chain: RunningChain) -> None:

@@ -1,6 +1,7 @@
-"""Logging: events with fields, through structlog, to stderr.
+"""Logging: events with fields, to stderr: text for people, else one JSON object per line.
 
-structlog takes 60 ms to import, so it is imported for the first event that is written; a call
+structlog makes the text and the tracebacks. It takes 60 ms to import, so it is imported for the
+first event that needs it: a chain that an editor starts logs JSON, and does not wait for it. A call
 below the level costs one comparison. This module is imported before the components start, so it
 does not import `typing`.
 """
@@ -12,10 +13,21 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["LEVELS", "LogListener", "Logger", "configure", "get_logger", "listen"]
+__all__ = [
+    "FORMATS",
+    "LEVELS",
+    "LogListener",
+    "Logger",
+    "bind_context",
+    "configure",
+    "get_logger",
+    "is_json",
+    "listen",
+]
 
 LogListener = Callable[[str, str, dict[str, object]], None]
 
+FORMATS = ("auto", "text", "json")
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 100}
 
 _PIPE_BUF = 4096
@@ -23,20 +35,25 @@ _WRITE_TIMEOUT_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
 _listener: LogListener | None = None
+_context: Callable[[], dict[str, object]] = dict
 _as_json = False
 _brief = False
+_lifecycle = True
 
 
-def configure(level: str, *, as_json: bool = False, brief: bool = False) -> None:
+def configure(
+    level: str, *, as_json: bool = False, brief: bool = False, lifecycle: bool = True
+) -> None:
     """Set the level (a name in `LEVELS`) and the format: text or JSON lines. Imports nothing.
 
-    `brief` leaves out the components' stderr (otherwise level info) and errors that the client
-    receives too.
+    `brief` leaves out the components' stderr and lifecycle (otherwise level info), and errors that
+    the client receives too; without `lifecycle`, only that is left out.
     """
-    global _level, _as_json, _brief, _structlog
+    global _level, _as_json, _brief, _lifecycle, _structlog
     _level = LEVELS[level]
     _as_json = as_json
     _brief = brief
+    _lifecycle = lifecycle and not brief
     _structlog = None
 
 
@@ -45,6 +62,22 @@ def listen(listener: LogListener) -> None:
     written or not."""
     global _listener
     _listener = listener
+
+
+def bind_context(context: Callable[[], dict[str, object]]) -> None:
+    """Call `context` for fields of each event that is written: what the task belongs to."""
+    global _context
+    _context = context
+
+
+def is_json(log_format: str) -> bool:
+    """Whether a format of `FORMATS` is JSON: "auto" is, unless stderr is a terminal."""
+    if log_format != "auto":
+        return log_format == "json"
+    try:
+        return not os.isatty(2)
+    except OSError:
+        return True
 
 
 class Logger:
@@ -68,8 +101,15 @@ class Logger:
         if _level <= 20:
             _emit("info", event, {**self.fields, **fields})
 
+    def lifecycle(self, event: str, **fields: object) -> None:
+        """A start, a handshake, an end: at level info, but not in a brief log."""
+        self._info(_lifecycle, event, fields)
+
     def component_stderr(self, event: str, **fields: object) -> None:
-        if not _brief:
+        self._info(not _brief, event, fields)
+
+    def _info(self, is_written: bool, event: str, fields: dict[str, object]) -> None:
+        if is_written:
             self.info(event, **fields)
         elif _listener is not None:
             _listener("info", event, {**self.fields, **fields})
@@ -100,14 +140,29 @@ def get_logger(**fields: object) -> Logger:
 
 def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
+    fields = {**_context(), **fields}
     with suppress(OSError, ValueError):  # stderr has no reader
+        if _as_json and "exc_info" not in fields:
+            _stderr.msg(_json_line(level, event, fields))
+            return
         if _structlog is None:
             try:
                 _structlog = _configured_structlog()
             except (OSError, ImportError):  # no free file descriptor to import it with
-                _Stderr().msg(f"[{level}] {event} {fields}")
+                _stderr.msg(f"[{level}] {event} {fields}")
                 return
         getattr(_structlog, level)(event, **fields)
+
+
+def _json_line(level: str, event: str, fields: dict[str, object]) -> str:
+    """A line as structlog's renderer writes it, without its import."""
+    import json
+    import time
+
+    now = time.time()
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
+    line = {**fields, "event": event, "level": level, "timestamp": at}
+    return json.dumps(line, default=repr)
 
 
 class _Stderr:
@@ -153,6 +208,9 @@ class _Stderr:
         return True
 
 
+_stderr = _Stderr()
+
+
 def _configured_structlog() -> object:
     import structlog
 
@@ -162,7 +220,7 @@ def _configured_structlog() -> object:
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
     return structlog.wrap_logger(
-        _Stderr(),
+        _stderr,
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),

@@ -16,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 from conductor import log
 
+# Programs that tests start log text; those about the format choose it.
+os.environ.setdefault("ACP_CONDUCTOR_LOG_FORMAT", "text")
+
 TESTS = Path(__file__).parent
 FAST = "fast or not (slow or external or benchmark)"
 DIRECTORIES = {

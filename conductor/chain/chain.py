@@ -92,6 +92,8 @@ class Chain:
     _end: trio.Event = attrs.field(factory=trio.Event, init=False)
     _shutdown: Shutdown = attrs.field(init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _began: float = attrs.field(default=0.0, init=False)
+    """The time of the last start."""
     _start_error: ConductorError | None = attrs.field(default=None, init=False)
     _reading: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
@@ -147,9 +149,10 @@ class Chain:
             registry.remove(self)
             for component in self._hosted.tasks:  # plugins in another nursery
                 component.kill()
+        assert self._ending is not None
+        log.lifecycle("chain ended", reason=self._ending.reason)
         if self.recorder is not None:
             self.recorder.end()
-        assert self._ending is not None
         return self._ending
 
     @property
@@ -235,6 +238,7 @@ class Chain:
     def _start(self) -> Port:
         """Start and connect the components; returns the port that the client is connected to."""
         self._start_error = None
+        self._began = trio.current_time()
         self._settled = trio.Event()
         self._hosted.nursery, self._hosted.plugin_nursery = self._nursery, self.plugin_nursery
         self._hosted.wait_for_share = self.wait_for_share
@@ -286,6 +290,12 @@ class Chain:
         self.flusher.made_room()
 
     def _on_started(self) -> None:
+        log.lifecycle(
+            "chain initialized",
+            version=self._startup_gate.version,
+            components=[each.name for each in self.components],
+            seconds=round(trio.current_time() - self._began, 3),
+        )
         self.client.initialized = True
         self.client_end.notices = Notices.of(self._startup_gate.params, self._startup_gate.version)
         self.flusher.made_room()

@@ -184,6 +184,7 @@ class ChainComponents(ComponentHost):
 
     def bypass(self, component: Component, error: ComponentError) -> None:
         _connect_past(component)
+        log.lifecycle("component bypassed", component=component.name)
         title, _ = error.public_details()
         for session in self.client.link.session_log.sessions:
             self.send_notice(session, redact(title), "the chain goes on without it")

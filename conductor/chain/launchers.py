@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from conductor.chainfile.model import ComponentSpec
 from conductor.control.registry import raw_streams
-from conductor.log import get_logger
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.child_process import start_child
 from conductor.transport.local_command import local_command
@@ -60,8 +59,6 @@ def _launch_process(spec: ComponentSpec) -> Endpoint:
         seconds = spec.ping_timeout
         words = ssh_argv(spec.ssh, spec.run, names=spec.env, cwd=spec.cwd, ping_timeout=seconds)
         child = start_child(words, env={**os.environ, **spec.env}, cwd=None)
-    log = get_logger(component=spec.name)
-    log.debug("component started", pid=child.pid, command=spec.run[0])
     return child
 
 

@@ -10,7 +10,7 @@ import click
 
 from conductor import __version__
 from conductor.cli.lazy_group import LazyGroup
-from conductor.log import LEVELS, configure
+from conductor.log import FORMATS, LEVELS, configure, is_json
 
 __all__ = ["acp_conductor", "run_command"]
 
@@ -58,8 +58,17 @@ _MODULES: Final = {
     help="Log level on stderr. Components' stderr is logged as info; by prompt and check only if a "
     "level is given.",
 )
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
-def acp_conductor(level: str, log_json: bool, **_: Any) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    envvar="ACP_CONDUCTOR_LOG_FORMAT",
+    help="Text for people, or one JSON object per line. auto: text on a terminal and of prompt, "
+    "check and try, else JSON.",
+)
+@click.option("--log-json", is_flag=True, hidden=True)
+def acp_conductor(level: str, log_format: str, log_json: bool, **_: Any) -> None:
     """Extend any coding agent from any editor.
 
     An editor starts acp-conductor instead of the agent; it starts a chain of proxies and the agent,
@@ -71,7 +80,7 @@ def acp_conductor(level: str, log_json: bool, **_: Any) -> None:
       acp-conductor run review.yaml
       acp-conductor agent "uvx my-proxy" "claude-agent-acp"
     """
-    configure(level, as_json=log_json)
+    configure(level, as_json=log_json or is_json(log_format))
 
 
 def run_command(arguments: Sequence[str]) -> NoReturn:

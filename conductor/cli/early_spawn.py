@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from conductor.log import LEVELS, configure
+from conductor.log import FORMATS, LEVELS, configure, is_json
 from conductor.transport.inherited_stdio import open_missing_stdio, prefetched_stdin
 
 if TYPE_CHECKING:
@@ -32,9 +32,12 @@ def serve_early(arguments: list[str]) -> None:
     another command, which click handles."""
     command, words = arguments[0], arguments[1:]
     level = os.environ.get("ACP_CONDUCTOR_LOG", "info")
-    if any(word.startswith("-") for word in words) or level not in LEVELS:
+    log_format = os.environ.get("ACP_CONDUCTOR_LOG_FORMAT", "auto")
+    if any(word.startswith("-") for word in words):
         return
-    configure(level)
+    if level not in LEVELS or log_format not in FORMATS:
+        return
+    configure(level, as_json=is_json(log_format))
     open_missing_stdio()
     try:
         if command == "run" and len(words) == 1:

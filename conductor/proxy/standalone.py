@@ -44,7 +44,7 @@ def run_plugin(cls: type[Plugin]) -> NoReturn:
     from conductor.plugins.contained import with_contained
     from conductor.plugins.plugin_component import PluginComponent
 
-    configure(_LOG_LEVEL)
+    configure(_LOG_LEVEL, lifecycle=False)
     name, arguments = cls.__name__, sys.argv[1:]
     if arguments in (["-h"], ["--help"]):
         print(_usage(cls))
@@ -115,7 +115,7 @@ def run_isolated() -> NoReturn:
     from conductor.plugins.isolation import failure_info, parse_bootstrap_line, plugin_info
     from conductor.plugins.plugin_component import PluginComponent
 
-    configure(_LOG_LEVEL)
+    configure(_LOG_LEVEL, lifecycle=False)
     line = _read_bootstrap_line()
     if not line:
         sys.exit(0)  # EOF: the parent process has ended

@@ -124,7 +124,7 @@ class ComponentRun:
 
     async def _watch_exit(self) -> None:
         status = await self.endpoint.wait()
-        self.log.debug("component ended", status=status)
+        self.log.lifecycle("component ended", status=status)
         self._exited.set()
 
     async def _drain_stderr(self) -> None:

@@ -70,6 +70,8 @@ class SupervisedComponent(LinkComponent):
     """Number of restarts that have succeeded."""
     _current_run: ComponentRun | None = attrs.field(default=None, init=False)
     """The present one, or the last; None if the last start failed."""
+    _spawned: float = attrs.field(default=0.0, init=False)
+    """When the present process was started, or the connection begun."""
     _lifecycle: Lifecycle = attrs.field(factory=Lifecycle, init=False)
     _report_rate: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     _stop: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -197,11 +199,17 @@ class SupervisedComponent(LinkComponent):
         return initialization
 
     def _on_initialized(self) -> None:
+        self._log.lifecycle(
+            "component initialized",
+            version=(self.initialization.result or {}).get("protocolVersion"),
+            **({} if self.link_dialect is None else {"dialect": self.link_dialect}),
+            seconds=round(trio.current_time() - self._spawned, 3),
+        )
         if self._lifecycle.state is State.STARTING:
             self._lifecycle.on(Event.INITIALIZED)
 
     def _spawn(self) -> None:
-        self._current_run = None
+        self._current_run, self._spawned = None, trio.current_time()
         limits = self.host.limits
         try:
             endpoint = self.launch(limits.max_message_bytes)
@@ -226,6 +234,9 @@ class SupervisedComponent(LinkComponent):
         """Serve the process that was just started until its end."""
         component_run = self._current_run
         assert component_run is not None
+        pid = {} if self.pid is None else {"pid": self.pid}
+        command = self.spec.run[0] if self.spec.run else component_run.endpoint.location
+        self._log.lifecycle("component started", **pid, command=command)
         background: list[Callable[[], Awaitable[None]]] = [
             self.initialization.enforce_timeout,
             self._turns.cancel_monitor.run,

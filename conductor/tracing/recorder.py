@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
-from conductor.log import listen
+from conductor.log import bind_context, listen
 from conductor.routing.component import Component
 from conductor.routing.port import Port
 from conductor.routing.traced_port import CausingPort, Mark, TracedPort, Tracer
@@ -220,7 +220,13 @@ def on_failure(listener: Callable[[], None]) -> None:
     _failure_listener = listener
 
 
+def _context() -> dict[str, object]:
+    recorder = current_recorder.get()
+    return {} if recorder is None else {"chain": recorder.chain}
+
+
 listen(_logged)
+bind_context(_context)
 _failure_listener: Callable[[], None] | None = None
 current_recorder: ContextVar[Recorder | None] = ContextVar("current_recorder", default=None)
 """The recorder of the chain that this task belongs to."""

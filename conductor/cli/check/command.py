@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from conductor.cli.log_defaults import omit_component_stderr
+from conductor.cli.log_defaults import log_for_people
 
 if TYPE_CHECKING:
     from conductor.chainfile.diagnostics import Diagnostic
@@ -43,7 +43,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
         for chain in chains:
             print(f"{chain.path}: ok: {_summary(chain)}")
         return
-    omit_component_stderr(ctx)
+    log_for_people(ctx)
     from conductor.cli.check.start import start_all
 
     start_all(chains)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conductor.cli.log_defaults import omit_component_stderr
+from conductor.cli.log_defaults import log_for_people
 from conductor.cli.trace_options import open_trace, trace_options
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], cwd: str, **settings:
         text = sys.stdin.buffer.read().decode(errors="replace")
     if not text.strip():
         raise click.UsageError("the prompt is empty")
-    omit_component_stderr(ctx)
+    log_for_people(ctx)
     from conductor.cli.prompt.run import PromptSettings, run_prompt
 
     run_prompt(chain, text, PromptSettings(cwd=cwd, trace=open_trace(), **settings))

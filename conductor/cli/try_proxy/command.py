@@ -87,10 +87,10 @@ def command(
         options_given += [] if agent is None else [f"--agent={agent}"]
         options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
         watch_and_run(proxy, ["try", *options_given, "--", proxy])
-    from conductor.cli.log_defaults import omit_component_stderr
+    from conductor.cli.log_defaults import log_for_people
     from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
 
-    omit_component_stderr(ctx)
+    log_for_people(ctx)
     run_once(
         proxy,
         TrySettings(

@@ -330,7 +330,7 @@ async def test_a_fork_has_the_prompts_of_its_origin(chain, known):
 
 
 async def test_missing_files_are_shown_by_the_command_and_logged_once(chain, tmp_path, capsys):
-    log.configure("info", as_json=True)
+    log.configure("info", as_json=True, lifecycle=False)
     files = ["missing.md", "rules/*.md"]
     async with chain(Context(text="x", files=files, every=1), FakeAgent()) as client:
         await client.initialize()

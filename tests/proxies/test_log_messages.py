@@ -69,7 +69,7 @@ async def test_content_is_written_only_if_wanted_and_not_too_large(chain, tmp_pa
 
 
 async def test_without_a_file_messages_go_to_the_log(chain, capsys):
-    log.configure("info", as_json=True)
+    log.configure("info", as_json=True, lifecycle=False)
     async with chain(LogMessages(methods=["session/new"]), FakeAgent()) as client:
         await client.initialize()
         await client.new_session("/work")

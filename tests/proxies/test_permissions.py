@@ -243,7 +243,7 @@ async def test_version_1_advertises_in_updates_only(chain):
 
 
 async def test_every_decision_is_logged_without_its_title(chain, capsys):
-    log.configure("info", as_json=True)
+    log.configure("info", as_json=True, lifecycle=False)
     await decide(chain, Permissions([Rule("deny")]), READ)
 
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

@@ -52,6 +52,10 @@ class CancelledTurns:
         )
         client.observers_from += (self._monitor,)
 
+    def break_cycles(self) -> None:
+        """Break reference cycles, after the end of the chain."""
+        del self._monitor
+
     async def run(self) -> None:
         """Wait for deadlines until cancelled."""
         await self._monitor.run()

@@ -206,6 +206,9 @@ class Chain:
             return
         self._hosted.break_cycles()
         self.client_end.break_cycles()
+        self._startup_gate.break_cycles()
+        if self._cancelled_turns is not None:
+            self._cancelled_turns.break_cycles()
         del self._startup_gate, self._back_pressure, self._cancelled_turns, self._hosted
 
     # -- detaching the client ----------------------------------------------------------------------

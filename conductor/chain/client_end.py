@@ -178,6 +178,8 @@ class ClientEnd:
         """Break reference cycles, after `close`."""
         self.link.break_cycles()
         self.connection.break_cycles()
+        if self._detached is not None:
+            self._detached.break_cycles()
         self.unanswered = self._detached = None
 
     # -- the connection ----------------------------------------------------------------------------

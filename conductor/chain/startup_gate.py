@@ -92,6 +92,11 @@ class StartupGate:
         self._client = client
         connect_ports(client, self._client_port)
 
+    def break_cycles(self) -> None:
+        """Break reference cycles, after the end of the chain."""
+        self._originator = self._pending_setup = self._own_request = self._failure_agent = None
+        del self._client_port, self._chain_port
+
     @property
     def size(self) -> int:
         """Bytes that wait at the startup gate."""

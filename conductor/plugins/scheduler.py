@@ -151,6 +151,8 @@ class LaneScheduler:
         """Break reference cycles, after `close` and the end of the chain."""
         for port in self.ports:
             port.break_cycles()
+        self.last_handlers.clear()
+        self.response_callbacks.clear()
         del self.dispatcher
 
     # -- LaneOwner, called by the ports ------------------------------------------------------------

@@ -51,7 +51,7 @@ from conductor.routing.envelope import (
 from conductor.routing.failure_errors import FailureErrors
 from conductor.routing.message_queue import MessageQueue, QueuedMessage
 from conductor.routing.observers import InitializationHandler, LinkObserver
-from conductor.routing.port import Port, UnconnectedPort
+from conductor.routing.port import Port
 from conductor.routing.proxy_meta import (
     METHODS_WITH_PROXY_META,
     may_have_proxy_meta,
@@ -210,9 +210,11 @@ class Link:
         self.connection = self.queue = self.initializer = None
         self.session_log = SessionLog()
         self.observers_to = self.observers_from = ()
+        self.on_success = self.interceptor = self.access_check = self.on_plugin_info = None
         for port in (self.plain, self.enveloped):
             if port is not None:
-                port.break_cycles()
+                port.disconnect()
+        del self.report, self.plain, self.enveloped
 
     # -- Receiver: messages from the peer ----------------------------------------------------------
 
@@ -323,10 +325,6 @@ class LinkPort(Port):
         super().__init__()
         self.link = link
         self.enveloped = enveloped
-
-    def break_cycles(self) -> None:
-        """After the end of the chain."""
-        self.neighbour = UnconnectedPort()
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         link = self.link

@@ -9,12 +9,13 @@ connected anew.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import INTERNAL_ERROR, Payload, encode_error
 from conductor.jsonrpc.notification_batch import NotificationBatch
 
-__all__ = ["Port", "UnconnectedPort", "connect_ports"]
+__all__ = ["UNCONNECTED", "Port", "UnconnectedPort", "connect_ports"]
 
 
 class Port:
@@ -28,10 +29,15 @@ class Port:
     neighbour: Port
 
     def __init__(self) -> None:
-        self.neighbour = _unconnected
+        self.neighbour = UNCONNECTED
         self.on_cancel: Callable[[InFlightRequest], None] | None = None
         """Called when a request is cancelled here: a cancellation goes to the port that has the
         request, past the traced ports before it."""
+
+    def disconnect(self) -> None:
+        """From now on, its neighbour refuses requests and drops everything else."""
+        self.neighbour = UNCONNECTED
+        self.on_cancel = None
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         """A request from the neighbour; the response goes to `self.neighbour.respond`."""
@@ -86,7 +92,7 @@ class UnconnectedPort(Port):
         pass
 
 
-_unconnected = UnconnectedPort()
+UNCONNECTED: Final = UnconnectedPort()
 
 
 def connect_ports(toward_agent: Port, toward_client: Port) -> None:

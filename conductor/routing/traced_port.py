@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.jsonrpc.messages import CANCEL, Id, Payload
 from conductor.jsonrpc.notification_batch import NotificationBatch
-from conductor.routing.port import Port, UnconnectedPort
+from conductor.routing.port import UNCONNECTED, Port
 
 __all__ = [
     "HEAD",
@@ -175,7 +175,7 @@ class TracedPort(Port):
     def detach(self) -> None:
         """Let go of the component, which entries of the tracer would keep in memory."""
         self._port.on_cancel = None
-        self._port = UnconnectedPort()
+        self._port = UNCONNECTED
 
     def cancelled(self, call: InFlightRequest) -> None:
         """The port has got the cancellation of a request."""

@@ -18,12 +18,13 @@ class OwnRequests(Port):
     __slots__ = ("_link", "_pending")
 
     def __init__(self, link: Link) -> None:
-        self.neighbour = self
+        super().__init__()
         self._link = link
         self._pending: dict[InFlightRequest, AwaitedResponse] = {}
 
     def expect_response(self, method: str) -> InFlightRequest:
         """An in-flight request with this as originator; the caller sends it."""
+        self.neighbour = self
         call = InFlightRequest(method, self, target=self)
         self._pending[call] = AwaitedResponse()
         return call
@@ -34,6 +35,8 @@ class OwnRequests(Port):
             return await self._pending[call].wait()
         finally:
             del self._pending[call]
+            if not self._pending:
+                self.disconnect()  # a reference cycle
 
     async def send_request(self, method: str, params: bytes) -> bytes:
         """Send a request, ahead of queued messages, and wait for its raw result.

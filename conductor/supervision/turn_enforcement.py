@@ -66,6 +66,11 @@ class TurnEnforcement:
         )
         self.link.observers_to += (self.cancel_monitor,)
 
+    def break_cycles(self) -> None:
+        """Break reference cycles, after the end of the chain."""
+        self.stall_monitor = None
+        del self.cancel_monitor
+
     def end_turns(self) -> None:
         """Report every session of a restarted agent as idle (version 2).
 

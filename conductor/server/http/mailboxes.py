@@ -236,6 +236,7 @@ class Mailboxes:
     def end(self) -> None:
         """EOF: queued lines can still be read."""
         self.ended = True
+        self.is_open = lambda _: False  # it keeps the client in a reference cycle
         self._space.unpark_all()
         for mailbox in (self.connection, *self.sessions.values()):
             mailbox.wake()

@@ -154,7 +154,11 @@ class TcpAcceptor:
                 await self._websocket(peekable, peer, stream)
         else:
             app = ASGIWrapper(partial(self._answer, peer))
-            await _HypercornServer(app, self._config, self._context, {}, peekable).run()  # type: ignore[arg-type]
+            server = _HypercornServer(app, self._config, self._context, {}, peekable)  # type: ignore[arg-type]
+            try:
+                await server.run()
+            finally:
+                server.break_cycles()
 
     async def _tls_handshake(
         self, secured: trio.SSLStream[trio.SocketStream], address: str
@@ -265,6 +269,13 @@ class _HypercornServer(TCPServer):
         await self.idle_task.stop()
         for buffer in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
             await buffer.close()
+
+    def break_cycles(self) -> None:
+        """Break reference cycles of hypercorn and h2, after `run`."""
+        if (wrapper := vars(self).pop("protocol", None)) is not None:
+            connection = getattr(wrapper.protocol, "connection", None)
+            getattr(connection, "_frame_dispatch_table", {}).clear()
+            vars(wrapper).clear()
 
     async def protocol_send(self, event: Event) -> None:
         if not (self._peer_closed and isinstance(event, Updated)):  # which begins the idle time

@@ -209,7 +209,8 @@ class Chain:
         self._startup_gate.break_cycles()
         if self._cancelled_turns is not None:
             self._cancelled_turns.break_cycles()
-        del self._startup_gate, self._back_pressure, self._cancelled_turns, self._hosted
+        del self._startup_gate, self._back_pressure, self._cancelled_turns
+        del self._hosted, self._shutdown
 
     # -- detaching the client ----------------------------------------------------------------------
 

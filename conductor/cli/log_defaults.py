@@ -9,13 +9,21 @@ from click.core import ParameterSource
 __all__ = ["log_for_people"]
 
 
-def log_for_people(ctx: click.Context) -> None:
-    """Log text, unless the user chose JSON; reduce the log, unless the user chose a level."""
-    group = ctx.parent
-    if group is None:
+def log_for_people(ctx: click.Context, *, prints_errors: bool = True) -> None:
+    """Log text, unless the user chose JSON; reduce the log, unless the user chose a level.
+
+    A command that does not print the errors of a chain itself leaves out only starts and ends.
+    """
+    group = ctx.find_root()
+    if "log_json" not in group.params:  # the command is run alone
         return
     from conductor.log import configure
 
     as_json = group.params["log_json"] or group.params["log_format"] == "json"
-    brief = group.get_parameter_source("level") is ParameterSource.DEFAULT
-    configure(group.params["level"], as_json=as_json, brief=brief)
+    is_reduced = group.get_parameter_source("level") is ParameterSource.DEFAULT
+    configure(
+        group.params["level"],
+        as_json=as_json,
+        brief=is_reduced and prints_errors,
+        lifecycle=not is_reduced,
+    )

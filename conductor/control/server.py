@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import struct
 import threading
@@ -76,7 +77,10 @@ class ControlServer:
 
     def serve(self) -> None:
         """Answer questions until the process ends."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
         while True:
+            poll.poll()  # an `accept` that waits reserves a descriptor on Linux
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # no free descriptor, for example

@@ -116,6 +116,7 @@ def look(folder: Path, *words: str) -> Path:
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, folder, *words],
             cwd=ROOT,
+            env=os.environ | {"ACP_CONDUCTOR_LOG_FORMAT": "json"},  # as of an editor
             stdin=stdin,
             stdout=subprocess.PIPE,
         ) as process,

@@ -12,6 +12,7 @@ import resource
 import socket
 import sys
 import threading
+import time
 import urllib.request
 from contextlib import contextmanager
 from itertools import count, islice
@@ -19,6 +20,8 @@ from itertools import count, islice
 import pytest
 from processes import test_bypass_of_a_provider as provider
 from support.editor import PATIENCE, agent, encoded, wait_until_idle
+
+from conductor.control.directory import socket_path
 
 SPARE = [0, 1, 2, *(pytest.param(number, marks=pytest.mark.long) for number in range(3, 24))]
 HELLO = {
@@ -96,6 +99,7 @@ def serving(start, tmp_path):
     listen = ("--listen", f"unix:{tmp_path}/s", "--listen", "127.0.0.1:0")
     server = start("--log", "warning", "serve", str(tmp_path / "chain.yaml"), *listen)
     port = int(re.search(r":(\d+)/acp", server.wait_log("http://"))[1])
+    wait_for_control_socket(server.pid)
     yield server, port
     server.process.terminate()
     server.wait()
@@ -137,6 +141,14 @@ def test_a_web_client_of_a_server(serving, spare):
             server.wait_log("accept failed")
     with line:
         assert line.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def wait_for_control_socket(pid):
+    """It is opened a moment after the start, with a descriptor that the tests count."""
+    end = time.monotonic() + PATIENCE
+    while not socket_path(pid).exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 class Line:

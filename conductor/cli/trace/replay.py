@@ -79,6 +79,9 @@ def command(
       acp-conductor trace replay t.jsonl --as client -- "claude-agent-acp"
       acp-conductor trace replay t.jsonl --through changed.yaml --trace new.jsonl
     """
+    from conductor.cli.log_defaults import log_for_people
+
+    log_for_people(click.get_current_context(), prints_errors=False)
     if (side is None) == (through is None):
         raise click.UsageError("write either --as agent, --as client or --through CHAIN.yaml")
     if agent and side != "client":

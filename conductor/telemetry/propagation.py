@@ -53,16 +53,8 @@ class _PropagatingPort(TracedPort):
         super().respond(call, result, error)
 
 
-class _PropagatingCausingPort(CausingPort):
+class _PropagatingCausingPort(_PropagatingPort, CausingPort):
     __slots__ = ()
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        super().request(call, method, _passed_on(self, call, method, params))
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        if call.method == PROMPT:
-            _answered(self, call)
-        super().respond(call, result, error)
 
 
 def _passed_on(

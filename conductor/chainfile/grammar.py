@@ -292,11 +292,17 @@ class FileItem:
     """A chain file as it is written."""
 
     version: Literal[1] = 1
+    """The version of this format."""
     name: str | None = attrs.field(default=None, validator=_name)
+    """Shown in logs, traces and `ps`; without it, the name of the file."""
     proxies: tuple[ComponentItem, ...] = ()
+    """The proxies; the first is nearest the editor."""
     agent: AgentItem | None = None
+    """The agent. Without it, the file is a chain of proxies, for `chain:` in other files."""
     mcp_bridge: McpBridge = "auto"
+    """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
     limits: LimitsItem = attrs.field(factory=LimitsItem)
+    """Limits of memory and work of one chain."""
     on_start_failure: OnStartFailure | None = None
 
 

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "check": "Report every mistake in chain files; with --start, start them.",
     "show": "Show the components of a chain file in order.",
     "components": "List the names for `use:`, with their options.",
+    "schema": "Print the JSON Schema of chain files, for completion in an editor.",
     "prompt": "Send one prompt through a chain and print the answer.",
     "new": "Write a package for a new proxy.",
     "try": "Run a proxy before the test agent and show what it does with each message.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args, get_origin
@@ -14,6 +15,7 @@ import msgspec
 __all__ = ["command"]
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_WIDTH: Final = 92
 
 
 @click.command("components")
@@ -21,8 +23,9 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 def command(names: tuple[str, ...]) -> None:
     """List the names for `use:`: components of installed packages, with their options.
 
-    An option with `=` has a default. The components' modules are imported, in another process. A
-    class in a local file needs no installation: `use: ./file.py:Class`.
+    With a name, also what each option means. An option with `=` has a default. The components'
+    modules are imported, in another process. A class in a local file needs no installation:
+    `use: ./file.py:Class`.
 
     \b
     Examples:
@@ -44,7 +47,9 @@ def command(names: tuple[str, ...]) -> None:
     with plugin_process("conductor.cli.components") as process:
         for name in names or sorted(known):
             try:
-                listed = process.ask(msgspec.json.encode(name) + b"\n", START_TIMEOUT)
+                listed = process.ask(
+                    msgspec.json.encode((name, bool(names))) + b"\n", START_TIMEOUT
+                )
                 text, error = msgspec.json.decode(listed, type=_Listed)
             except PluginProcessError as exc:
                 text, error = "", f"{name}: {exc}"
@@ -63,15 +68,15 @@ _Listed: TypeAlias = tuple[str, str]
 def _describe(question: bytes) -> bytes:
     from conductor.errors import StartError
 
-    name = msgspec.json.decode(question, type=str)
+    name, is_detailed = msgspec.json.decode(question, type=tuple[str, bool])
     try:
-        listed: _Listed = "\n".join(_lines(name)), ""
+        listed: _Listed = "\n".join(_lines(name, is_detailed)), ""
     except StartError as exc:
         listed = "", f"{name}: {exc}"
     return msgspec.json.encode(listed)
 
 
-def _lines(name: str) -> Iterator[str]:
+def _lines(name: str, is_detailed: bool) -> Iterator[str]:
     from conductor.chainfile.model import ComponentSpec
     from conductor.plugins.loading import load_class
     from conductor.proxy.base import Agent
@@ -79,34 +84,36 @@ def _lines(name: str) -> Iterator[str]:
     cls = load_class(ComponentSpec(name=name, use=name))
     kind = "agent" if issubclass(cls, Agent) else "proxy"
     yield f"{name} ({kind}): {_first_line(cls.__doc__)}"
-    yield from (f"    {option}" for option in _options(cls))
+    yield from (f"    {option}" for option in _options(cls, is_detailed))
 
 
 def _first_line(doc: str | None) -> str:
     return doc.strip().partition("\n")[0] if doc else ""
 
 
-def _options(cls: type) -> Iterator[str]:
+def _options(cls: type, is_detailed: bool) -> Iterator[str]:
     """The options of a class as `name: type` or `name: type = default`, then the fields of attrs
-    classes among their types."""
+    classes among their types. Details are the descriptions, each below its option."""
     nested: dict[str, type] = {}
-    yield from _fields(cls, nested)
+    yield from _fields(cls, nested, is_detailed)
     shown = 0
     while shown < len(nested):  # `_fields` adds to it
         name, nested_class = list(nested.items())[shown]
         shown += 1
         yield f"{name}:"
-        yield from (f"    {field}" for field in _fields(nested_class, nested))
+        yield from (f"    {field}" for field in _fields(nested_class, nested, is_detailed))
 
 
-def _fields(cls: type, nested: dict[str, type]) -> Iterator[str]:
+def _fields(cls: type, nested: dict[str, type], is_detailed: bool) -> Iterator[str]:
     """The fields of one class; adds the attrs classes among their types to `nested`, by name."""
     import attrs
 
     from conductor.chainfile.attrs_fields import field_key
+    from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
 
     if not attrs.has(cls):
         return
+    texts = option_docstrings(cls) | attribute_docstrings(cls) if is_detailed else {}
     known = vars(sys.modules[cls.__module__])
 
     def expand(found: re.Match[str]) -> str:
@@ -130,6 +137,10 @@ def _fields(cls: type, nested: dict[str, type]) -> Iterator[str]:
         elif default is not attrs.NOTHING:
             text += f" = {_default_text(default)}"
         yield text
+        description = texts.get(field.name) or texts.get(field_key(field), "")
+        yield from textwrap.wrap(
+            description, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 4
+        )
 
 
 def _default_text(default: object) -> str:

@@ -24,6 +24,15 @@ def test_one_component_can_be_listed(run):
     assert "redact" not in result.stdout
 
 
+def test_with_a_name_each_option_is_described(run):
+    lines = run("components", "permissions").stdout.splitlines()
+
+    below = lines[lines.index("    dry_run: bool = False") + 1]
+    assert below == "        forward every request, and record what the rules would have done"
+    below = lines[lines.index("        path: list[str] = []") + 1]
+    assert below == "            Globs, relative to the session's directory."
+
+
 def test_an_unknown_name_is_a_usage_error(run):
     result = run("components", "usgae")
 

@@ -1,0 +1,74 @@
+"""Descriptions of a class's attributes, read from docstrings.
+
+Two forms are read: a string below an attribute, as documentation tools have it, and the list below
+`Options:` in the docstring of a class or of its module:
+
+    Options:
+        files    paths, relative to the session's directory;
+                 more lines are indented deeper
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from itertools import pairwise
+from typing import Any, Final
+
+__all__ = ["attribute_docstrings", "option_docstrings"]
+
+_HEAD: Final = re.compile(r"^( *)Options:\n", re.MULTILINE)
+_OPTION: Final = re.compile(r"( +)(\w+) {2,}(\S.*)")
+
+
+def attribute_docstrings(cls: type) -> dict[str, str]:
+    """The strings below the attributes of a class and its bases, each as one line.
+
+    Empty where there is no source to read.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            continue
+        body = getattr(tree, "body", [])
+        for above, below in pairwise(body):
+            if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
+                match below:
+                    case ast.Expr(ast.Constant(str(text))):
+                        found[above.target.id] = " ".join(text.split())
+    return found
+
+
+def option_docstrings(cls: type) -> dict[str, str]:
+    """What `Options:` in the docstring of the module, then of the class, says of each option."""
+    module: Any = sys.modules.get(cls.__module__)
+    # Other classes of the module have other options.
+    docs = [getattr(module, "__doc__", None), cls.__doc__]
+    found: dict[str, str] = {}
+    for doc in docs:
+        found |= _options(inspect.cleandoc(doc or ""))
+    return found
+
+
+def _options(doc: str) -> dict[str, str]:
+    head = _HEAD.search(doc)
+    if not head:
+        return {}
+    found: dict[str, str] = {}
+    name, first = "", 0
+    for line in doc[head.end() :].splitlines():
+        depth = len(line) - len(line.lstrip())
+        if not line.strip() or depth <= len(head[1]):
+            break
+        option = _OPTION.fullmatch(line)
+        if option and (not name or len(option[1]) == first):
+            first, name = len(option[1]), option[2]
+            found[name] = option[3]
+        elif name:
+            found[name] += " " + line.strip()
+    return found

@@ -1,0 +1,206 @@
+"""JSON Schema (2020-12) of chain files, for completion and checks in an editor.
+
+Derived from `grammar` and, for `with:`, from the classes of installed components. Each number and
+boolean may be written as `${VAR}`, so these types also accept text with `${`. The schema describes
+keys and types; `acp-conductor check` finds more mistakes, such as keys that exclude each other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from collections import abc
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import attrs
+
+from conductor.chainfile.attrs_fields import field_key, field_types
+from conductor.chainfile.docstrings import attribute_docstrings, option_docstrings
+from conductor.chainfile.grammar import COMPONENT_KINDS, AgentItem, ComponentItem, FileItem
+from conductor.chainfile.model import ChainFile, ComponentSpec, RestartBudget, Sandbox, Tls
+from conductor.chainfile.scalars import Argv, Bytes, Seconds
+from conductor.limits import Limits
+
+__all__ = ["chain_file_schema", "options_schema"]
+
+JsonSchema = dict[str, Any]
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_INTERPOLATED: Final[JsonSchema] = {"type": "string", "pattern": r"\$\{"}
+_TEXT: Final[JsonSchema] = {"type": ["string", "number", "boolean"]}
+_DURATION: Final[JsonSchema] = {
+    "type": "string",
+    "pattern": r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h)$|\$\{",
+}
+_SIZE: Final[JsonSchema] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": "^[0-9]+ ?([kKMGT]i?)?B?$"},
+        _INTERPOLATED,
+    ]
+}
+_SCALARS: Final[dict[Any, JsonSchema]] = {
+    str: _TEXT,
+    bool: {"anyOf": [{"type": "boolean"}, _INTERPOLATED]},
+    int: {"anyOf": [{"type": "integer"}, _INTERPOLATED]},
+    float: {"anyOf": [{"type": "number"}, _INTERPOLATED]},
+    timedelta: _DURATION,
+    Seconds: _DURATION,
+    Bytes: _SIZE,
+    Argv: {
+        "anyOf": [
+            {"type": "array", "items": _TEXT, "minItems": 1},
+            {"type": "string", "pattern": r"^\S+$"},
+        ]
+    },
+    RestartBudget: {"type": "string", "pattern": r"^[0-9]{1,6} in .+"},
+    type(None): {"type": "null"},
+    Any: {},
+    object: {},
+}
+_ARRAYS: Final = (list, tuple, set, frozenset, *(abc.Sequence, abc.MutableSequence, abc.Iterable))
+_MAPPINGS: Final = (dict, abc.Mapping, abc.MutableMapping)
+# The classes of the file as written have no docstrings per key; those of the data have.
+_DOCUMENTED_BY: Final[dict[str, type]] = {
+    "ComponentItem": ComponentSpec,
+    "AgentItem": ComponentSpec,
+    "LimitsItem": Limits,
+    "SandboxItem": Sandbox,
+    "TlsItem": Tls,
+    "FileItem": ChainFile,
+}
+
+
+def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
+    """The schema of a chain file; `options` are the schemas of `with:` by the name for `use:`."""
+    definitions: dict[str, JsonSchema] = {}
+    root = _object(FileItem, definitions)
+    for cls in (ComponentItem, AgentItem):
+        component = definitions[cls.__name__]
+        component["properties"]["use"] = _use(options)
+        component["properties"]["with"]["type"] = "object"
+        component["oneOf"] = [{"required": [kind]} for kind in COMPONENT_KINDS]
+        component["allOf"] = [
+            {
+                "if": {"properties": {"use": {"const": name}}, "required": ["use"]},
+                "then": {"properties": {"with": {"$ref": f"#/$defs/with {name}"}}},
+            }
+            for name in sorted(options)
+        ]
+    for name in sorted(options):
+        definitions[f"with {name}"] = options[name]
+    return {
+        "$schema": _DIALECT,
+        "title": "Chain file of acp-conductor",
+        **root,
+        "$defs": definitions,
+    }
+
+
+def options_schema(cls: type) -> JsonSchema:
+    """The schema of the options (`with:`) of a plugin class.
+
+    Descriptions are those under `Options:` in the docstring of the class or of its module, and
+    docstrings of attributes. Raises `TypeError` if an annotation cannot be resolved.
+    """
+    if not attrs.has(cls):
+        return {"type": "object", "additionalProperties": False}
+    return _object(cls, None, ())
+
+
+def _use(options: Mapping[str, JsonSchema]) -> JsonSchema:
+    named = [
+        {"const": name, "description": options[name].get("description", "")}
+        for name in sorted(options)
+    ]
+    return {"anyOf": [*named, {"type": "string", "pattern": r"\.py:[^\d\W]\w*$|\$\{"}]}
+
+
+def _object(
+    cls: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...] = ()
+) -> JsonSchema:
+    """The schema of an attrs class. `definitions` gets the classes of its fields by name; without
+    it they are written in line, but for those that contain this one (`around`)."""
+    if cls in around:
+        return {"type": "object"}
+    documented = _DOCUMENTED_BY.get(cls.__name__, cls)
+    texts = option_docstrings(cls) | attribute_docstrings(documented)
+    types = field_types(cls)
+    properties: dict[str, JsonSchema] = {}
+    required = []
+    for field in attrs.fields(cls):
+        if not field.init:
+            continue
+        key = field_key(field)
+        schema = dict(_schema(types[key], definitions, (*around, cls)))
+        if text := texts.get(field.name) or texts.get(key):
+            schema["description"] = text
+        default = _default(field.default)
+        if default is not None:
+            schema["default"] = default
+        if field.default is attrs.NOTHING:
+            required.append(key)
+        properties[key] = schema
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    if cls.__doc__:
+        schema["description"] = _one_paragraph(cls.__doc__)
+    return schema
+
+
+def _schema(
+    hint: Any, definitions: dict[str, JsonSchema] | None, around: tuple[type, ...]
+) -> JsonSchema:
+    def inner(hint: Any) -> JsonSchema:
+        return _schema(hint, definitions, around)
+
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    origin, args = get_origin(hint) or hint, get_args(hint)
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (Union, types.UnionType):
+        members = [inner(arg) for arg in args]
+        return {"anyOf": [each for one in members for each in one.get("anyOf", [one])]}
+    if origin in _ARRAYS or origin in (abc.Set, abc.MutableSet, abc.Collection):
+        return {"type": "array", "items": inner(args[0]) if args else {}}
+    if origin in _MAPPINGS:
+        return {
+            "type": "object",
+            "additionalProperties": inner(args[1]) if args else True,
+        }
+    if not isinstance(origin, type):
+        return {}
+    if issubclass(origin, Enum):
+        return {"enum": [member.value for member in origin]}
+    if issubclass(origin, PurePath | os.PathLike):
+        return {"type": "string"}
+    if not attrs.has(origin):
+        return {}
+    if definitions is None:
+        return _object(origin, None, around)
+    if origin.__name__ not in definitions:
+        definitions[origin.__name__] = {}  # a class may contain itself
+        definitions[origin.__name__] = _object(origin, definitions)
+    return {"$ref": f"#/$defs/{origin.__name__}"}
+
+
+def _default(default: Any) -> Any:
+    """The default as JSON; None if there is none, or if it needs no mention."""
+    match default:
+        case bool() | int() | float() | str():
+            return default
+        case timedelta():
+            return f"{default.total_seconds():g}s"
+        case _:
+            return None
+
+
+def _one_paragraph(doc: str) -> str:
+    return re.sub(r"\s+", " ", doc.strip().partition("\n\n")[0])

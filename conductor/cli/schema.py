@@ -1,0 +1,70 @@
+"""`acp-conductor schema`"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeAlias
+
+import click
+import msgspec
+
+__all__ = ["command"]
+
+
+@click.command("schema")
+def command() -> None:
+    """Print the JSON Schema of chain files, for completion in an editor.
+
+    It has the options of the installed components; run it again after an installation. In editors
+    with the YAML language server, a comment in a chain file names it:
+    `# yaml-language-server: $schema=PATH`.
+
+    \b
+    Examples:
+      acp-conductor schema > ~/.config/acp-conductor/chain.schema.json
+    """
+    from conductor.chainfile.json_schema import chain_file_schema
+    from conductor.chainfile.model import START_TIMEOUT
+    from conductor.cli.plugin_process import PluginProcessError, plugin_process
+    from conductor.plugins.loading import entry_points
+
+    options: dict[str, dict[str, Any]] = {}
+    failed = False
+    with plugin_process("conductor.cli.schema") as process:
+        for name in sorted(entry_points()):
+            try:
+                answer = process.ask(msgspec.json.encode(name) + b"\n", START_TIMEOUT)
+                schema, error = msgspec.json.decode(answer, type=_Answer)
+            except PluginProcessError as exc:
+                schema, error = {}, f"{name}: {exc}"
+            if error:  # any options are accepted for it
+                failed = True
+                print(error, file=sys.stderr)
+            options[name] = schema
+    print(msgspec.json.format(msgspec.json.encode(chain_file_schema(options)), indent=2).decode())
+    sys.exit(1 if failed else 0)
+
+
+_Answer: TypeAlias = tuple[dict[str, Any], str]
+"""The schema of a component's options, and the error if there is none."""
+
+
+def _describe(question: bytes) -> bytes:
+    from conductor.chainfile.json_schema import options_schema
+    from conductor.chainfile.model import ComponentSpec
+    from conductor.errors import StartError
+    from conductor.plugins.loading import load_class
+
+    name = msgspec.json.decode(question, type=str)
+    answer: _Answer
+    try:
+        answer = options_schema(load_class(ComponentSpec(name=name, use=name))), ""
+    except (StartError, TypeError) as exc:
+        answer = {}, f"{name}: {exc}"
+    return msgspec.json.encode(answer)
+
+
+if __name__ == "__main__":
+    from conductor.cli.plugin_process import answer_questions
+
+    answer_questions(_describe)

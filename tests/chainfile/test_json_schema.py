@@ -1,0 +1,122 @@
+"""The JSON Schema accepts what the reader of chain files accepts, and finds common mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import jsonschema
+import pytest
+import yaml
+
+from conductor.chainfile.json_schema import chain_file_schema, options_schema
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@attrs.frozen
+class Rule:
+    """A rule."""
+
+    pattern: str
+    """Where it applies."""
+    inner: list[Rule] = attrs.field(factory=list)
+
+
+@attrs.define
+class Plugin:
+    """Do things.
+
+    Options:
+        files      paths, relative to
+                   the session's directory
+        lambda     a Greek letter
+    """
+
+    files: Sequence[Path]
+    timeout: timedelta = timedelta(seconds=90)
+    colour: Colour | None = None
+    mode: Literal["fast", "safe"] = "safe"
+    size: int = 3
+    rules: dict[str, Rule] = attrs.field(factory=dict)
+    lambda_: str = ""
+    hidden: int = attrs.field(init=False, default=1)
+
+
+SCHEMA = chain_file_schema({"plugin": options_schema(Plugin)})
+jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def mistakes(text: str) -> list[str]:
+    found = jsonschema.Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))
+    return [each.json_path for each in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "agent: {run: claude-agent-acp}",
+        "agent: {run: [npx, -y, x], env: {N: 1, T: '${TOKEN}'}, cancel_timeout: 500ms}",
+        "proxies: [{use: './a.py:B', with: {any: thing}}]",
+        "proxies: [{use: plugin, with: {files: [a], timeout: 1m, size: '${N}', lambda: x}}]",
+        "proxies: [{use: plugin, with: {files: [], rules: {a: {pattern: x, inner: []}}}}]",
+        "proxies: [{connect: 'wss://a/b', headers: {A: b}, restarts: 3 in 60s}]",
+        "limits: {max_message_bytes: 10MB, max_open_requests: 5}",
+        "agent: {run: a, sandbox: true}",
+        "agent: {run: a, sandbox: {workspaces: {/a: /b}, network: false}}",
+        "agent: {run: a, request_timeout: {session/new: 5s}}",
+    ],
+)
+def test_correct_files_are_accepted(text: str) -> None:
+    assert mistakes(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("version: 2", "$.version"),
+        ("agent: {}", "$.agent"),
+        ("agents: {}", "$"),
+        ("agent: {run: a, use: plugin, with: {files: []}}", "$.agent"),
+        ("agent: {run: a b}", "$.agent"),
+        ("agent: {run: a, start_timeout: 5}", "$.agent"),
+        ("proxies: [{use: plugin, with: {fles: []}}]", "$.proxies[0].with"),
+        ("proxies: [{use: plugin, with: {files: [], mode: quick}}]", "$.proxies[0].with.mode"),
+        ("proxies: [{use: plugin, with: {files: [], size: many}}]", "$.proxies[0].with.size"),
+        ("proxies: [{use: plugni}]", "$.proxies[0].use"),
+    ],
+)
+def test_mistakes_are_found(text: str, place: str) -> None:
+    assert place in mistakes(text)
+
+
+def test_options_have_descriptions_and_defaults() -> None:
+    options: dict[str, Any] = options_schema(Plugin)["properties"]
+
+    assert list(options) == ["files", "timeout", "colour", "mode", "size", "rules", "lambda"]
+    assert options["files"]["description"] == "paths, relative to the session's directory"
+    assert options["timeout"]["default"] == "90s"
+    assert options["mode"] == {"enum": ["fast", "safe"], "default": "safe"}
+    assert options["lambda"]["description"] == "a Greek letter"
+    rule = options["rules"]["additionalProperties"]["properties"]
+    assert rule["pattern"]["description"] == "Where it applies."
+    assert rule["inner"]["items"] == {"type": "object"}
+
+
+def test_a_class_without_options_accepts_none() -> None:
+    assert options_schema(object) == {"type": "object", "additionalProperties": False}
+
+
+def test_an_annotation_that_cannot_be_resolved_is_reported() -> None:
+    cls = attrs.make_class("Odd", {"x": attrs.field(type="Missing")})  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match=r"Odd\.x: the annotation 'Missing' cannot be resolved"):
+        options_schema(cls)

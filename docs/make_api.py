@@ -26,12 +26,12 @@ _BASES = {"Client", "FakeComponent", "JsonRpcPeer"}
 _RECEIVER = {"on_malformed", "on_notification", "on_notifications", "on_request", "on_response"}
 _INTERNAL = {
     "AgentToolCall": {"merge"},
-    "FakeAgent": {"new_endpoint"},
+    "FakeAgent": {"new_endpoint", "on_mistake"},
     "FakeClient": {
         *("cancel_method", "close", "connection", "limits", "made_room", "open", "respond"),
         *("start_soon", "tap", "transport", "unread", "wait_idle", *_RECEIVER),
     },
-    "FakeProxy": {"new_endpoint"},
+    "FakeProxy": {"new_endpoint", "on_mistake"},
     "Session": {
         *("asked_call", "chain", "commands", "forget_ended", "held_prompts", "opened", "set_up"),
         *("state_update", "state_updates", "subagent_of", "turn_ended", "update"),

@@ -19,20 +19,22 @@ or `None`. `conductor.testing` raises it in the test."""
 class FailureLog:
     """Logs the exceptions of one plugin's handlers, tasks and callbacks, which end nothing else.
 
-    A listener gets them instead of the log. `RequestError` raised by the handler of a request is
-    its answer, and no failure.
+    A listener gets them instead of the log, or as well (`logs_all`). `RequestError` raised by the
+    handler of a request is its answer, and no failure.
     """
 
     log: Logger
     listener: FailureListener | None = None
+    logs_all: bool = False
 
     def report(
         self, event: str, exc: BaseException, *, handler: str | None = None, **fields: object
     ) -> None:
-        """Log an exception as `event`, with these fields, or tell the listener."""
+        """Log an exception as `event`, with these fields, and tell the listener."""
         if self.listener is not None:
             self.listener(exc, handler)
-            return
+            if not self.logs_all:
+                return
         if handler is not None:
             fields["handler"] = handler
         self.log.error(event, **fields, exc_info=exc)

@@ -7,19 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
-import attrs
-import trio
-
 from conductor.chain.build import bridge_component, build_components, open_agent_chain
 from conductor.chainfile.model import STOP_TIMEOUT, ComponentSpec
 from conductor.client.embedding import attach
-from conductor.errors import describe
 from conductor.limits import Limits
 from conductor.plugins.contained import with_contained
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy.base import Agent, Plugin
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.component import Component
+from conductor.testing.failures import ChainFailures
 from conductor.testing.fakes import FakeClient, FakeComponent
 
 __all__ = ["ChainPart", "open_chain"]
@@ -55,7 +52,8 @@ async def open_chain(
     `strict` raises in the test what handlers, event handlers, tasks and `lifespan()` of plugins in
     this process raise: the block is cancelled, and the exception propagates out of it. The first
     one is raised; notes tell the others. Without it they are only logged, as in production, and
-    requests get error -32603. A `RequestError` of a request's handler is an answer in both cases.
+    requests get error -32603; a note tells them if the test fails. A `RequestError` of a request's
+    handler is an answer in both cases. What scripts and handlers of fakes raise is always raised.
     """
     flat: list[ChainPart] = []
     for part in parts:
@@ -78,13 +76,16 @@ async def open_chain(
         if has_bridge:
             components.insert(-1, bridge_component("auto", limits or Limits())[0])
         for component in components:
-            if strict and isinstance(component, PluginComponent):
-                component.failures.listener = failures.add
+            if isinstance(component, PluginComponent):
+                component.failures.listener = failures.add if strict else failures.add_logged
+                component.failures.logs_all = not strict
+            elif isinstance(component, FakeComponent):
+                component.on_mistake = failures.add
         return components
 
     has_bridge = bridge and mode == "agent"
     patches_agent = bridged and not has_bridge
-    failures = _Failures()
+    failures = ChainFailures()
     try:
         async with attach(
             FakeClient,
@@ -95,30 +96,12 @@ async def open_chain(
             bridged=patches_agent and mode == "agent",
         ) as attached:
             attached.client.attached = attached
-            with failures.block:
+            with failures.block, failures.noted():
                 yield attached.client
-    finally:
-        failures.raise_first()
-
-
-@attrs.define(eq=False)
-class _Failures:
-    """The exceptions of plugins in a strict chain; the first one cancels the test's block."""
-
-    block: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _raised: list[tuple[BaseException, str | None]] = attrs.field(factory=list)
-
-    def add(self, exc: BaseException, handler: str | None) -> None:
-        self._raised.append((exc, handler))
-        self.block.cancel()
-
-    def raise_first(self) -> None:
-        if not self._raised:
-            return
-        (first, _), *others = self._raised
-        for exc, handler in others:
-            first.add_note(f"Raised later: {describe(exc)}" + (f" ({handler})" if handler else ""))
-        raise first
+    except Exception as exc:
+        if not failures.replace(exc):
+            raise
+    failures.raise_first()
 
 
 def _file(path: str | os.PathLike[str]) -> list[ChainPart]:

@@ -7,27 +7,32 @@ hang up. (`FakeProxy` is in `fake_proxy`.)
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import attrs
 
 from conductor.client.acp_client import Client
 from conductor.client.embedding import Attached
-from conductor.errors import RequestError
+from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
+from conductor.testing.failures import leaves
 from conductor.testing.memory_pair_component import MemoryPairComponent
+from conductor.testing.script import (
+    ScriptedTurn,
+    ScriptError,
+    TurnStep,
+    caller_place,
+    check_turn,
+    noted,
+    step_label,
+)
 from conductor.testing.transcript import Heard, Transcript
 from conductor.transport.memory import MemoryTransport
 
 __all__ = ["FakeAgent", "FakeClient", "FakeComponent", "ScriptedTurn", "TurnStep"]
-
-TurnStep: TypeAlias = str | Mapping[str, Any] | RequestError | Callable[[str], Awaitable[None]]
-"""One step of a scripted turn: text to send as a message chunk, an update to send, the result of
-the prompt (a mapping with `stopReason`) or its error, or an async function called with the session
-id."""
-
-ScriptedTurn: TypeAlias = Sequence[TurnStep]
 
 _OPTIONS = [
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
@@ -103,6 +108,9 @@ class FakeComponent(MemoryPairComponent):
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
     endpoint: JsonRpcPeer = attrs.field(init=False)
     """The component's end of the connection; set when it is started."""
+    on_mistake: Callable[[BaseException], object] | None = attrs.field(default=None, init=False)
+    """Called with each exception of a handler or script, but for `RequestError`; without it they
+    propagate out of `run`."""
 
     def hang_up(self) -> None:
         """Close the connection without notice, as a crashing program does."""
@@ -121,10 +129,16 @@ class FakeComponent(MemoryPairComponent):
     async def _run_peer(self) -> None:
         """Run until EOF of the input, then finish open requests and flush, as a correct program
         does."""
-        async with self.endpoint.open():
-            await self.endpoint.ended.wait()
-            await self.endpoint.wait_idle()
-            self.endpoint.connection.flush()
+        try:
+            async with self.endpoint.open():
+                await self.endpoint.ended.wait()
+                await self.endpoint.wait_idle()
+                self.endpoint.connection.flush()
+        except* Exception as group:
+            if self.on_mistake is None:
+                raise
+            for exc in leaves(group):
+                self.on_mistake(exc)
 
     def _disconnect(self) -> None:
         if self.link.connection is not None:
@@ -136,19 +150,22 @@ class FakeAgent(FakeComponent):
     """An agent that follows a script: `turns` has the steps of one turn per prompt.
 
     A step is a text, the `update` member of a `session/update`, the end of the turn (a mapping with
-    `stopReason`), a `RequestError` that answers the prompt, or an async function, which is called
-    with the session id; `ask(…)` and `endpoint.request(…)` ask the client there. A turn ends with
-    "end_turn", and so does each prompt beyond the last scripted turn. In version 2 of the protocol
-    the same script is a turn of version 2: the prompt is answered first, `state_update`s begin and
-    end the turn. A script with a `state_update` of its own gets no others, and is played before the
-    answer. `handlers` may replace its handlers and add others.
+    `stopReason`), a `RequestError` that answers the prompt, or a function, async or not, which is
+    called with the session id; `ask(…)` and `endpoint.request(…)` ask the client there. A turn ends
+    with "end_turn", and so does each prompt beyond the last scripted turn. In version 2 of the
+    protocol the same script is a turn of version 2: the prompt is answered first, `state_update`s
+    begin and end the turn. A script with a `state_update` of its own gets no others, and is played
+    before the answer. `handlers` may replace its handlers and add others.
     """
 
     handlers: dict[str, MessageHandler] = attrs.field(factory=dict)
     name: str = attrs.field(default="fake-agent", kw_only=True)
     role: Literal["proxy", "agent"] = attrs.field(default="agent", init=False)
-    turns: list[ScriptedTurn] = attrs.field(factory=list, kw_only=True)
+    turns: list[ScriptedTurn] = attrs.field(
+        factory=list, kw_only=True, validator=lambda agent, _, turns: agent._check_script(turns)
+    )
     capabilities: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    _script_place: str = attrs.field(factory=caller_place, init=False)
     _version: int = attrs.field(default=1, init=False)
     _sessions: int = attrs.field(default=0, init=False)
     _prompts: int = attrs.field(default=0, init=False)
@@ -197,6 +214,7 @@ class FakeAgent(FakeComponent):
         session: str = params["sessionId"]
         steps = self.turns.pop(0) if self.turns else ()
         self._prompts += 1
+        check_turn(steps, self._prompts, self._script)  # it may have been changed in place
         if self._version == 1 or any(map(_is_state, steps)):
             return await self._play(session, steps)
         if steps and isinstance(steps[0], RequestError):
@@ -210,15 +228,18 @@ class FakeAgent(FakeComponent):
         try:
             end = await self._play(session, steps)
         except RequestError as exc:
-            raise ValueError(
-                "An error must be the first step of a turn in version 2: "
-                "the prompt is answered before all others"
-            ) from exc
+            raise ScriptError(
+                f"turn {self._prompts} of {self._script} ends with the error {str(exc)!r}. In "
+                "version 2 an error must be the first step: the prompt is answered before all "
+                "others"
+            ) from None
         self.update(session, {"sessionUpdate": "state_update", "state": "idle", **end})
 
     async def _play(self, session: str, steps: ScriptedTurn) -> Mapping[str, Any]:
         """Perform the steps; return the result that ends the turn."""
-        for step in steps:
+        turn = self._prompts
+        for index, step in enumerate(steps):
+            label = partial(step_label, index, turn, self._script, step)
             match step:
                 case str():
                     self.say(session, step)
@@ -227,10 +248,38 @@ class FakeAgent(FakeComponent):
                 case Mapping() if "stopReason" in step and "sessionUpdate" not in step:
                     return step
                 case Mapping():
-                    self.update(session, step)
+                    try:
+                        self.update(session, step)
+                    except Exception as exc:
+                        raise ScriptError(f"{label()} cannot be sent: {describe(exc)}") from None
                 case _:
-                    await step(session)
+                    with noted(label):
+                        result = step(session)
+                        await _finished(result, label)
         return {"stopReason": "end_turn"}
+
+    @property
+    def _script(self) -> str:
+        return f"the FakeAgent of {self._script_place}"
+
+    def _check_script(self, turns: object) -> None:
+        """Raise `ScriptError` for a script with a mistake, in the line that has made it."""
+        self._script_place = caller_place()
+        if not isinstance(turns, list):
+            raise ScriptError(f"turns must be a list of turns, not {turns!r}: turns=[[…], […]]")
+        for number, turn in enumerate(turns, self._prompts + 1):
+            check_turn(turn, number, self._script)
+
+
+async def _finished(result: object, label: Callable[[], str]) -> None:
+    """Await what the function of a step has returned."""
+    if inspect.isawaitable(result):
+        await result
+    elif result is not None:
+        raise ScriptError(
+            f"{label()} returned {result!r}. Write a text or an update as a step of its own, or "
+            "send it in the function: agent.say(session, …), agent.update(session, …)"
+        )
 
 
 def _is_state(step: TurnStep) -> bool:

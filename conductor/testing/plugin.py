@@ -1,12 +1,13 @@
 """pytest plugin with the fixtures `acp_chain` (old name: `chain`), `recorded` and `virtual_clock`.
 
-Imports nothing until one is used.
+Imports nothing until one is used. The failure of a test that uses one is shown without exception
+groups (`readable`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,27 @@ if TYPE_CHECKING:
     from conductor.testing.recorded_session import RecordedSession
 
 __all__ = ["acp_chain", "chain", "recorded", "virtual_clock"]
+
+_FIXTURES = {"acp_chain", "chain", "recorded", "virtual_clock"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Raise what a test of a chain raises in the form in which pytest can show it."""
+    __tracebackhide__ = True
+    try:
+        return (yield)
+    except Exception as exc:
+        if _FIXTURES.isdisjoint(pyfuncitem.fixturenames):
+            raise
+        from conductor.testing.readable import readable
+
+        shown = readable(exc, full=pyfuncitem.config.getoption("fulltrace", default=False))
+    before = shown.__context__
+    try:
+        raise shown
+    finally:
+        shown.__context__ = before
 
 
 @pytest.fixture

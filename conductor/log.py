@@ -81,7 +81,10 @@ def is_json(log_format: str) -> bool:
 
 
 class Logger:
-    """Logger with bound fields; `log.info("component started", pid=17)`."""
+    """Logger with bound fields: `log.info("file read", path=path)`.
+
+    An event is a constant text in lower case; values are fields. Secrets are masked.
+    """
 
     __slots__ = ("fields",)
 
@@ -89,6 +92,7 @@ class Logger:
         self.fields = fields
 
     def bind(self, **fields: object) -> Logger:
+        """Return a logger with these fields, too."""
         return Logger({**self.fields, **fields})
 
     def debug(self, event: str, **fields: object) -> None:
@@ -135,6 +139,10 @@ class Logger:
 
 
 def get_logger(**fields: object) -> Logger:
+    """Return a logger; each of its lines has these fields: `get_logger(component="notes")`.
+
+    Lines go to stderr, and to a trace; those below `--log-level` are not written.
+    """
     return Logger(fields)
 
 

@@ -26,6 +26,8 @@ _BASES = {"Client", "FakeComponent", "JsonRpcPeer"}
 _RECEIVER = {"on_malformed", "on_notification", "on_notifications", "on_request", "on_response"}
 _INTERNAL = {
     "AgentToolCall": {"merge"},
+    "ChainFileError": {"public_details"},
+    "ComponentError": {"data", "private_details", "public_details"},
     "FakeAgent": {"new_endpoint", "on_mistake"},
     "FakeClient": {
         *("cancel_method", "close", "connection", "limits", "made_room", "open", "respond"),
@@ -37,18 +39,28 @@ _INTERNAL = {
         *("state_update", "state_updates", "subagent_of", "turn_ended", "update"),
         "update_tool_call",
     },
+    "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
+    "RecordedAgent": {"new_endpoint", "on_mistake"},
     "Transcript": {"add", *_RECEIVER},
 }
 """Members that only the runtime uses."""
+_PACKAGES = {
+    "conductor.proxy": "",
+    "conductor.proxy.tool_names": "The tool of a permission request, for proxies with rules.",
+    "conductor.testing": "",
+}
+"""The public modules, with a sentence for those that need one."""
 
 
 def make_page() -> str:
     """Return the text of the page."""
     parts = [HEAD]
-    for package in ("conductor.proxy", "conductor.testing"):
+    seen: list[str] = []
+    for package, text in _PACKAGES.items():
         parts.append(f"## {package}\n")
+        parts += [f"{text}\n"] if text else []
         names = _public(_parse(package))
-        links = zip(names, _anchors(names), strict=True)
+        links = zip(names, _anchors(names, seen), strict=True)
         parts.append(", ".join(f"[`{name}`](#{anchor})" for name, anchor in links) + "\n")
         for name in names:
             parts += _describe(name, *_home(name, package))
@@ -59,9 +71,9 @@ def make_page() -> str:
     return "\n".join(parts)
 
 
-def _anchors(names: list[str]) -> Iterator[str]:
-    """Yield the anchors of headings; names that differ only in case are numbered."""
-    seen: list[str] = []
+def _anchors(names: list[str], seen: list[str]) -> Iterator[str]:
+    """Yield the anchors of headings; names that differ only in case are numbered. `seen` has those
+    before, in lower case."""
     for name in names:
         count = seen.count(name.lower())
         seen.append(name.lower())

@@ -1,7 +1,7 @@
 """Ready-made proxies, one module each; modules with an underscore are shared helpers.
 
-They are written on the public API (`conductor.proxy`, `conductor.log`, `conductor.errors`,
-`conductor.schema`) and may import nothing else of `conductor`. The entry-point group
+They are written on the public API (`conductor.proxy`, `conductor.proxy.tool_names`) and import
+nothing of `conductor` that docs/api.md does not list. The entry-point group
 `conductor.components` gives each its name in chain files (`use: budget`). docs/proxies.md lists
 them.
 """

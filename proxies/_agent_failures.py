@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final
 
-from conductor.errors import RequestError
+from conductor.proxy import RequestError
 
 __all__ = ["failure_reason"]
 

@@ -26,7 +26,6 @@ import attrs
 import trio
 from attrs.validators import and_, ge, gt, le, optional
 
-from conductor.log import get_logger
 from conductor.proxy import (
     Counting,
     Forward,
@@ -36,6 +35,7 @@ from conductor.proxy import (
     TurnEnd,
     UsageDelta,
     UsageMeter,
+    get_logger,
     on_prompt,
     on_session_end,
     on_turn_end,

@@ -31,7 +31,6 @@ import attrs
 import trio
 from attrs.validators import ge, gt
 
-from conductor.log import get_logger
 from conductor.proxy import (
     SESSION_STATE_UPDATES,
     Forward,
@@ -39,6 +38,7 @@ from conductor.proxy import (
     Proxy,
     Session,
     SessionSetup,
+    get_logger,
     on,
     on_prompt,
     on_session,

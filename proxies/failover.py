@@ -30,16 +30,14 @@ import attrs
 import trio
 from attrs.validators import ge, gt, min_len
 
-from conductor.errors import (
+from conductor.proxy import (
     ChainFileError,
     ComponentError,
     ConnectionClosed,
-    RemoteProtocolError,
-)
-from conductor.proxy import (
     Forward,
     Prompt,
     Proxy,
+    RemoteProtocolError,
     RequestError,
     Session,
     chunk_text,

@@ -35,7 +35,6 @@ import attrs
 import trio
 from attrs.validators import ge, gt, min_len
 
-from conductor.log import get_logger
 from conductor.proxy import (
     AgentToolCall,
     Forward,
@@ -45,6 +44,7 @@ from conductor.proxy import (
     RequestError,
     Session,
     TurnEnd,
+    get_logger,
     on_permission,
     on_prompt,
     on_tool_end,

@@ -28,8 +28,7 @@ import attrs
 import trio
 from attrs.validators import ge
 
-from conductor.log import get_logger
-from conductor.proxy import Proxy, RawMessage, on
+from conductor.proxy import Proxy, RawMessage, get_logger, on
 
 __all__ = ["LogMessages"]
 

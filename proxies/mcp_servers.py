@@ -24,8 +24,7 @@ from typing import Any, Literal
 
 import attrs
 
-from conductor.log import get_logger
-from conductor.proxy import Forward, Proxy, SessionSetup, on_session_setup
+from conductor.proxy import Forward, Proxy, SessionSetup, get_logger, on_session_setup
 from proxies._path_globs import matches
 
 __all__ = ["McpServers", "Server"]

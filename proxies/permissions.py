@@ -31,13 +31,13 @@ import attrs
 import trio
 from attrs.validators import gt, optional
 
-from conductor.log import get_logger
 from conductor.proxy import (
     Forward,
     PermissionQuestion,
     Proxy,
     RequestError,
     Session,
+    get_logger,
     on_permission,
     per_session,
     slash,

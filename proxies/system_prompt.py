@@ -19,13 +19,13 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from conductor.log import get_logger
 from conductor.proxy import (
     Forward,
     Prompt,
     Proxy,
     Session,
     SessionSetup,
+    get_logger,
     on_prompt,
     on_session,
     on_session_setup,

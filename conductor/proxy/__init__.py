@@ -56,7 +56,15 @@ response calls `self.release_lane()` first, and then delays no other message.
 
 from __future__ import annotations
 
-from conductor.errors import RequestCancelled, RequestError
+from conductor.errors import (
+    ChainFileError,
+    ComponentError,
+    ConnectionClosed,
+    RemoteProtocolError,
+    RequestCancelled,
+    RequestError,
+)
+from conductor.log import Logger, get_logger
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
 from conductor.proxy.base import Agent, Forward, Plugin, Proxy
@@ -105,12 +113,16 @@ __all__ = [
     "Agent",
     "AgentPeer",
     "AgentToolCall",
+    "ChainFileError",
     "ClientPeer",
     "CommandResult",
+    "ComponentError",
+    "ConnectionClosed",
     "Context",
     "Counting",
     "DeclarationError",
     "Forward",
+    "Logger",
     "Peer",
     "PermissionQuestion",
     "Plugin",
@@ -119,6 +131,7 @@ __all__ = [
     "Proxy",
     "Question",
     "RawMessage",
+    "RemoteProtocolError",
     "RequestCancelled",
     "RequestError",
     "SecondAgent",
@@ -131,6 +144,7 @@ __all__ = [
     "UsageDelta",
     "UsageMeter",
     "chunk_text",
+    "get_logger",
     "on",
     "on_cancel",
     "on_mcp",

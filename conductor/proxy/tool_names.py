@@ -33,6 +33,7 @@ About: TypeAlias = Literal["tool", "plan", "question", "permission"]
 """Subject of a permission request: running a tool, approving a plan (or another mode), a question
 to the user, or more permissions for the agent."""
 Certainty: TypeAlias = Literal["no", "maybe", "yes"]
+"""Whether a tool matches globs: "maybe" if its name can mean several tools."""
 
 _MAX_NAME: Final = 300
 """Maximum characters of a name that is parsed."""

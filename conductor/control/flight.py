@@ -10,22 +10,24 @@ import os
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from conductor.control.directory import private_directory
-from conductor.control.registry import running_chains
+from conductor.control.registry import flights
 from conductor.log import get_logger
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
 from conductor.tracing.recorder import Entry, Recorder
 
-__all__ = ["KEPT_FILES", "FlightReader", "flight_directory", "flights", "write_flight"]
+if TYPE_CHECKING:
+    from conductor.control.registry import Flight
+
+__all__ = ["KEPT_FILES", "FlightReader", "flight_directory", "write_flight"]
 
 KEPT_FILES: Final = 20
 _NAME: Final = re.compile(r"[^\w.-]+")
@@ -35,7 +37,6 @@ _numbers = 0
 number."""
 
 log = get_logger(component="trace")
-Flight: TypeAlias = deque[Entry]
 
 
 def flight_directory() -> Path:
@@ -43,15 +44,6 @@ def flight_directory() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("acp-conductor", appauthor=False) / "flight"
-
-
-def flights() -> list[Flight]:
-    """The flight recorders that are in use; the chains of a server have one."""
-    found = {}
-    for chain in running_chains():
-        if chain.recorder is not None:
-            found[id(chain.recorder.flight)] = chain.recorder.flight
-    return list(found.values())
 
 
 def write_flight(recorded: Iterable[Flight], reason: str) -> Path | None:

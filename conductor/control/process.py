@@ -12,14 +12,14 @@ import sys
 import threading
 from contextlib import suppress
 
-from conductor.control.registry import raw_streams
+from conductor.control.registry import flights, raw_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Literal
 
-    from conductor.control.flight import Flight
+    from conductor.control.registry import Flight
     from conductor.control.server import ControlServer
     from conductor.tracing.trace_writer import TraceWriter
 
@@ -70,17 +70,18 @@ def _open(command: str, trace: str | None) -> None:
     _block_signals()
     if _closing.wait(_DELAY):
         return
-    from conductor.control.server import ControlServer
     from conductor.log import get_logger
 
-    server = ControlServer(command, trace)
     try:
+        from conductor.control.server import ControlServer
+
+        server = ControlServer(command, trace)
         with _lock:
             if _closing.is_set():
                 return
             server.open()
             _server = server
-    except OSError as exc:
+    except (OSError, ImportError) as exc:  # no free descriptor, for example
         get_logger(component="control").debug("no control socket", error=str(exc))
         return
     server.serve()
@@ -91,24 +92,32 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _dump(reason: Literal["failure", "signal"]) -> None:
-    """Write the flight recorder, in a thread: encoding it takes 50 ms."""
-    from conductor.control.flight import flights
+    """Write the flight recorder, in a thread: encoding it takes 50 ms.
 
+    Called while a failure is logged: raises nothing, and opens no file in this thread, not even for
+    an import, since the failure may be that there is no free descriptor.
+    """
     _dumps[:] = [each for each in _dumps if each.is_alive()]
     if reason == "failure" and _dumps:
         return  # one failure has led to another, or a file is being written
     thread = threading.Thread(target=_write, args=(flights(), reason), daemon=True)
-    _dumps.append(thread)
-    thread.start()
+    with suppress(RuntimeError):  # no more threads can be started
+        thread.start()
+        _dumps.append(thread)
 
 
-def _write(flights: list[Flight], reason: str) -> None:
+def _write(recorded: list[Flight], reason: str) -> None:
     _block_signals()
-    from conductor.control.flight import write_flight
-
     if reason == "failure":
         _closing.wait(_AFTER_FAILURE)
-    write_flight(flights, reason)
+    try:
+        from conductor.control.flight import write_flight
+    except (OSError, ImportError) as exc:
+        from conductor.log import get_logger
+
+        get_logger(component="trace").warning("flight recorder not written", error=str(exc))
+        return
+    write_flight(recorded, reason)
 
 
 def _block_signals() -> None:

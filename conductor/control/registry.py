@@ -4,11 +4,14 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from collections import deque
+    from typing import Any, Protocol, TypeAlias
 
     from conductor.supervision.endpoint import Launcher
-    from conductor.tracing.recorder import Recorder
+    from conductor.tracing.recorder import Entry, Recorder
     from conductor.transport.base import Transport
+
+    Flight: TypeAlias = deque[Entry]
 
     class RawStreams(Protocol):
         """What records raw bytes (`raw_streams`)."""
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
             """What `ps` shows of it, as JSON."""
 
 
-__all__ = ["add", "raw_streams", "record_raw_streams", "remove", "running_chains"]
+__all__ = ["add", "flights", "raw_streams", "record_raw_streams", "remove", "running_chains"]
 
 _chains: list[RunningChain] = []
 _raw_streams: list[RawStreams] = []
@@ -55,3 +58,12 @@ def remove(chain: RunningChain) -> None:
 def running_chains() -> list[RunningChain]:
     """The chains, the oldest first."""
     return _chains.copy()
+
+
+def flights() -> list[Flight]:
+    """The flight recorders that are in use; the chains of a server have one."""
+    found = {}
+    for chain in running_chains():
+        if chain.recorder is not None:
+            found[id(chain.recorder.flight)] = chain.recorder.flight
+    return list(found.values())

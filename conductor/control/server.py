@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from conductor.control.directory import private_directory, socket_path, usable_path
+from conductor.control.registry import flights
 from conductor.control.status import process_status
 
 __all__ = ["ControlServer"]
@@ -116,7 +117,7 @@ class ControlServer:
     def _dump(self) -> Answer:
         if self.trace is not None:
             return [{"file": self.trace}]
-        from conductor.control.flight import flights, write_flight
+        from conductor.control.flight import write_flight
 
         path = write_flight(flights(), "request")
         return [{"error": "there is nothing to write"} if path is None else {"file": str(path)}]

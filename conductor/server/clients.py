@@ -260,6 +260,7 @@ class ClientRegistry:
             client.chain.break_cycles()
         except Exception as exc:  # other clients are not affected
             log.error("chain crashed", client=client.number, **exception_location(exc))
+            client.chain.transport.close()  # the client waits for an answer
         finally:
             del self.by_id[client.id]
             if self.directory is not None:

@@ -246,9 +246,10 @@ async def _send_pings(socket: WebSocket, timeouts: ServerTimeouts, scope: trio.C
 
 
 def _close_reason(client: RemoteClient) -> tuple[int, str]:
+    """For a client that has ended; without `ending`, its chain has crashed."""
     ending = client.ending
-    if ending is not None and ending.reason == "failed":
+    if ending is None or ending.reason == "failed":
         return 1011, "the chain failed"
-    if ending is not None and ending.reason == "stopped":
+    if ending.reason == "stopped":
         return 1001, "the server ended this"
     return 1000, ""

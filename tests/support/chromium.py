@@ -102,14 +102,16 @@ class Page:
     async def type(self, text: str) -> None:
         await self.send("Input.insertText", text=text)
 
-    async def click(self, selector: str) -> None:
-        """Click with the mouse in the middle of the first such element."""
+    async def click(self, selector: str, *, pressed: str = "0") -> None:
+        """Click with the mouse in the middle of the first such element. `pressed`: an expression,
+        evaluated while the button is down."""
         box = await self.wait_for(
             f"(() => {{ const b = document.querySelector({json.dumps(selector)})"
             ".getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] })()"
         )
         mouse = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
         await self.send("Input.dispatchMouseEvent", type="mousePressed", **mouse)
+        await self.evaluate(pressed)
         await self.send("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
 
     async def text(self, selector: str) -> str:

@@ -86,6 +86,15 @@ async def test_turns_and_tool_calls_are_on_the_timeline(shown):
     assert await selected(shown) == "3"
 
 
+async def test_a_bar_stays_under_a_click_and_keeps_the_focus_while_the_page_is_drawn_anew(shown):
+    await shown.evaluate("document.querySelector('.bar.turn').focus()")
+    drawn = "document.querySelectorAll('.chip')[0].click()"
+    await shown.evaluate(drawn)
+    assert await shown.evaluate("document.activeElement.className") == "bar turn"
+    await shown.click(".bar.tool", pressed=drawn)
+    assert await selected(shown) == "3"
+
+
 async def test_the_token_leaves_the_address_and_a_reload_works(shown, turn):
     assert await shown.evaluate("location.hash") == ""
     await shown.send("Page.reload")

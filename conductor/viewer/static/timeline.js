@@ -11,6 +11,7 @@ const TRACK = 20;
 export class Timeline {
   #turns = { turns: [], tools: [], seconds: 0 };
   #session = -1;
+  #bars = new Map();
 
   /** `onSelect` is called with a row, `onTime` with seconds. */
   constructor(trace, root, onSelect, onTime) {
@@ -61,7 +62,9 @@ export class Timeline {
     const width = this.root.clientWidth;
     const tracks = [...packed(turns, TURN_TRACKS), ...packed(tools, TOOL_TRACKS)];
     const bars = tracks.flatMap((spans, at) => this.#merged(spans, width).map((each) => [each, at]));
-    this.tracks.replaceChildren(...bars.slice(0, MOST_BARS).map(([bar, at]) => this.#bar(bar, at, width)));
+    const known = this.#bars;
+    this.#bars = new Map();
+    this.#place(bars.slice(0, MOST_BARS).map(([bar, at]) => this.#bar(known, bar, at, width)));
     this.tracks.style.height = `${Math.max(tracks.length, 1) * TRACK}px`;
     this.axis.replaceChildren(...this.#ticks(width));
     this.root.classList.toggle("empty", !turns.length && !tools.length);
@@ -85,17 +88,35 @@ export class Timeline {
     return found;
   }
 
-  #bar({ span, start, end, number, isError }, at, width) {
+  /** Show these buttons. Those that stay are not taken out of the document, not even for a moment:
+   * they would lose the focus, and a click whose press came before. */
+  #place(bars) {
+    const kept = new Set(bars);
+    for (const each of [...this.tracks.children]) if (!kept.has(each)) each.remove();
+    let next = this.tracks.firstChild;
+    for (const bar of bars) {
+      if (bar === next) next = next.nextSibling;
+      else this.tracks.insertBefore(bar, next);
+    }
+  }
+
+  /** The button of a span, from the known ones if it is there. */
+  #bar(known, { span, start, end, number, isError }, at, width) {
     const text = number > 1 ? count(number, span.kind === "turn" ? "turn" : "tool call") : this.#text(span);
-    const bar = element("button", {
-      type: "button", class: `bar ${span.kind}${isError ? " error" : ""}`, title: text, "aria-label": text,
-      onclick: () => this.onSelect(span.row),
-    });
+    const key = `${span.kind} ${span.row.i}`;
+    const bar = known.get(key) ?? element("button", { type: "button" });
+    this.#bars.set(key, bar);
+    bar.onclick = () => this.onSelect(span.row);
+    bar.className = `bar ${span.kind}${isError ? " error" : ""}`;
+    bar.title = text;
+    bar.setAttribute("aria-label", text);
     bar.classList.toggle("dim", this.#session >= 0 && span.session !== this.#session);
     bar.style.left = `${(start / this.#seconds) * 100}%`;
     bar.style.width = `max(3px, ${((end - start) / this.#seconds) * 100}%)`;
     bar.style.top = `${at * TRACK}px`;
-    if (((end - start) / this.#seconds) * width > 40) bar.append(number > 1 ? text : printable(span.text));
+    const isWide = ((end - start) / this.#seconds) * width > 40;
+    const label = isWide ? (number > 1 ? text : printable(span.text)) : "";
+    if (bar.textContent !== label) bar.textContent = label;
     return bar;
   }
 

@@ -1,4 +1,4 @@
-"""A chain that crashes: its client is told, whatever it is connected with."""
+"""A chain that crashes: its client is told, on a Unix socket, a WebSocket and over HTTP."""
 
 from __future__ import annotations
 

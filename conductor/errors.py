@@ -75,7 +75,7 @@ class ChainFileError(ConductorError):
 
     def __init__(self, diagnostics: Sequence[Any]) -> None:
         super().__init__("\n".join(str(problem) for problem in diagnostics))
-        self.diagnostics = tuple(diagnostics)
+        self.diagnostics: tuple[Any, ...] = tuple(diagnostics)
 
     def public_details(self) -> tuple[str, Any]:
         if details_are_withheld():
@@ -148,9 +148,9 @@ class StartError(ComponentError):
     ) -> None:
         super().__init__(component, f"component {component!r} did not start: {reason}")
         self.reason = reason
-        self.command = tuple(command)
+        self.command: tuple[str, ...] = tuple(command)
         self.status = status
-        self.stderr_tail = tuple(stderr_tail)
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
         self.location = location
 
     @property
@@ -182,7 +182,7 @@ class ComponentExited(ComponentError):
     ) -> None:
         super().__init__(component, f"component {component!r} {status}")
         self.status = status
-        self.stderr_tail = tuple(stderr_tail)
+        self.stderr_tail: tuple[str, ...] = tuple(stderr_tail)
         self.location = location
 
     def data(self) -> dict[str, Any]:

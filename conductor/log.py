@@ -89,7 +89,7 @@ class Logger:
     __slots__ = ("fields",)
 
     def __init__(self, fields: dict[str, object]) -> None:
-        self.fields = fields
+        self.fields: dict[str, object] = fields
 
     def bind(self, **fields: object) -> Logger:
         """Return a logger with these fields, too."""

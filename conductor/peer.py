@@ -12,7 +12,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -43,7 +43,7 @@ from conductor.transport.io_loop import Flusher, ReadGate, read_loop, write_loop
 
 __all__ = ["FallbackHandlers", "JsonRpcPeer", "MessageHandler"]
 
-log = get_logger(component="endpoint")
+log: Final = get_logger(component="endpoint")
 
 MessageHandler: TypeAlias = Callable[[Any], Any]
 """Takes the decoded params; returns the result, or a coroutine of it, or raises `RequestError`."""

@@ -30,7 +30,7 @@ __all__ = ["BridgeInsertion", "InsertableBridge"]
 _NAME: Final = "mcp-bridge"
 _BRIDGED_TYPES: Final = frozenset({"acp", "http", "sse"})
 
-log = get_logger(component=_NAME)
+log: Final = get_logger(component=_NAME)
 
 
 class InsertableBridge(Protocol):

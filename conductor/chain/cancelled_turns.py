@@ -7,7 +7,7 @@ the turn is decided by the chain's `CancelArbiter`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 
@@ -29,7 +29,7 @@ from conductor.supervision.cancel_timeouts import CancelOverdue, TurnOverdue
 
 __all__ = ["CancelledTurns"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 class CancelledTurns:

@@ -13,7 +13,7 @@ until the chain is initialized, `components` starts, connects and replaces the c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -43,7 +43,7 @@ from conductor.transport.io_loop import Flusher
 
 __all__ = ["Chain"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 @attrs.define(eq=False, repr=False)

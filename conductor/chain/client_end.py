@@ -34,7 +34,7 @@ __all__ = ["ClientEnd"]
 
 _CLIENT_GONE: Final = encode_error(INTERNAL_ERROR, "The client is gone")
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 @attrs.define(eq=False, repr=False)

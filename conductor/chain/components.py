@@ -8,7 +8,7 @@ In: the components that the chain's `make` returns, and what they report as to t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -29,7 +29,7 @@ from conductor.transport.spawn import end_prestarted
 
 __all__ = ["ChainComponents"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 @attrs.define(eq=False, repr=False)

@@ -57,8 +57,8 @@ class DetachedClient:
         initialized: bytes,
         made_room: Callable[[], None],
     ) -> None:
-        self.active = False
-        self.is_detached = False
+        self.active: bool = False
+        self.is_detached: bool = False
         """Whether the client is disconnected now."""
         self._link = client
         self._client = client_port

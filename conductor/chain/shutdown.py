@@ -10,6 +10,8 @@ requests are answered with an error, and the client's write buffer is flushed.
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import trio
 
@@ -33,7 +35,7 @@ open takes two. The second is for a second stop request (`kill`)."""
 _FINAL_WRITE_TIMEOUT = 5.0
 """Seconds that the client has to read the rest of the write buffer at the end."""
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 @attrs.define(eq=False, repr=False)

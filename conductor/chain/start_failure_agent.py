@@ -36,7 +36,7 @@ class StartFailureAgent:
     """Answers requests in place of the chain; `text` is its answer to each prompt."""
 
     def __init__(self, client: Port, initialize: Payload | None) -> None:
-        self.version = _version(initialize)
+        self.version: int = _version(initialize)
         self.text = ""
         self.sessions: set[str] = set()
         """Ids of its open sessions."""

@@ -60,13 +60,13 @@ class StartupGate:
         max_initialize: int = Limits().max_initialize_bytes,
     ) -> None:
         self.state: GateState = "waiting"
-        self.was_attempted = False
+        self.was_attempted: bool = False
         """Whether the client has sent a valid `initialize`."""
-        self.version = 1
+        self.version: int = 1
         """The negotiated protocol version."""
         self.params: bytes | None = None
         """Raw params of the client's last `initialize`."""
-        self.answer = b""
+        self.answer: bytes = b""
         """Raw result of the client's `initialize`."""
         self._client = client
         self._start = start

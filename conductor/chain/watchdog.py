@@ -50,7 +50,7 @@ _STOP: Final = b"q"
 _POLL_INTERVAL: Final = 0.5
 """Seconds between a reply and the next ping."""
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 def max_stop_seconds(stop_timeout: float) -> float:

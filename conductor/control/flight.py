@@ -36,7 +36,7 @@ _numbers = 0
 """The number of the last record of all files: a message that others name as their cause keeps its
 number."""
 
-log = get_logger(component="trace")
+log: Final = get_logger(component="trace")
 
 
 def flight_directory() -> Path:

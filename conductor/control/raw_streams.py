@@ -40,7 +40,7 @@ _HEADER_SIZE: Final = 70
 _CLOSE_TIMEOUT: Final = 5.0
 _NAME: Final = re.compile(r"[^\w-]+")
 
-log = get_logger(component="debug-dir")
+log: Final = get_logger(component="debug-dir")
 Record: TypeAlias = Callable[[str, bytes], None]
 """Records bytes of a direction."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from codecs import utf_8_decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
@@ -109,7 +109,7 @@ _MEMBERS_PER_STEP: Final = 25_000
 MAX_BATCH_MEMBERS: Final = 100_000
 """Upper bound of `max_batch`."""
 _MAY_BE_RESPONSE: Final = re.compile(rb'"result"|"error"|\\u')
-decode_envelope = msgspec.json.Decoder(Message).decode
+decode_envelope: Final[Callable[[bytes], Message]] = msgspec.json.Decoder(Message).decode
 """A line as a `Message`, not yet `validate`ed; raises one of `DECODE_ERRORS` for anything else."""
 
 
@@ -121,7 +121,9 @@ class NotificationEnvelope(msgspec.Struct, gc=False, frozen=True, forbid_unknown
     params: Raw
 
 
-decode_notification = msgspec.json.Decoder(NotificationEnvelope).decode
+decode_notification: Final[Callable[[bytes], NotificationEnvelope]] = msgspec.json.Decoder(
+    NotificationEnvelope
+).decode
 """A line as a `NotificationEnvelope`; raises one of `DECODE_ERRORS` for every other message."""
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

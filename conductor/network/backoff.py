@@ -25,7 +25,7 @@ _MAX_DELAY: Final = 10.0
 REFUSED_TIMEOUT: Final = 5.0
 """Seconds of attempts while the TCP connection is refused."""
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 
 @attrs.define(eq=False)

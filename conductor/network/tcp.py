@@ -29,7 +29,7 @@ __all__ = [
     "warn_about_plaintext_credentials",
 ]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 _NOTHING_LISTENS: Final = "connection refused: is it running there?"
 

@@ -13,7 +13,7 @@ class WebSocketClosed(Exception):
     def __init__(self, code: int, reason: str | None = None) -> None:
         super().__init__(f"closed ({code}{f', {reason}' if reason else ''})")
         self.code = code
-        self.reason = reason or ""
+        self.reason: str = reason or ""
 
 
 class WebSocket(Protocol):

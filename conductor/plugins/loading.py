@@ -71,7 +71,7 @@ class InvalidOptions(StartError):
     """The options of a plugin do not fit its class."""
 
     def __init__(self, spec: ComponentSpec, mistakes: ChainFileError) -> None:
-        self.diagnostics = mistakes.diagnostics
+        self.diagnostics: tuple[Any, ...] = mistakes.diagnostics
         reason = f"its options are wrong\n{mistakes}"
         super().__init__(spec.name, reason, location=str(self.diagnostics[0].location))
 

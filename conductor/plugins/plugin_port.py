@@ -76,15 +76,15 @@ class PluginPort(Port):
         super().__init__()
         self._owner = owner
         self.source = source
-        self.lane = lane
-        self.closed = False
-        self.initialized = False
-        self.started = False
+        self.lane: Lane = lane
+        self.closed: bool = False
+        self.initialized: bool = False
+        self.started: bool = False
         """Whether the plugin has started: `initialize` is queued until then."""
-        self.needs_check = False
+        self.needs_check: bool = False
         """Whether there are taps or withheld updates."""
         self.tracer: Tracer | None = None
-        self.handled_bytes = 0
+        self.handled_bytes: int = 0
         """Bytes of the params of requests with a running handler."""
         self.intercepted: Container[str] = ()
         self._taps: dict[str, list[NotificationTap]] = {}

@@ -19,7 +19,7 @@ __all__ = ["bound_tool_calls"]
 
 _MAX_BYTES: Final = 32 * 1024 * 1024
 
-log = get_logger()
+log: Final = get_logger()
 
 
 def bound_tool_calls(info: ChainInfo, sessions: Iterable[Session], size: int) -> None:

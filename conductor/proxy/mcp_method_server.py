@@ -36,7 +36,7 @@ __all__ = ["Caller", "server_of_methods"]
 
 _SDK_CONTEXT: Final = "sdk_context"
 """The parameter with the SDK's context in functions that are given to the SDK."""
-log = get_logger()
+log: Final = get_logger()
 
 
 @attrs.frozen

@@ -48,11 +48,11 @@ class Body:
     __slots__ = ("_session_id", "_value", "is_command", "raw")
 
     def __init__(self, raw: bytes | None, value: Any = None) -> None:
-        self.raw = raw
+        self.raw: bytes | None = raw
         """Raw JSON; `None` if it is absent."""
         self._value = value
         self._session_id: str | None = None
-        self.is_command = False
+        self.is_command: bool = False
         """Whether a prompt is a slash command of a proxy: it is no turn."""
 
     @classmethod

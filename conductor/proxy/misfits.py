@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from conductor.acp import session_id_of
 from conductor.log import get_logger
@@ -10,7 +10,7 @@ from conductor.proxy.sessions import chain_info
 
 __all__ = ["passes_misfit"]
 
-log = get_logger()
+log: Final = get_logger()
 
 
 def passes_misfit(plugin: Any, handler: Any, params: bytes | None, problem: ValueError) -> bool:

@@ -44,9 +44,9 @@ class TurnCollector:
     __slots__ = ("_pieces", "idle", "session_id", "stop_reason")
 
     def __init__(self, session_id: str) -> None:
-        self.session_id = session_id
-        self.stop_reason = "end_turn"
-        self.idle = trio.Event()
+        self.session_id: str = session_id
+        self.stop_reason: str = "end_turn"
+        self.idle: trio.Event = trio.Event()
         self._pieces: list[str] = []
 
     @property

@@ -67,7 +67,7 @@ _CANCELLED: Final = {"outcome": {"outcome": "cancelled"}}
 _METHOD_NOT_FOUND: Final = -32601
 _INTERNAL_ERROR: Final = -32603
 
-log = get_logger()
+log: Final = get_logger()
 
 
 class AgentConnection(Protocol):

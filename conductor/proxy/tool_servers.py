@@ -29,7 +29,7 @@ __all__ = ["ToolServers", "on_mcp_message", "on_session_end", "on_session_setup"
 
 Next: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
 _REOPENING: Final = ("session/load", "session/resume")
-log = get_logger()
+log: Final = get_logger()
 
 
 @attrs.define(eq=False, repr=False)

@@ -52,7 +52,7 @@ class HttpClientPool:
                 self._tls = client_context(address.tls)
             elif self._proxy is None:
                 self._http2_only = await _supports_http2(address, self._ping_timeout)
-        self.short = self.new()
+        self.short: httpx2.AsyncClient = self.new()
 
     def new(self) -> httpx2.AsyncClient:
         """A new client; the caller closes it."""

@@ -31,7 +31,7 @@ _RETRY_STATUSES: Final = frozenset({408, 425, 429})
 _FINAL_CLOSE_CODES: Final = frozenset({1002, 1003, 1007, 1008, 1009, 1010, 4400})
 """Close codes for errors of this end (RFC 6455 §7.4.1): no reconnection."""
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 HeaderPairs: TypeAlias = tuple[tuple[str, str], ...]
 Connect: TypeAlias = Callable[[HeaderPairs], AbstractAsyncContextManager[ClientWebSocket]]

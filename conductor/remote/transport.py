@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import attrs
 import trio
@@ -22,7 +23,7 @@ from conductor.transport.memory import MemoryTransport, memory_pair
 
 __all__ = ["RelayFunction", "RemoteTransport"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 
 RelayFunction = Callable[["RemoteTransport"], Awaitable[None]]
 

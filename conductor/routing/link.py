@@ -323,8 +323,8 @@ class LinkPort(Port):
 
     def __init__(self, link: Link, *, enveloped: bool) -> None:
         super().__init__()
-        self.link = link
-        self.enveloped = enveloped
+        self.link: Link = link
+        self.enveloped: bool = enveloped
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         link = self.link

@@ -68,7 +68,7 @@ class MessageQueue:
 
     def __init__(self) -> None:
         self._messages: deque[QueuedMessage] = deque()
-        self.size = 0
+        self.size: int = 0
 
     def __len__(self) -> int:
         return len(self._messages)

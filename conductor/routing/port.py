@@ -76,7 +76,7 @@ class UnconnectedPort(Port):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.neighbour = self
+        self.neighbour: Port = self
 
     def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
         error = encode_error(INTERNAL_ERROR, "The chain is closing", {"method": method})

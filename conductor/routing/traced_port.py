@@ -40,7 +40,7 @@ class Mark:
     __slots__ = ("_base", "_n", "_offset", "time")
 
     def __init__(self, time: float, base: Mark | None = None, offset: int = 0) -> None:
-        self.time = time
+        self.time: float = time
         """When it passed, in seconds of the monotonic clock."""
         self._base = base
         self._offset = offset
@@ -128,11 +128,11 @@ class TracedPort(Port):
         port.on_cancel = self.cancelled
         self._add = tracer.add
         self._limit = 1 << 62 if tracer.keeps_payloads else HEAD
-        self.tracer = tracer
-        self.component = component
+        self.tracer: Tracer = tracer
+        self.component: str = component
         self.side = side
         """The neighbour that the port is for: messages to a port "client" go toward the agent."""
-        self.sender = ""
+        self.sender: str = ""
         """The component that was connected to the port last."""
 
     @property

@@ -61,7 +61,7 @@ class Object:
             getattr(self, f.name) == getattr(other, f.name) for f in _public_fields(type(self))
         )
 
-    __hash__ = None  # type: ignore[assignment]  # these are edited
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # these are edited
 
     def __repr__(self) -> str:
         shown = []

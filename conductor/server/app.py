@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -41,7 +41,7 @@ from conductor.server.websocket.reconnect import AdmittedWebSocket, admit_websoc
 __all__ = ["CONNECTION_COOKIE", "AsgiApp", "Headers"]
 
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 @attrs.define(eq=False)

@@ -49,7 +49,7 @@ objects have been made, which are many clients, and more than a hundred megabyte
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for the last messages to be acknowledged."""
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 @attrs.frozen

@@ -63,7 +63,7 @@ _YOUNG_PER_FULL_COLLECTION: Final = 200
 CPU time with 16,000 open sessions. By default it is 10, a full collection every three seconds while
 sessions are opened in batches. Objects of ended chains are freed without the collector."""
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 @attrs.frozen

@@ -38,8 +38,8 @@ class CancelMonitor(LinkObserver):
         speaks_version_2: Callable[[], bool],
         on_overdue: Callable[[CancelOverdue], None],
     ) -> None:
-        self.wants_notifications = False
-        self.timeouts = CancelTimeouts(timeout)
+        self.wants_notifications: bool = False
+        self.timeouts: CancelTimeouts = CancelTimeouts(timeout)
         self._speaks_version_2 = speaks_version_2
         self._timer = DeadlineTimer(self.timeouts, on_overdue)
 

@@ -58,7 +58,7 @@ class CancelTimeouts:
     )
 
     def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
+        self.timeout: float = timeout
         self._prompts: dict[InFlightRequest, str | None] = {}
         self._running: set[str] = set()
         self._began: dict[InFlightRequest | str, float] = {}

@@ -24,7 +24,7 @@ class OwnRequests(Port):
 
     def expect_response(self, method: str) -> InFlightRequest:
         """An in-flight request with this as originator; the caller sends it."""
-        self.neighbour = self
+        self.neighbour: Port = self
         call = InFlightRequest(method, self, target=self)
         self._pending[call] = AwaitedResponse()
         return call

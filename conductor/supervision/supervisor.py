@@ -78,7 +78,7 @@ class SupervisedComponent(LinkComponent):
 
     def __attrs_post_init__(self) -> None:
         self._log = get_logger(component=self.spec.name)
-        self.link = Link(self.spec.name, self.role, self._report)
+        self.link: Link = Link(self.spec.name, self.role, self._report)
         self.restart_policy = RestartPolicy.of(self.spec, self.role)
         self.initialization = self._new_initialization(self.spec.dialect)
         self._turns = TurnEnforcement(

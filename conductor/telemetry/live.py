@@ -34,7 +34,7 @@ _CLOSE_TIMEOUT: Final = 2.0
 """Seconds that the end of the conductor waits for the collector."""
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-log = get_logger(component="otel")
+log: Final = get_logger(component="otel")
 
 
 def export_spans(writer: TraceWriter) -> None:

@@ -75,7 +75,10 @@ def _answered(port: TracedPort, call: InFlightRequest) -> None:
 class PropagatingRecorder(Recorder):
     """A recorder with ports that pass the trace context on. `sampler` decides about requests."""
 
-    port_types: ClassVar = (_PropagatingPort, _PropagatingCausingPort)
+    port_types: ClassVar[tuple[type[TracedPort], type[TracedPort]]] = (
+        _PropagatingPort,
+        _PropagatingCausingPort,
+    )
     sampler: Sampler = attrs.field(default=lambda parent, trace_id: True, kw_only=True)
     _turns: dict[str, _Turn] = attrs.field(factory=dict, init=False)
     """By session."""

@@ -39,7 +39,7 @@ _KINDS: Final = {
 }
 _SCOPE: Final = "acp-conductor"
 
-log = get_logger(component="otel")
+log: Final = get_logger(component="otel")
 
 
 class _GivenIds(IdGenerator):
@@ -62,7 +62,7 @@ class SpanExport:
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
-        self.errors = _ErrorOnce()
+        self.errors: _ErrorOnce = _ErrorOnce()
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self.errors)
         logger.propagate = False

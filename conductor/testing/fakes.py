@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -38,7 +38,10 @@ _OPTIONS = [
     {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
     {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
 ]
-FULL_CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+FULL_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "fs": {"readTextFile": True, "writeTextFile": True},
+    "terminal": True,
+}
 
 
 @attrs.define(eq=False)
@@ -55,7 +58,7 @@ class FakeClient(Client):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        self.tap = self.transcript
+        self.tap: Transcript | None = self.transcript
         self.handlers.setdefault("session/request_permission", _first_option)
 
     async def initialize(

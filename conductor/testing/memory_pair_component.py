@@ -74,7 +74,9 @@ class MemoryPairComponent(LinkComponent):
         self._host = host
         self._restart_pending = self._stopping = self._failed = False
         self._drained, self._ended = trio.Event(), trio.Event()
-        self.link = Link(self.name, self.role, self._report, strips_proxy_meta=self.role == "agent")
+        self.link: Link = Link(
+            self.name, self.role, self._report, strips_proxy_meta=self.role == "agent"
+        )
         self.link.initializer = self.initialization = Initialization(
             self.link,
             Handshake(self.role, self.dialect),

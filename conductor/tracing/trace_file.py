@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from conductor.log import Logger
 from conductor.tracing.encoder import Payloads
 from conductor.tracing.masking import current_masker
 from conductor.tracing.trace_writer import TraceWriter, log
@@ -59,7 +60,7 @@ class TraceFile(TraceWriter):
             self._fd = _open_special(self.path)
         else:
             self._begin()
-        self.log = log.bind(file=str(self.path))
+        self.log: Logger = log.bind(file=str(self.path))
         self.start()
 
     def write(self, lines: bytes) -> None:

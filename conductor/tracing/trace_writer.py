@@ -38,7 +38,7 @@ _WRITE_SIZE: Final = 1024 * 1024
 """Bytes that are written at once."""
 _CLOSE_TIMEOUT: Final = 5.0
 
-log = get_logger(component="trace")
+log: Final = get_logger(component="trace")
 
 
 @attrs.define(eq=False, repr=False)

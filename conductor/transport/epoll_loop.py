@@ -45,7 +45,7 @@ from conductor.log import get_logger
 
 __all__ = ["EpollFastPath", "Step", "current_fast_path"]
 
-log = get_logger(component="conductor")
+log: Final = get_logger(component="conductor")
 _NO_TIMEOUT: Final = 3600.0
 """Seconds; a longer timeout means that trio has no deadline."""
 _current: trio.lowlevel.RunVar[EpollFastPath | None] = trio.lowlevel.RunVar(

@@ -41,11 +41,11 @@ class SpawnedProcess:
     __slots__ = ("mark", "pid", "stderr", "stdin", "stdout")
 
     def __init__(self, pid: int, mark: str, stdin: int, stdout: int, stderr: int) -> None:
-        self.pid = pid
-        self.mark = mark
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
+        self.pid: int = pid
+        self.mark: str = mark
+        self.stdin: int = stdin
+        self.stdout: int = stdout
+        self.stderr: int = stderr
 
 
 class _Prestarted:

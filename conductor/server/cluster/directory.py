@@ -56,7 +56,7 @@ _DELETE_IF_OWN: Final = (
 _LEASES_OF_ENTRIES: Final = 3
 """Entries outlive the node's own key: of a node that is only slow, they are still there."""
 
-log = get_logger(component="directory")
+log: Final = get_logger(component="directory")
 
 
 class RedisUnreachable(Exception):

@@ -50,7 +50,7 @@ _HOP_BY_HOP_HEADERS: Final = {
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 _NodeStream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 @attrs.define(eq=False)

@@ -26,7 +26,7 @@ _BACKLOG: Final = 1024
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _RETRY_SECONDS: Final = 0.1
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})
 
 

@@ -28,8 +28,8 @@ class PeekableStream(trio.abc.HalfCloseableStream):
         self._stream = stream
         self._wait_for_share = wait_for_share
         self._pending = b""
-        self.head = b""
-        self.last_progress = trio.current_time()
+        self.head: bytes = b""
+        self.last_progress: float = trio.current_time()
         self._corked: bytearray | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -67,7 +67,7 @@ _PEER_GONE_ERRORS: Final = (
     h11.ProtocolError,
 )
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 @attrs.define(eq=False)

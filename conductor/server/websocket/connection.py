@@ -32,7 +32,7 @@ _FINAL_CLOSE_CODES: Final = frozenset({1000, 1005})
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds for the close frame of the peer."""
 
-log = get_logger(component="server")
+log: Final = get_logger(component="server")
 
 
 class ServerWebSocket(WebSocket):

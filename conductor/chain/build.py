@@ -232,10 +232,16 @@ def _isolated_plugin(
 def _read_plugin_info(component: SupervisedComponent, required: bool) -> None:
     """Let the plugin behind the link report what is known only once it has been made."""
     from conductor.plugins.isolation import parse_plugin_info
+    from conductor.supervision.handler_reports import HandlerReports
+
+    component.handler_reports = reports = HandlerReports()
+    reports.watch(component.link)
 
     def read(params: Payload | None) -> None:
         info = parse_plugin_info(params)
-        if info.failed is not None:
+        if info.handled is not None:
+            reports.take(info.handled, info.logged)
+        elif info.failed is not None:
             component.set_end_cause(info.failed)
         else:
             component.restart_policy.required = required or info.required

@@ -12,11 +12,13 @@ from conductor.chainfile.model import ComponentSpec
 from conductor.errors import ComponentExited, StartError
 from conductor.limits import Limits
 from conductor.plugins.contained import with_contained
+from conductor.plugins.handler_reporter import ReportingRecorder
 from conductor.plugins.isolation import plugin_info
 from conductor.plugins.loading import load_plugin
 from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
 from conductor.proxy.base import Agent
 from conductor.remote.transport import RemoteTransport
+from conductor.tracing.recorder import current_recorder
 
 __all__ = ["plugin_endpoint"]
 
@@ -61,6 +63,10 @@ def plugin_endpoint(
         ]
         first = components[0]
         first.start_soon(first.client.notify, *plugin_info(plugin for _, plugin in plugins))
+        outer = current_recorder.get()
+        recorder = None if outer is None else ReportingRecorder(outer.chain, outer=outer)
+        if recorder is not None:
+            first.start_soon(recorder.send_reports, first.client.notify)
         chain = Chain(
             endpoint.network,
             lambda: components,
@@ -69,6 +75,7 @@ def plugin_endpoint(
             stop_timeout=spec.stop_timeout,
             bridged=False,
             enforces_cancel_timeout=False,
+            recorder=recorder,
         )
         endpoint.reached = True
         await chain.run()

@@ -54,20 +54,23 @@ def serve_stdio(
     enforces_cancel_timeout: bool = True,
     name: str = "conductor",
     trace: TraceWriter | None = None,
+    recorder: Recorder | None = None,
 ) -> NoReturn:
     """Serve until the chain ends, then exit the process; see the exit codes above.
 
     `make`, `bridged`, `answers_loss`, `enforces_cancel_timeout`, `failure_context`: see `Chain`.
     `name` is that of the chain in traces; without a `trace` file, only the flight recorder runs.
+    `recorder`: of a plugin's process, which is no conductor for `ps` and has none of both.
     `unusable`: the chain file is known to have mistakes; the exit code is 2 unless the chain starts
     after all.
     """
     open_missing_stdio()
-    open_control(trace)
+    if recorder is None:
+        open_control(trace)
+        recorder = Recorder(name) if trace is None else trace.recorder(name)
     become_subreaper()
     start_orphan_guard()
     signals: list[int] = []
-    recorder = Recorder(name) if trace is None else trace.recorder(name)
 
     outcome: list[tuple[Ending, bool]] = []
 

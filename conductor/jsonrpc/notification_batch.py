@@ -86,6 +86,11 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
         """About the bytes of all params: with the lines around them, if they came so."""
         return sum(map(len, self.params)) if self._lines is None else len(self._lines)
 
+    @property
+    def count(self) -> int:
+        """Number of the notifications."""
+        return len(self.params) if self._lines is None else self._count
+
     def beginning(self, size: int) -> tuple[bytes, int, int]:
         """The first bytes, the size, and the number of the notifications.
 
@@ -93,7 +98,7 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
         """
         if self._lines is not None:
             return self._lines[:size], len(self._lines), self._count
-        return bytes(self.params[0])[:size], self.size, len(self.params)
+        return bytes(self.params[0])[:size], self.size, self.count
 
     def contains(self, word: bytes) -> bool:
         """Whether the bytes of any params contain `word`, in a value or a name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from conductor.jsonrpc.codec import DECODE_ERRORS
 from conductor.jsonrpc.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
+from conductor.supervision.handler_reports import HandledReport, LoggedReport
 
 __all__ = [
     "PluginInfo",
@@ -33,6 +34,7 @@ __all__ = [
     "parse_bootstrap_line",
     "parse_plugin_info",
     "plugin_info",
+    "report_info",
 ]
 
 T = TypeVar("T")
@@ -116,11 +118,21 @@ def failure_info(status: str) -> tuple[str, bytes]:
     return PLUGIN_INFO, _encoder.encode({"failed": status})
 
 
+def report_info(
+    handled: Sequence[HandledReport], logged: Sequence[LoggedReport]
+) -> tuple[str, bytes]:
+    """Method and raw params that report what handlers did."""
+    return PLUGIN_INFO, _encoder.encode({"handled": handled, "logged": logged})
+
+
 class PluginInfo(msgspec.Struct, frozen=True):
     """Content of such a notification."""
 
     required: bool = True
     failed: str | None = None
+    handled: tuple[HandledReport, ...] | None = None
+    """Of a report; it has no `required`. Likewise `logged`."""
+    logged: tuple[LoggedReport, ...] = ()
 
 
 def parse_plugin_info(params: Payload | None) -> PluginInfo:

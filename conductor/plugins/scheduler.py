@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Literal
 
 import attrs
 import trio
@@ -38,7 +37,7 @@ from conductor.plugins.slow_handler_warning import SlowHandlerWarning
 from conductor.proxy.base import Plugin
 from conductor.proxy.handlers import Handler
 from conductor.proxy.peers import ResponseCallback
-from conductor.routing.traced_port import Mark
+from conductor.routing.traced_port import HandlerOutcome, Mark
 from conductor.transport.io_loop import Flusher
 
 __all__ = ["LaneScheduler"]
@@ -378,7 +377,7 @@ class LaneScheduler:
         tracer = handler_call.port.tracer
         if tracer is None:
             return
-        outcome: Literal["forwarded", "answered", "dropped", "failed"]
+        outcome: HandlerOutcome
         if handler_call.failed:
             outcome = "failed"
         elif handler_call.forwarded:
@@ -386,7 +385,7 @@ class LaneScheduler:
         else:
             outcome = "dropped" if type(handler_call.item) is LaneNotification else "answered"
         location, started = handler_call.handler.location, handler_call.started
-        tracer.handler_ended(self.name, method, location, message, started, outcome)
+        tracer.handler_ended(self.name, method, location, message, started, monotonic(), outcome)
 
     async def _wait_for_work(self) -> Lane | None:
         current_handler_call.set(None)

@@ -112,6 +112,7 @@ def run_isolated() -> NoReturn:
     """Serve the isolated plugin that the first line of stdin describes (`plugins.isolation`)."""
     from conductor.chain.build import build_components
     from conductor.chain.stdio_server import serve_stdio
+    from conductor.plugins.handler_reporter import ReportingRecorder
     from conductor.plugins.isolation import failure_info, parse_bootstrap_line, plugin_info
     from conductor.plugins.plugin_component import PluginComponent
 
@@ -120,12 +121,14 @@ def run_isolated() -> NoReturn:
     if not line:
         sys.exit(0)  # EOF: the parent process has ended
     spec, role, withheld = parse_bootstrap_line(line)
+    recorder = ReportingRecorder("")
 
     def make() -> Sequence[Component]:
         components = build_components((spec,), mode=role)
         plugins = [each for each in components if isinstance(each, PluginComponent)]
         first = plugins[0]
         first.start_soon(first.client.notify, *plugin_info(each.plugin for each in plugins))
+        first.start_soon(recorder.send_reports, first.client.notify)
 
         def lost(error: ComponentExited) -> None:
             """Report the failure to the conductor, which answers the open requests and decides
@@ -146,6 +149,7 @@ def run_isolated() -> NoReturn:
             bridged=False,
             answers_loss=False,
             enforces_cancel_timeout=False,
+            recorder=recorder,
         )
 
 

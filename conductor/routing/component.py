@@ -92,6 +92,16 @@ class Component(Protocol):
         return "process"
 
     @property
+    def has_handlers(self) -> bool:
+        """Whether handlers that run for its messages are in a trace."""
+        return self.kind == "plugin"
+
+    @property
+    def records_causes(self) -> bool:
+        """Whether a trace has the links between what it receives and sends."""
+        return self.kind == "plugin"
+
+    @property
     def place(self) -> str | None:
         """Its place in the chain file, as `path:line:column`."""
         return None

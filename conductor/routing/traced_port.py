@@ -20,6 +20,7 @@ from conductor.routing.port import UNCONNECTED, Port
 __all__ = [
     "HEAD",
     "CausingPort",
+    "HandlerOutcome",
     "Head",
     "KeptPayload",
     "Mark",
@@ -32,6 +33,7 @@ __all__ = [
 HEAD: Final = 2048
 """Bytes that are kept of a payload if it is not kept whole."""
 MessageKind: TypeAlias = Literal["request", "notification", "response", "error"]
+HandlerOutcome: TypeAlias = Literal["forwarded", "answered", "dropped", "failed"]
 
 
 class Mark:
@@ -110,10 +112,22 @@ class Tracer(Protocol):
         location: str,
         message: Mark,
         started: float,
-        outcome: Literal["forwarded", "answered", "dropped", "failed"],
+        ended: float,
+        outcome: HandlerOutcome,
     ) -> None:
-        """A handler of a plugin has ended. `message` is what it handled, `location` its file:line,
-        `started` in seconds of the monotonic clock."""
+        """A handler of a plugin has ended. `message` is what it handled, `location` its file:line;
+        times are in seconds of the monotonic clock."""
+
+    def logged_about(
+        self,
+        message: Mark | None,
+        time: float,
+        level: str,
+        event: str,
+        component: str,
+        fields: dict[str, Any],
+    ) -> None:
+        """A plugin has logged an event while it handled `message`."""
 
 
 class TracedPort(Port):

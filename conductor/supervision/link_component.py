@@ -9,6 +9,7 @@ from conductor.routing.component import Component
 from conductor.routing.link import Link
 from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
+from conductor.supervision.handler_reports import HandlerReports
 
 __all__ = ["LinkComponent"]
 
@@ -19,6 +20,8 @@ class LinkComponent(Component):
 
     link: Link = attrs.field(init=False)
     """The conductor's end."""
+    handler_reports: HandlerReports | None = attrs.field(default=None, init=False)
+    """Of a plugin behind the link."""
     _drained: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -32,7 +35,17 @@ class LinkComponent(Component):
     def agent_port(self) -> Port | None:
         return self.link.enveloped if self._traced_ports is None else self._traced_ports[1]
 
+    @property
+    def has_handlers(self) -> bool:
+        return self.handler_reports is not None
+
+    @property
+    def records_causes(self) -> bool:
+        return False
+
     def trace(self, tracer: Tracer) -> None:
+        if self.handler_reports is not None:
+            self.handler_reports.tracer = tracer
         plain, enveloped = self.link.plain, self.link.enveloped
         self._traced_ports = (
             tracer.trace(plain, self.name, "client"),

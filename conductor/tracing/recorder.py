@@ -19,7 +19,7 @@ import attrs
 from conductor.log import bind_context, listen
 from conductor.routing.component import Component
 from conductor.routing.port import Port
-from conductor.routing.traced_port import CausingPort, Mark, TracedPort, Tracer
+from conductor.routing.traced_port import CausingPort, HandlerOutcome, Mark, TracedPort, Tracer
 from conductor.tracing.records import TraceComponent
 
 __all__ = [
@@ -58,7 +58,7 @@ class Handled:
     method: str
     location: str
     message: Mark
-    outcome: Literal["forwarded", "answered", "dropped", "failed"]
+    outcome: HandlerOutcome
 
 
 @attrs.frozen(eq=False)
@@ -136,11 +136,13 @@ class Recorder(Tracer):
 
     def attach(self, components: Sequence[Component]) -> None:
         """Trace the ports of components that are about to be connected."""
-        self._has_plugins = any(each.kind == "plugin" for each in components)
+        self._has_plugins = any(each.has_handlers for each in components)
         self.components = [TraceComponent("client", "Client", "client")]
         for index, each in enumerate(components):
             label = "Agent" if each.agent_port is None else f"Proxy({index})"
-            self.components.append(TraceComponent(each.name, label, each.kind, each.place))
+            is_behind_link = each.kind == "plugin" and not each.records_causes
+            kind = "process" if is_behind_link else each.kind
+            self.components.append(TraceComponent(each.name, label, kind, each.place))
         if components and components[-1].agent_port is not None:
             self.components.append(TraceComponent("successor", "Agent", "parent"))
         for each in components:
@@ -192,10 +194,21 @@ class Recorder(Tracer):
         location: str,
         message: Mark,
         started: float,
-        outcome: Literal["forwarded", "answered", "dropped", "failed"],
+        ended: float,
+        outcome: HandlerOutcome,
     ) -> None:
-        ended = time.monotonic()
         self.add(Handled(self, started, ended, component, method, location, message, outcome))
+
+    def logged_about(
+        self,
+        message: Mark | None,
+        time: float,
+        level: str,
+        event: str,
+        component: str,
+        fields: dict[str, Any],
+    ) -> None:
+        self.add(Logged(self, time, level, event, component, message, fields))
 
     def logged(self, level: str, event: str, fields: dict[str, Any]) -> None:
         """A log event; lines of a component's stderr are among them."""
@@ -222,7 +235,7 @@ def on_failure(listener: Callable[[], None]) -> None:
 
 def _context() -> dict[str, object]:
     recorder = current_recorder.get()
-    return {} if recorder is None else {"chain": recorder.chain}
+    return {} if recorder is None or not recorder.chain else {"chain": recorder.chain}
 
 
 listen(_logged)

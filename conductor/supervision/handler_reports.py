@@ -1,0 +1,162 @@
+"""What a plugin behind a link reports of its handlers, for the trace of the outer chain.
+
+    chain of the plugin ─▶ notification `PLUGIN_INFO` ─▶ `HandlerReports` ─▶ tracer outside
+
+The plugin runs in a chain of its own, in its process (`isolate: true`) or in this one
+(`on_failure: restart`). Both ends of the connection know a request and a response by its id, and a
+notification by its number, counted for each connection and side; so a report names the message
+without a mark in it. Messages that waited for a restart, and notifications further back than
+`_KEPT`, are not found: their reports name no message. `plugins.handler_reporter` is the other end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from conductor.acp import SESSION_CANCEL
+from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.jsonrpc.notification_batch import NotificationBatch
+from conductor.routing.link import Link, LinkPort
+from conductor.routing.traced_port import HandlerOutcome, Mark, Tracer
+
+__all__ = ["HandledReport", "HandlerReports", "LoggedReport", "MessageKey"]
+
+_KEPT: Final = 1024
+"""Requests and responses, and runs of notifications, of which the record is known."""
+_Side: TypeAlias = Literal["client", "agent"]
+MessageKey: TypeAlias = tuple[Literal["request", "response", "client", "agent"], int]
+"""A request or response with its id on the connection; or a notification from this side, with its
+number. `initialize` may be sent several times, and has the number 0."""
+
+
+class HandledReport(msgspec.Struct, frozen=True, array_like=True):
+    """The run of a handler. Times are in seconds of the monotonic clock, which processes share."""
+
+    component: str
+    method: str
+    location: str
+    message: MessageKey | None
+    arrived: float
+    started: float
+    ended: float
+    outcome: HandlerOutcome
+
+
+class LoggedReport(msgspec.Struct, frozen=True, array_like=True):
+    """A log event about a message that was being handled."""
+
+    component: str
+    level: str
+    event: str
+    fields: dict[str, Any]
+    message: MessageKey | None
+    time: float
+
+
+@attrs.define(eq=False, repr=False)
+class HandlerReports:
+    """Finds the records of the messages that reports are about. `tracer` is set when the chain is
+    traced."""
+
+    tracer: Tracer | None = None
+    _calls: dict[MessageKey, Mark] = attrs.field(factory=dict, init=False)
+    _runs: dict[_Side, deque[tuple[int, int, Mark]]] = attrs.field(factory=dict, init=False)
+    """Runs of notifications: number of the first, length, mark."""
+    _counts: dict[_Side, int] = attrs.field(factory=dict, init=False)
+    _connection: Connection | None = attrs.field(default=None, init=False)
+
+    def watch(self, link: Link) -> None:
+        """Watch what is sent to the plugin; called before the link has neighbours."""
+        link.plain = _WatchedPort(link, self, enveloped=False)
+        if link.enveloped is not None:
+            link.enveloped = _WatchedPort(link, self, enveloped=True)
+
+    def take(self, handled: tuple[HandledReport, ...], logged: tuple[LoggedReport, ...]) -> None:
+        """Record what the plugin has reported."""
+        if self.tracer is None:
+            return
+        for event in logged:
+            mark = self._mark(event.message, event.time)
+            name, level, fields = event.component, event.level, event.fields
+            self.tracer.logged_about(mark, event.time, level, event.event, name, fields)
+        for run in handled:
+            mark = self._mark(run.message, run.arrived) or Mark(run.arrived)
+            times = run.started, run.ended
+            self.tracer.handler_ended(
+                run.component, run.method, run.location, mark, *times, run.outcome
+            )
+
+    def sent(self, key: MessageKey) -> None:
+        """A request or response is being sent."""
+        if self.tracer is not None and (mark := self.tracer.current) is not None:
+            self._calls[key] = mark
+            if len(self._calls) > _KEPT:
+                del self._calls[next(iter(self._calls))]
+
+    def notified(self, connection: Connection | None, side: _Side, count: int) -> None:
+        """Notifications are being sent from this side."""
+        if connection is not self._connection:
+            self._connection = connection
+            self._counts.clear()
+            self._runs.clear()
+        first = self._counts.get(side, 0)
+        self._counts[side] = first + count
+        if self.tracer is not None and (mark := self.tracer.current) is not None:
+            runs = self._runs.setdefault(side, deque(maxlen=_KEPT))
+            runs.append((first, count, mark))
+
+    def _mark(self, key: MessageKey | None, time: float) -> Mark | None:
+        """Stands for the message with the time at which the plugin got it."""
+        if key is None:
+            return None
+        found = self._calls.get(key)
+        if found is not None:
+            return Mark(time, found)
+        kind, number = key
+        if kind in ("client", "agent"):
+            for first, count, mark in reversed(self._runs.get(kind, ())):
+                if first <= number:
+                    return Mark(time, mark, number - first) if number < first + count else None
+        return None
+
+
+class _WatchedPort(LinkPort):
+    """A port of the plugin's link."""
+
+    __slots__ = ("_reports", "_side")
+
+    def __init__(self, link: Link, reports: HandlerReports, *, enveloped: bool) -> None:
+        super().__init__(link, enveloped=enveloped)
+        self._reports = reports
+        self._side: _Side = "agent" if enveloped else "client"
+
+    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        super().request(call, method, params)
+        if method == "initialize":
+            self._reports.sent(("request", 0))
+        elif call.target is self:
+            self._reports.sent(("request", call.target_id))
+
+    def notify(self, method: str, params: Payload | None) -> None:
+        if self.link.queue is None:
+            self._reports.notified(self.link.connection, self._side, 1)
+        super().notify(method, params)
+
+    def notify_batch(self, notifications: NotificationBatch) -> None:
+        # The rest is sent one by one, by `notify`.
+        link = self.link
+        waits = link.queue is not None or link.connection is None
+        if not waits and notifications.method != SESSION_CANCEL:
+            self._reports.notified(link.connection, self._side, notifications.count)
+        super().notify_batch(notifications)
+
+    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
+        if isinstance(call.source_id, int):
+            self._reports.sent(("response", call.source_id))
+        super().respond(call, result, error)

@@ -1,0 +1,205 @@
+"""Handlers of plugins behind a link are in the trace of the chain, each with its message."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import trio
+
+from conductor.chainfile import load
+from conductor.client.acp_client import Client
+from conductor.client.embedding import attach_file
+from conductor.tracing.encoder import Encoder
+from conductor.tracing.links import find_causes, is_same_message
+from conductor.tracing.reader import read_records
+from conductor.tracing.recorder import Recorder
+from conductor.tracing.records import HandlerRecord, NotificationRecord, RequestRecord
+
+PLUGIN = """
+import os
+import attrs
+from conductor.log import get_logger
+from conductor.proxy import Proxy, on
+
+log = get_logger(component="shout")
+
+@attrs.define
+class Shout(Proxy):
+    def proxies(self):
+        return [Counts()]
+
+    @on("session/prompt")
+    async def shout(self, request: dict, forward):
+        log.info("rule applied", rule="loud", pid=os.getpid())
+        await self.client.notify("_x/made", {})
+        return await forward(request)
+
+    @on("_x/ping", source="client")
+    async def ping(self, message: dict, forward):
+        await forward(message)
+
+@attrs.define
+class Counts(Proxy):
+    @on("session/update")
+    async def count(self, update: dict, forward):
+        await forward(update)
+"""
+LINKED = pytest.mark.parametrize(
+    "keys",
+    [
+        "on_failure: restart",
+        pytest.param("isolate: true, on_failure: restart", marks=pytest.mark.slow),
+    ],
+    ids=["restarted", "isolated"],
+)
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """A function that runs `session` with a client of the chain; it returns the records."""
+    (tmp_path / "shout.py").write_text(PLUGIN)
+
+    async def run(keys, session, agent="test-agent"):
+        file = tmp_path / "chain.yaml"
+        plugin = f"{{use: ./shout.py:Shout, {keys}}}"
+        chain = f"version: 1\nmcp_bridge: off\nproxies: [{plugin}]\nagent: {{use: {agent}}}\n"
+        file.write_text(chain)
+        recorder = Recorder("traced")
+
+        def records():
+            encoder = Encoder()
+            return list(read_records(b for each in recorder.flight for b in encoder.encode(each)))
+
+        async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
+            await attached.client.initialize()
+            await session(attached.client, records)
+        return records()
+
+    return run
+
+
+def handled(records, component, method):
+    """The numbers of the messages for which this component has run a handler."""
+    return [
+        each.message
+        for each in records
+        if isinstance(each, HandlerRecord) and (each.component, each.method) == (component, method)
+    ]
+
+
+def received(records, sender, kind):
+    """The messages that the plugin has got from this neighbour."""
+    return [
+        each
+        for each in records
+        if isinstance(each, kind) and (each.sender, each.receiver) == (sender, "Shout")
+    ]
+
+
+def prompt(records):
+    (asked,) = (
+        each
+        for each in received(records, "client", RequestRecord)
+        if each.method == "session/prompt"
+    )
+    return asked
+
+
+async def say(client, records):
+    session = await client.new_session("/")
+    await client.prompt(session, "say one")
+
+
+@LINKED
+async def test_the_handler_of_a_request_is_recorded_with_its_message(traced, keys, tmp_path):
+    records = await traced(keys, say)
+
+    (run,) = (
+        each
+        for each in records
+        if isinstance(each, HandlerRecord)
+        and (each.component, each.method) == ("Shout", "session/prompt")
+    )
+    asked = prompt(records)
+    assert (run.message, run.handler) == (asked.n, f"{tmp_path}/shout.py:14")
+    assert run.outcome == "forwarded"
+    assert asked.ts <= run.ts - run.took
+    assert 0 <= run.waited < run.ts
+
+
+@LINKED
+async def test_handlers_of_notifications_are_recorded_with_theirs(traced, keys):
+    async def updates_and_pings(client, records):
+        session = await client.new_session("/")
+        for _ in range(3):
+            client.notify("_x/ping", {})
+            await client.prompt(session, "stream 7")
+
+    records = await traced(keys, updates_and_pings)
+
+    updates = [each.n for each in received(records, "mcp-bridge", NotificationRecord)]
+    pings = [each.n for each in received(records, "client", NotificationRecord)]
+    assert handled(records, "Shout/Counts", "session/update") == updates
+    assert len(updates) > 20
+    assert handled(records, "Shout", "_x/ping") == pings
+    assert len(pings) == 3
+
+
+async def test_what_a_handler_logs_belongs_to_its_message(traced):
+    records = await traced("on_failure: restart", say)
+
+    (log,) = (each for each in records if getattr(each, "event", "") == "rule applied")
+    assert (log.component, log.level, log.message) == ("shout", "info", prompt(records).n)
+    assert log.fields["rule"] == "loud"
+
+
+async def test_starts_and_ends_of_the_plugins_own_chain_are_not_recorded(traced):
+    records = await traced("on_failure: restart", say)
+
+    assert events(records).count("chain initialized") == 1
+    assert events(records).count("chain ended") == 1
+
+
+async def test_links_through_the_plugin_are_inferred(traced):
+    records = await traced("on_failure: restart", say)
+
+    asked = prompt(records)
+    forwarded = next(
+        each
+        for each in records
+        if isinstance(each, RequestRecord)
+        and (each.sender, each.method) == ("Shout", "session/prompt")
+    )
+    causes = find_causes(records)
+    assert causes[forwarded.n].n == asked.n
+    assert is_same_message(asked, forwarded)
+
+
+@pytest.mark.slow
+async def test_messages_are_counted_anew_after_a_restart(traced):
+    async def killed(client, records):
+        session = await client.new_session("/")
+        await client.prompt(session, "stream 7")
+        (log,) = (each for each in records() if getattr(each, "event", "") == "rule applied")
+        os.kill(log.fields["pid"], signal.SIGKILL)
+        await until(lambda: "component restarted" in events(records()))
+        await client.prompt(session, "stream 5")
+
+    records = await traced("isolate: true, on_failure: restart", killed)
+
+    last = records[events(records).index("component restarted") :]
+    updates = [each.n for each in received(last, "mcp-bridge", NotificationRecord)]
+    assert handled(last, "Shout/Counts", "session/update") == updates
+    assert len(updates) >= 5
+
+
+def events(records):
+    return [getattr(each, "event", "") for each in records]
+
+
+async def until(is_so):
+    with trio.fail_after(20):
+        while not is_so():  # noqa: ASYNC110
+            await trio.sleep(0.01)

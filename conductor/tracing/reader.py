@@ -42,6 +42,8 @@ def read_records(lines: Iterable[bytes], path: str = "<trace>") -> Iterator[Reco
     requests: dict[tuple[str, object], RequestRecord] = {}
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
+            if number == 1 and not line.startswith(b"{"):
+                raise TraceFileError(f"{path}:1: not a record of a trace: expected {{")
             return
         if line.isspace():
             continue

@@ -45,7 +45,7 @@ class TraceComponent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its name in `from` and `to`: `Client`, `Proxy(0)`, `Proxy(1)`, …, `Agent`."""
     kind: Literal["client", "parent", "plugin", "process", "remote", "bridge"]
     """"parent" is a conductor that this chain is a proxy of; "process" also a plugin behind a link
-    (`isolate`, `on_failure: restart`), whose messages have no `cause`."""
+    (`isolate`, `on_failure: restart`): its messages have no `cause`."""
     location: str | None = None
     """Place in the chain file, as `path:line:column`."""
 

@@ -32,10 +32,15 @@ _GRACE: Final = 0.5
 def view(path: Path, *, port: int, opens_browser: bool, is_live: bool = False) -> None:
     """Serve a trace until Ctrl-C. `is_live`: until the end of stdin, which a conductor holds.
 
-    Prints the URL to stderr. Raises `OSError` if the file or the port cannot be opened.
+    Prints the URL to stderr, and an error behind which the file is not shown. Raises `OSError` if
+    the file or the port cannot be opened.
     """
-    with TraceSource(path) as source:
+    with TraceSource(path, _report) as source:
         trio.run(_view, source, port, opens_browser, is_live)
+
+
+def _report(error: str) -> None:
+    print(f"acp-conductor: {error}; only what comes before is shown", file=sys.stderr, flush=True)
 
 
 async def _view(source: TraceSource, port: int, opens_browser: bool, is_live: bool) -> None:

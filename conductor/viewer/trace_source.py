@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -38,6 +38,8 @@ class TraceSource:
     """
 
     path: Path
+    report: Callable[[str], None] = lambda error: None
+    """Called, in the thread, if the file cannot be read to its end."""
     index: TraceIndex = attrs.field(factory=TraceIndex, init=False)
     state: Literal["loading", "following", "failed"] = attrs.field(default="loading", init=False)
     error: str = attrs.field(default="", init=False)
@@ -107,6 +109,7 @@ class TraceSource:
             del self._places[len(self.index.rows) :]
             self.error = str(exc)
             self.state = "failed"
+            self.report(self.error)
 
     def _lines(self) -> Iterator[bytes]:
         """The whole lines of the file, and those that are added, until the source is closed."""

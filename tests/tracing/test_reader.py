@@ -44,6 +44,13 @@ def test_a_file_that_is_no_trace_is_refused_with_the_line(line, tmp_path):
         Trace.load(file)
 
 
+def test_a_file_of_one_line_that_begins_no_record_is_refused():
+    with pytest.raises(TraceFileError, match=r"notes\.md:1: not a record"):
+        list(read_records([b"no line feed"], "notes.md"))
+
+    assert list(read_records([b'{"type":"tr'], "t.jsonl")) == []
+
+
 def test_a_trace_has_messages_and_the_rest(tmp_path):
     file = tmp_path / "some.jsonl"
     stderr = {"type": "stderr", "ts": 0.6, "component": "agent", "text": "hello"}

@@ -8,10 +8,27 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from conductor.tracing.reader import Trace
+    from conductor.tracing.reader import Trace, TraceFileError
     from conductor.tracing.records import Record
 
-__all__ = ["followed_records", "lines_and_records", "load", "records_of"]
+__all__ = [
+    "check_is_trace",
+    "followed_records",
+    "lines_and_records",
+    "load",
+    "no_trace",
+    "records_of",
+]
+
+
+def check_is_trace(path: str) -> None:
+    """Read the first record, if there is one. Raises `click.UsageError`."""
+    next(records_of(path), None)
+
+
+def no_trace(error: TraceFileError) -> click.UsageError:
+    """The usage error for a file that is no trace: which line, and where traces come from."""
+    return click.UsageError(f"{error}\nTrace files are written by `--trace FILE`.")
 
 
 def records_of(path: str) -> Iterator[Record]:
@@ -61,6 +78,6 @@ def _records(lines: Iterator[bytes], path: str) -> Iterator[Record]:
     try:
         yield from read_records(lines, path)
     except TraceFileError as exc:
-        raise click.UsageError(f"{exc}\nTrace files are written by `--trace FILE`.") from exc
+        raise no_trace(exc) from exc
     except OSError as exc:
         raise click.UsageError(f"{path}: {exc.strerror}") from exc

@@ -101,10 +101,14 @@ def command(
 
 
 def _recording(file: str, end: End, chain: str | None) -> Recording:
+    from conductor.cli.trace.reading import no_trace
     from conductor.testing.recording import Recording
+    from conductor.tracing.reader import TraceFileError
 
     try:
         return Recording.load(file, end=end, chain=chain)
+    except TraceFileError as exc:
+        raise no_trace(exc) from exc
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
     except OSError as exc:

@@ -28,9 +28,12 @@ def command(file: Path, port: int, browser: bool, live: bool, remove: bool) -> N
       acp-conductor trace view t.jsonl
       acp-conductor trace view t.jsonl --no-browser --port 8800
     """
+    from conductor.cli.trace.reading import check_is_trace
     from conductor.viewer.run import view
 
     try:
+        if not live:
+            check_is_trace(str(file))
         view(file, port=port, opens_browser=browser, is_live=live)
     except OSError as exc:
         raise click.UsageError(

@@ -90,6 +90,40 @@ def test_a_missing_file_is_a_usage_error(run, words):
     assert f"{words[0]}: No such file or directory" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["why", "FILE", "3"],
+        ["stats", "FILE"],
+        ["diff", "FILE", "FILE"],
+        ["replay", "FILE", "--as", "agent"],
+        ["view", "FILE", "--no-browser"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_no_trace_is_a_usage_error_of_every_command(run, tmp_path, words):
+    path = tmp_path / "notes.md"
+    path.write_text("# notes\n")
+    result = run("trace", *[path if word == "FILE" else word for word in words])
+
+    assert result.returncode == 2
+    assert result.stderr.count("notes.md:1: not a record of a trace: ") == 1
+    assert "Trace files are written by `--trace FILE`." in result.stderr
+
+
+def test_a_line_that_is_no_record_is_reported_on_the_terminal(trace):
+    good = trace.read_bytes()
+    trace.write_bytes(good + b"no record\n")
+    number = good.count(b"\n") + 1
+    with start(trace, "--no-browser") as process:
+        said = {process.stderr.readline(), process.stderr.readline()}
+        process.send_signal(signal.SIGINT)
+
+    (report,) = (line for line in said if "view at" not in line)
+    assert f"t.jsonl:{number}: not a record of a trace" in report
+    assert "only what comes before is shown" in report
+
+
 def test_a_port_in_use_is_a_usage_error(run, trace):
     with start(trace, "--no-browser") as process:
         port = printed_url(process)[0].rpartition(":")[2].strip("/")

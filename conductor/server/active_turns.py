@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
+import msgspec
 from msgspec import UNSET
 
 from conductor.acp import session_id_of
@@ -32,6 +33,8 @@ class TurnTrackingChannel(LineChannel):
     running: set[str] = attrs.field(factory=set)
     wait_for_share: Callable[[], Awaitable[None]] = no_wait
     """Awaited before more lines are read (`fair_share`)."""
+    turn_ended: Callable[[str | None], None] = lambda reason: None
+    """Called when a running turn has ended, with the stop reason if the agent tells it."""
 
     async def receive(self) -> list[bytes]:
         await self.wait_for_share()
@@ -53,8 +56,19 @@ class TurnTrackingChannel(LineChannel):
         if session is None or update.get("sessionUpdate") != b'"state_update"':
             return
         if update.get("state") == b'"idle"':
-            self.running.discard(session)
+            if session in self.running:  # else it repeats what was told before
+                self.running.discard(session)
+                self.turn_ended(_text(update.get("stopReason")))
         elif (
             len(self.running) < _MAX_SESSIONS
         ):  # `requires_action` counts: the answer may come in time
             self.running.add(session)
+
+
+def _text(raw: bytes | None) -> str | None:
+    """A string in raw JSON; `None` for anything else."""
+    try:
+        value = msgspec.json.decode(raw or b"null")
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return value if isinstance(value, str) else None

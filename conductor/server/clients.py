@@ -142,7 +142,10 @@ class RemoteClient:
         theirs, ours = memory_pair()
         lines = self.lines
         self.lines = TurnTrackingChannel(
-            ours, running=lines.running, wait_for_share=lines.wait_for_share
+            ours,
+            running=lines.running,
+            wait_for_share=lines.wait_for_share,
+            turn_ended=lines.turn_ended,
         )
         self.runs_detached = False
         self.chain.reattach_client(theirs)
@@ -169,6 +172,8 @@ class ClientRegistry:
     fair_share: FairShare = attrs.field(factory=FairShare)
     directory: SessionDirectory | None = None
     """Session directory of the cluster; `None` without one."""
+    turn_ended: Callable[[str | None], None] = attrs.field(default=lambda reason: None, init=False)
+    """Called when a turn of version 2 has ended, with its stop reason."""
     draining: bool = attrs.field(default=False, init=False)
     by_id: dict[str, RemoteClient] = attrs.field(factory=dict, init=False)
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
@@ -223,7 +228,11 @@ class ClientRegistry:
             id=secrets.token_urlsafe(24),
             owner=owner,
             profile=profile,
-            lines=TurnTrackingChannel(ours, wait_for_share=wait_for_share),
+            lines=TurnTrackingChannel(
+                ours,
+                wait_for_share=wait_for_share,
+                turn_ended=lambda reason: self.turn_ended(reason),
+            ),
             chain=self.make_chain(theirs),
         )
         client.chain.wait_for_share = wait_for_share

@@ -216,6 +216,7 @@ async def _serve_metrics(
     from conductor.server.metrics.listener import MetricsListener
 
     assert settings.metrics is not None
+    clients.turn_ended = counters.turn_ended
     serving = MetricsListener(Exposition(clients, counters).text)
     for listener in await bind_tcp(settings.metrics):
         nursery.start_soon(serving.serve, listener)

@@ -20,8 +20,8 @@ from conductor.server.active_turns import TurnTrackingChannel
 from conductor.transport.memory import memory_pair
 
 
-def told(session: str, state: str, kind: str = "state_update") -> bytes:
-    update = {"sessionUpdate": kind, "state": state}
+def told(session: str, state: str, kind: str = "state_update", **more: object) -> bytes:
+    update = {"sessionUpdate": kind, "state": state, **more}
     params = {"sessionId": session, "update": update}
     return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
 
@@ -45,6 +45,24 @@ async def test_a_turn_runs_until_the_agent_reports_its_end():
     assert seen == [["a"], ["a", "b"], ["a", "b"], ["a", "b"], ["b"], ["b"]]
 
 
+async def test_the_end_of_a_turn_is_reported_once_with_its_stop_reason():
+    theirs, ours = memory_pair()
+    reasons: list[str | None] = []
+    agent, lines = LineChannel(theirs), TurnTrackingChannel(ours, turn_ended=reasons.append)
+    for line in (
+        told("a", "idle", stopReason="end_turn"),  # of a turn that this client did not see
+        told("a", "running"),
+        told("a", "idle", stopReason="refusal"),
+        told("a", "idle", stopReason="refusal"),
+        told("b", "running"),
+        told("b", "idle", stopReason=["malformed"]),
+    ):
+        await agent.send([line])
+        await lines.receive()
+
+    assert reasons == ["refusal", None]
+
+
 PLUGIN = """
 import trio
 from conductor.proxy import Agent, on
@@ -66,10 +84,10 @@ class Turns(Agent):
 
     @on("session/cancel")
     async def cancel(self, params: dict):
-        await self._tell("idle")
+        await self._tell("idle", stopReason="cancelled")
 
-    async def _tell(self, state):
-        update = {"sessionUpdate": "state_update", "state": state}
+    async def _tell(self, state, **more):
+        update = {"sessionUpdate": "state_update", "state": state, **more}
         await self.client.notify("session/update", {"sessionId": "s", "update": update})
 """
 
@@ -86,6 +104,8 @@ async def test_a_turn_of_version_2_is_not_cut_when_the_server_drains(tmp_path):
         await ask(socket, hello)
         await ask(socket, new_session(1))
         (client,) = server.clients.by_id.values()
+        reasons: list[str | None] = []
+        server.clients.turn_ended = reasons.append
         await socket.send_message(json.dumps(request(2, "session/prompt", sessionId="s")))
         record_activity: list[Any] = [json.loads(await socket.get_message()) for _ in range(2)]
         busy = client.busy
@@ -94,3 +114,4 @@ async def test_a_turn_of_version_2_is_not_cut_when_the_server_drains(tmp_path):
 
         assert any(message.get("id") == 2 for message in record_activity)
         assert (busy, client.busy) == (True, False)
+        assert reasons == ["cancelled"]

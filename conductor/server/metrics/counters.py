@@ -80,7 +80,7 @@ class MetricCounters:
     errors: Counter[tuple[str, str, str]] = attrs.field(factory=Counter)
     """Error responses, by the component that sent them, method and code."""
     prompts: Counter[str] = attrs.field(factory=Counter)
-    """Prompts that were answered to the client, by outcome."""
+    """Turns that have ended, by stop reason, and prompts that were answered with an error."""
     failures: Counter[str] = attrs.field(factory=Counter)
     """By component, as are `restarts` and `start_failures`."""
     restarts: Counter[str] = attrs.field(factory=Counter)
@@ -92,6 +92,10 @@ class MetricCounters:
     def watch(self, recorder: Recorder) -> None:
         """Count what a recorder gets; to be called before its chain starts."""
         recorder.add = _ChainCounter(self, recorder.add).add
+
+    def turn_ended(self, reason: str | None) -> None:
+        """A turn of version 2 has ended, some time after its prompt was answered."""
+        self.prompts[reason if reason in _STOP_REASONS else OTHER] += 1
 
     def component(self, name: str) -> str:
         """The label of a component; the names are those of the chain file."""
@@ -162,7 +166,9 @@ class _ChainCounter:
         if kind == "error":
             self.counters.errors[component, method, _code(payload)] += 1
         if method == PROMPT and port.component == "client":
-            self.counters.prompts["error" if kind == "error" else _outcome(payload)] += 1
+            outcome = "error" if kind == "error" else _outcome(payload)
+            if outcome is not None:
+                self.counters.prompts[outcome] += 1
 
     def _note(self, entry: Entry) -> None:
         if isinstance(entry, Logged) and entry.event in _EVENTS:
@@ -184,14 +190,14 @@ def _code(payload: Any) -> str:
     return str(code) if code in _CODES else OTHER
 
 
-def _outcome(payload: Any) -> str:
-    """The stop reason; "accepted" in version 2, where the turn goes on after the answer."""
+def _outcome(payload: Any) -> str | None:
+    """The stop reason; `None` in version 2, where the turn goes on after the answer."""
     try:
         reason = _decode(_beginning(payload), type=_StopReason).stopReason
     except (msgspec.MsgspecError, ValueError):
         return OTHER
     if reason is None:
-        return "accepted"
+        return None
     return reason if reason in _STOP_REASONS else OTHER
 
 

@@ -51,7 +51,7 @@ class Exposition(Collector):
         yield from self._now()
         counters = self.counters
         yield _counter(
-            "prompts", "Prompts that were answered, by stop reason.", "outcome", counters.prompts
+            "prompts", "Turns that have ended, by stop reason.", "outcome", counters.prompts
         )
         yield from self._traffic()
         yield self._durations()

@@ -98,7 +98,6 @@ def test_a_duration_is_counted_in_the_first_bucket_that_it_fits(counters):
         (b'{"stopReason":"end_turn"}', None, "end_turn"),
         (b'{"stopReason":"cancelled"}', None, "cancelled"),
         (b'{"stopReason":"because I can"}', None, OTHER),
-        (b"{}", None, "accepted"),
         (b"[]", None, OTHER),
         (b'{"stopReason":"end_turn","x":"%b"}' % (b"x" * 5000), None, OTHER),
         (None, b'{"code":-32603,"message":"x"}', "error"),
@@ -108,6 +107,15 @@ def test_a_prompt_has_the_outcome_that_its_answer_tells(counters, hop, result, e
     hop.ask("session/prompt", result, error)
 
     assert counters.prompts == {outcome: 1}
+
+
+def test_a_prompt_of_version_2_counts_when_its_turn_ends(counters, hop):
+    hop.ask("session/prompt", b"{}")
+    assert counters.prompts == {}
+
+    for reason in ("cancelled", "because I can", None):
+        counters.turn_ended(reason)
+    assert counters.prompts == {"cancelled": 1, OTHER: 2}
 
 
 @pytest.mark.parametrize(

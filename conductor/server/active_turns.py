@@ -56,7 +56,7 @@ class TurnTrackingChannel(LineChannel):
         if session is None or update.get("sessionUpdate") != b'"state_update"':
             return
         if update.get("state") == b'"idle"':
-            if session in self.running:  # else it repeats what was told before
+            if session in self.running:  # else it is a repetition
                 self.running.discard(session)
                 self.turn_ended(_text(update.get("stopReason")))
         elif (

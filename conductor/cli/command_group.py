@@ -17,6 +17,7 @@ __all__ = ["acp_conductor", "run_command"]
 _COMMANDS: Final = {
     "run": "Serve the chain of a chain file to the editor that started this.",
     "agent": "Serve a chain given as commands: proxies, then the agent.",
+    "wrap": "Put a chain in front of an agent's command.",
     "proxy": "Serve a chain of proxies to another conductor.",
     "serve": "Start a chain for each remote client: WebSocket, HTTP, Unix socket.",
     "connect": "Serve a remote agent to the editor that started this.",

@@ -6,8 +6,9 @@ Imports almost nothing, because components start before the rest is imported (`e
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-__all__ = ["split_component"]
+__all__ = ["absolute_program", "split_component"]
 
 _FORM = '{"command": "…", "args": ["…"], "env": {"NAME": "…"}}'
 
@@ -20,9 +21,15 @@ def split_component(word: str) -> tuple[tuple[str, ...], dict[str, str]]:
     user.
     """
     argv, env = _from_json(word) if word.lstrip().startswith("{") else _from_shell(word)
-    if os.path.dirname(argv[0]):
-        argv[0] = os.path.abspath(os.path.expanduser(argv[0]))
-    return tuple(argv), env
+    return absolute_program(argv), env
+
+
+def absolute_program(argv: Sequence[str]) -> tuple[str, ...]:
+    """The argv with an absolute path to its program; a name alone is looked up in PATH later."""
+    program, *rest = argv
+    if os.path.dirname(program):
+        program = os.path.abspath(os.path.expanduser(program))
+    return (program, *rest)
 
 
 def _from_shell(word: str) -> tuple[list[str], dict[str, str]]:

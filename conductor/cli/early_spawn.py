@@ -1,4 +1,4 @@
-"""Start the components of `run` and `agent` before trio and click are imported.
+"""Start the components of `run`, `agent` and `wrap` before trio and click are imported.
 
 The client's first bytes are read with a plain `os.read`: no component is started before the client
 sends `initialize`. Then the programs of the chain are spawned at once and start up while the rest
@@ -20,6 +20,7 @@ from conductor.transport.inherited_stdio import open_missing_stdio, prefetched_s
 
 if TYPE_CHECKING:
     from conductor.chainfile import ChainFile
+    from conductor.cli.wrap_arguments import WrapArguments
     from conductor.transport.local_command import LocalCommand
 
 __all__ = ["serve_early"]
@@ -28,12 +29,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve_early(arguments: list[str]) -> None:
-    """Serve `agent …` or `run FILE` and never return; return if there are options, usage errors or
-    another command, which click handles."""
+    """Serve `agent …`, `run FILE` or `wrap …` and never return; return if there are other options,
+    usage errors or another command, which click handles."""
     command, words = arguments[0], arguments[1:]
     level = os.environ.get("ACP_CONDUCTOR_LOG", "info")
     log_format = os.environ.get("ACP_CONDUCTOR_LOG_FORMAT", "auto")
-    if any(word.startswith("-") for word in words):
+    if command != "wrap" and any(word.startswith("-") for word in words):
         return
     if level not in LEVELS or log_format not in FORMATS:
         return
@@ -44,6 +45,8 @@ def serve_early(arguments: list[str]) -> None:
             _serve_file(words[0])
         elif command == "agent":
             _serve_commands(words)
+        elif command == "wrap":
+            _serve_wrapped(words)
     finally:
         _end_unclaimed()
 
@@ -90,15 +93,72 @@ def _serve_commands(words: list[str]) -> None:
     serve(parse_components(words), mode="agent")
 
 
+def _serve_wrapped(words: list[str]) -> None:
+    from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
+    from conductor.cli.wrap_arguments import split_wrap_arguments
+
+    arguments = split_wrap_arguments(words)
+    if arguments is None:
+        return
+    _exit_early_on_signals()
+    if not client_speaks():
+        run_unwrapped(arguments.argv)
+    is_initialized = b'"initialize"' in b"".join(prefetched_stdin)
+    if arguments.chain is None:
+        _serve_uses(arguments, is_initialized)
+    else:
+        _serve_wrapped_file(arguments.chain, arguments.argv, is_initialized)
+
+
+def _serve_uses(arguments: WrapArguments, is_initialized: bool) -> None:
+    from conductor.cli.component_argument import absolute_program
+
+    if is_initialized:
+        _start([(absolute_program(arguments.argv), dict(os.environ), None)])
+    from conductor.cli.wrapped_chain import chain_of_uses
+
+    try:
+        chain = chain_of_uses(arguments.uses, arguments.argv)
+    except ValueError:
+        return
+    from conductor.cli.stdio_chain import serve_chain_of_arguments
+
+    serve_chain_of_arguments(chain)
+
+
+def _serve_wrapped_file(path: str, argv: tuple[str, ...], is_initialized: bool) -> None:
+    from functools import partial
+
+    from conductor.cli.wrapped_chain import load_wrapped_chain
+    from conductor.errors import ChainFileError
+
+    load = partial(load_wrapped_chain, path, argv)
+    try:
+        chain = load()
+    except ChainFileError as exc:
+        from conductor.cli.stdio_chain import serve_invalid
+
+        serve_invalid(path, exc, load=load)
+    if is_initialized:
+        _start(_programs(chain))
+    from conductor.cli.stdio_chain import serve_file
+
+    serve_file(chain, load=load)
+
+
 def _wait_for_initialize() -> bool:
     """Read the client's first bytes into `prefetched_stdin`; true if they contain `initialize`."""
-    for number in _SIGNALS:
-        signal.signal(number, _exit_on_signal)
+    _exit_early_on_signals()
     try:
         prefetched_stdin.append(os.read(0, 65536))
     except OSError:
         return False
     return b'"initialize"' in prefetched_stdin[0]
+
+
+def _exit_early_on_signals() -> None:
+    for number in _SIGNALS:
+        signal.signal(number, _exit_on_signal)
 
 
 def _start(programs: Iterable[LocalCommand]) -> None:

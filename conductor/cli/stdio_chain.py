@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import attrs
@@ -22,7 +23,15 @@ from conductor.routing.component import Component
 if TYPE_CHECKING:
     from conductor.tracing.trace_writer import TraceWriter
 
-__all__ = ["serve", "serve_file", "serve_invalid", "serve_path", "serve_unusable_arguments"]
+__all__ = [
+    "serve",
+    "serve_chain_of_arguments",
+    "serve_file",
+    "serve_from_file",
+    "serve_invalid",
+    "serve_path",
+    "serve_unusable_arguments",
+]
 
 Mode: TypeAlias = Literal["agent", "proxy"]
 
@@ -41,8 +50,17 @@ def serve(
         proxies=tuple(components if mode == "proxy" else components[:-1]),
         agent=None if mode == "proxy" else components[-1],
     )
-    failure_context = _explained(None) if on_start_failure == "explain" else None
-    _serve(chain, lambda: _build(chain), failure_context, trace)
+    serve_chain_of_arguments(chain, on_start_failure, trace)
+
+
+def serve_chain_of_arguments(
+    chain: ChainFile,
+    on_start_failure: OnStartFailure | None = None,
+    trace: TraceWriter | None = None,
+) -> NoReturn:
+    """Serve a chain that is in no file; never returns. Each attempt to start takes the same."""
+    explains = (on_start_failure or "explain") == "explain"
+    _serve(chain, lambda: _build(chain), _explained(None) if explains else None, trace)
 
 
 def serve_path(
@@ -56,23 +74,40 @@ def serve_path(
     `mode=None` accepts both kinds of chain, and a pipe as file. `on_start_failure` overrides the
     file's setting.
     """
+    load = partial(load_chain, path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
+    serve_from_file(path, load, mode or "agent", on_start_failure, trace)
+
+
+def serve_from_file(
+    path: str,
+    load: Callable[[], ChainFile],
+    mode: Mode = "agent",
+    on_start_failure: OnStartFailure | None = None,
+    trace: TraceWriter | None = None,
+) -> NoReturn:
+    """As `serve_path`; `load` reads the file, and raises `ChainFileError`."""
     try:
-        chain = load_chain(path, _REQUIRED_KIND[mode], allow_special_files=mode is None)
+        chain = load()
     except ChainFileError as exc:
-        serve_invalid(path, exc, mode or "agent", on_start_failure, trace)
-    serve_file(chain, on_start_failure, trace)
+        serve_invalid(path, exc, mode, on_start_failure, trace, load)
+    serve_file(chain, on_start_failure, trace, load)
 
 
 def serve_file(
     chain: ChainFile,
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
+    load: Callable[[], ChainFile] | None = None,
 ) -> NoReturn:
-    """Serve a chain: to an editor if it has an agent, else to a conductor; never returns."""
+    """Serve a chain: to an editor if it has an agent, else to a conductor; never returns.
+
+    `load` reads it again for a later attempt to start.
+    """
     mode: Mode = "proxy" if chain.agent is None else "agent"
     explains = (on_start_failure or chain.on_start_failure or "explain") == "explain"
     failure_context = _explained(chain.path) if explains and mode == "agent" else None
-    _serve(chain, _ChainReloader(chain.path, mode, chain).make, failure_context, trace)
+    again = load or partial(load_chain, chain.path, _REQUIRED_KIND[mode])
+    _serve(chain, _ChainReloader(chain.path, again, chain).make, failure_context, trace)
 
 
 def serve_invalid(
@@ -81,17 +116,18 @@ def serve_invalid(
     mode: Mode = "agent",
     on_start_failure: OnStartFailure | None = None,
     trace: TraceWriter | None = None,
+    load: Callable[[], ChainFile] | None = None,
 ) -> NoReturn:
     """Report the mistakes of a file on stderr and in the response to `initialize`.
 
-    The file is read again for every attempt to start. On a terminal, only stderr is used.
+    The file is read again (`load`) for every attempt to start. On a terminal, only stderr is used.
     """
     report(error)
     if os.isatty(0):
         sys.exit(2)
     explains = (on_start_failure or "explain") == "explain" and mode == "agent"
     serve_stdio(
-        _ChainReloader(path, mode, error).make,
+        _ChainReloader(path, load or partial(load_chain, path, _REQUIRED_KIND[mode]), error).make,
         mode=mode,
         bridged=False,
         failure_context=_explained(path) if explains else None,
@@ -115,7 +151,7 @@ class _ChainReloader:
     """Builds the components of a chain file; reloads the file before every later attempt."""
 
     path: str
-    mode: Mode
+    load: Callable[[], ChainFile]
     known: ChainFile | ChainFileError
     """The result of the last load."""
     _tried: bool = False
@@ -131,7 +167,7 @@ class _ChainReloader:
     def _read(self) -> None:
         _reset_plugin_files()
         try:
-            self.known = load_chain(self.path, _REQUIRED_KIND[self.mode])
+            self.known = self.load()
         except ChainFileError as exc:
             self.known = exc
 

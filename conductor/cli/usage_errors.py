@@ -23,7 +23,7 @@ from conductor.secret_detection import secret_parts
 
 __all__ = ["fail_usage", "served_command"]
 
-_SERVED: Final = ("run", "agent", "proxy", "connect")
+_SERVED: Final = ("run", "agent", "wrap", "proxy", "connect")
 """Commands that serve a client on stdin and stdout."""
 _FIRST_MESSAGE_TIMEOUT: Final = 3.0
 """Seconds to wait for a client's first message if no command of `_SERVED` was named: the caller may
@@ -62,7 +62,7 @@ def _explains_in_chat(arguments: Sequence[str], command: str | None) -> bool:
             given = value if equals else next(words, "")
             if given in ("explain", "error"):
                 return given == "explain"
-    return command == "run"
+    return command in ("run", "wrap")
 
 
 def _client_speaks(arguments: Sequence[str], commands: Sequence[str]) -> bool:

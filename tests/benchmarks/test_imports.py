@@ -96,6 +96,13 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def imported_for_wrap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `wrap …` has imported: see `look`."""
+    folder = tmp_path_factory.mktemp("imported_for_wrap")
+    return look(folder, "wrap", "--use", "usage", "--", *AGENT)
+
+
+@pytest.fixture(scope="module")
 def imported_for_a_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `run FILE` has imported: see `look`."""
     folder = tmp_path_factory.mktemp("imported_for_a_file")
@@ -184,3 +191,11 @@ def test_before_the_components_of_a_file_start_only_its_reader_is_imported(impor
     modules = read(imported_for_a_file / "started")
 
     check(modules, {"asyncio", "click", "structlog", "trio"} & modules.keys())
+
+
+def test_before_a_wrapped_agent_starts_only_spawning_modules_are_imported(imported_for_wrap):
+    modules = read(imported_for_wrap / "started")
+    own = {"conductor.cli.unwrapped_agent", "conductor.cli.wrap_arguments"}
+
+    check(modules, third_party(modules) | TAKES_LONG & modules.keys())
+    check(modules, ours(modules) - OURS_BEFORE_THE_START - own)

@@ -1,4 +1,4 @@
-"""Components of `agent` and `run FILE` are spawned before trio is imported."""
+"""Components of `agent`, `run FILE` and `wrap` are spawned before trio is imported."""
 
 import json
 import os
@@ -50,6 +50,17 @@ def test_run_spawns_its_components_before_trio_is_imported(tmp_path):
     file.write_text("version: 1\nproxies: [{use: usage}]\nagent: {run: [sleep, '3600']}\n")
 
     assert spawned_before_trio("run", str(file)) == [["sleep", "3600", None]]
+
+
+def test_wrap_spawns_the_agent_before_trio_is_imported(tmp_path):
+    file = tmp_path / "chain.yaml"
+    file.write_text("version: 1\nproxies: [{run: [sleep, '1']}]\nagent: {run: [sleep, '2']}\n")
+
+    started = spawned_before_trio("wrap", "--use", "usage:{}", "--", "sleep", "3600")
+    of_file = spawned_before_trio("wrap", "--chain", str(file), "--", "sleep", "3600")
+
+    assert started == [["sleep", "3600", None]]
+    assert of_file == [["sleep", "1", None], ["sleep", "3600", None]]
 
 
 @pytest.mark.parametrize("message", ["", '{"jsonrpc":"2.0","method":"x"}\n'])

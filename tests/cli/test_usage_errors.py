@@ -11,6 +11,7 @@ from cli.conftest import COMMAND, PATIENCE
 from conductor.cli.usage_errors import served_command
 
 COMMANDS = ["run", "agent", "proxy", "serve", "connect", "check", "prompt"]
+ERROR = ["--on-start-failure", "error"]
 WRONG = "acp-conductor was started with wrong arguments: "
 
 
@@ -42,6 +43,10 @@ def answers(done):
         (["agnet", "x"], "Did you mean 'agent'?"),
         (["claude-agent-acp"], "No such command 'claude-agent-acp'."),
         ([], "Missing command."),
+        (["wrap", *ERROR, "--use", "context:{files: [a}", "--", "x"], "--use context:1:11: error:"),
+        (["wrap", *ERROR, "--use", "usage", "--chain", "a", "x"], "exclude each other"),
+        (["wrap", *ERROR, "--bogus", "--", "x"], "No such option '--bogus'."),
+        (["wrap", *ERROR], "Missing argument '[--] AGENT [ARGS]...'."),
         (["proxy", "say 'x"], "No closing quotation"),
         (["proxy", "--bogus"], "No such option '--bogus'."),
         (["connect"], "Missing argument 'URL'."),

@@ -1,0 +1,74 @@
+"""`acp-conductor wrap [--chain FILE | --use NAME…] -- AGENT ARGS…`"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import click
+
+from conductor.cli.trace_options import open_trace, trace_options
+
+__all__ = ["command"]
+
+
+@click.command("wrap", context_settings={"allow_interspersed_args": False})
+@click.argument(
+    "agent", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] AGENT [ARGS]..."
+)
+@click.option(
+    "--chain",
+    "file",
+    type=click.Path(),
+    metavar="FILE",
+    help="A chain file; AGENT replaces its agent.",
+)
+@click.option(
+    "--use",
+    "uses",
+    multiple=True,
+    metavar="NAME[:{OPTION: VALUE}]",
+    help="A ready-made proxy or FILE.py:CLASS, with options as YAML or JSON. May be repeated; the "
+    "first is nearest the editor.",
+)
+@click.option(
+    "--on-start-failure",
+    type=click.Choice(["explain", "error"]),
+    help="As for `run`.",
+)
+@trace_options
+def command(
+    agent: tuple[str, ...],
+    file: str | None,
+    uses: tuple[str, ...],
+    on_start_failure: Literal["explain", "error"] | None,
+) -> None:
+    """Put a chain in front of an agent: write this before the command of the agent.
+
+    Arguments, environment and working directory are passed on. In a terminal, and if the input is
+    not JSON-RPC, the agent runs alone: so the login of an agent works as without the chain.
+
+    \b
+    Examples:
+      acp-conductor wrap --use context -- claude-agent-acp
+      acp-conductor wrap --use 'context:{files: [AGENTS.md]}' -- gemini --acp
+      acp-conductor wrap --chain ~/chains/review.yaml -- npx -y some-agent
+    """
+    from conductor.cli.stdio_chain import serve_chain_of_arguments, serve_from_file
+    from conductor.cli.unwrapped_agent import client_speaks, run_unwrapped
+    from conductor.cli.wrapped_chain import chain_of_uses, load_wrapped_chain
+    from conductor.transport.inherited_stdio import open_missing_stdio
+
+    if file is not None and uses:
+        raise click.UsageError("--chain and --use exclude each other: write `use:` into the file")
+    open_missing_stdio()
+    if not client_speaks():
+        run_unwrapped(agent)
+    if file is not None:
+        load = partial(load_wrapped_chain, file, agent)
+        serve_from_file(file, load, "agent", on_start_failure, open_trace())
+    try:
+        chain = chain_of_uses(uses, agent)
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from None
+    serve_chain_of_arguments(chain, on_start_failure, open_trace())

@@ -1,0 +1,103 @@
+"""The chain of `wrap`: the proxies of a chain file or of `--use`, and the agent as a command.
+
+The command replaces the agent of the chain file. The file's settings that guard the agent or limit
+its time stay (`_KEPT`); those that say what is started and how (`run`, `use`, `env`, `cwd`, `ssh`
+and so on) belong to the agent that is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.chainfile.naming import command_name
+from conductor.cli.component_argument import absolute_program
+from conductor.errors import ChainFileError
+
+__all__ = ["chain_of_uses", "load_wrapped_chain", "with_agent"]
+
+_KEPT: Final = (
+    *("sandbox", "start_timeout", "stop_timeout", "request_timeout", "stall_timeout", "on_stall"),
+    *("cancel_timeout", "on_cancel_timeout", "on_failure", "restarts", "required"),
+    *("locations", "key_locations", "written", "directory"),
+)
+"""Settings of a chain file's agent that also hold for the command."""
+
+
+def load_wrapped_chain(path: str, argv: Sequence[str]) -> ChainFile:
+    """The chain of a file with this agent. Raises `ChainFileError`."""
+    from conductor.chainfile import load
+
+    return with_agent(load(path, allow_special_files=True), argv)
+
+
+def with_agent(chain: ChainFile, argv: Sequence[str]) -> ChainFile:
+    """The chain with this command as its agent; of a nested chain with an agent, in that chain."""
+    old = chain.agent
+    if old is not None and old.chain is not None:
+        inner = msgspec.structs.replace(old, chain=with_agent(old.chain, argv))
+        return msgspec.structs.replace(chain, agent=inner)
+    kept = {} if old is None else {name: getattr(old, name) for name in _KEPT}
+    name = _unique(command_name(argv), {proxy.name for proxy in chain.proxies})
+    agent = ComponentSpec(name=name, run=absolute_program(argv), **kept)
+    return msgspec.structs.replace(chain, agent=agent)
+
+
+def chain_of_uses(uses: Iterable[str], argv: Sequence[str]) -> ChainFile:
+    """A chain of plugins with this agent; each of `uses` is `NAME` or `NAME:{option: value}`.
+
+    Raises `ValueError` with a message for the user.
+    """
+    proxies: list[ComponentSpec] = []
+    for text in uses:
+        spec = _plugin(text)
+        name = _unique(spec.name, {proxy.name for proxy in proxies})
+        proxies.append(msgspec.structs.replace(spec, name=name))
+    chain = ChainFile(path="<command line>", name=command_name(argv), proxies=tuple(proxies))
+    return with_agent(chain, argv)
+
+
+def _plugin(text: str) -> ComponentSpec:
+    use, colon, options = text.partition(":{")
+    if not colon:
+        use, colon, options = text.partition(": {")
+    use = use.strip()
+    if not use:
+        raise ValueError(f"--use {text!r} names no proxy; expected NAME or NAME:{{option: value}}")
+    file, separator, cls = use.rpartition(".py:")
+    if separator:
+        use = f"{os.path.abspath(os.path.expanduser(f'{file}.py'))}:{cls}"
+    spec = ComponentSpec(name=use.rpartition(":")[2].replace("/", "-"), use=use)
+    return spec if not colon else _with_options(spec, "{" + options)
+
+
+def _with_options(spec: ComponentSpec, text: str) -> ComponentSpec:
+    """`text` is a YAML flow mapping, so JSON is accepted, too; `${VAR}` as in a chain file."""
+    from conductor.chainfile.document import read_document
+    from conductor.chainfile.source_text import SourceText
+
+    try:
+        document = read_document(SourceText(f"--use {spec.name}", text), os.environ)
+        if document.diagnostics:
+            raise ChainFileError(document.diagnostics)
+    except ChainFileError as exc:
+        raise ValueError("\n".join(map(str, exc.diagnostics))) from exc
+    return msgspec.structs.replace(
+        spec,
+        options=document.data,
+        locations={("with", *path): place for path, place in document.locations.items()},
+        key_locations={("with", *path): place for path, place in document.keys.items()},
+        written={("with", *path): value for path, value in document.written.items()},
+    )
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}-{number}"
+    return unique

@@ -1,0 +1,110 @@
+"""`wrap` without a client, in a terminal or with other input than JSON-RPC: the agent alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from cli.conftest import AGENT, COMMAND, PATIENCE
+
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
+LOGIN = """
+import os, sys
+print("alone", os.getpid(), sys.argv[1:], sys.stdin.isatty(), os.environ.get("TOKEN"), flush=True)
+print("read", input("code? "))
+sys.exit(7)
+"""
+
+
+def wrap(*agent, chain="--use", value="usage"):
+    return ["wrap", chain, value, "--", *agent]
+
+
+def reap_copier():
+    """The process that copies stdin to the agent ends with it; the test is its subreaper."""
+    for child in psutil.Process().children():
+        child.wait(PATIENCE)
+
+
+@pytest.mark.slow
+def test_in_a_terminal_the_agent_is_this_process_with_the_arguments_of_the_login(
+    terminal, monkeypatch
+):
+    monkeypatch.setenv("TOKEN", "t")
+    shell = terminal(*wrap(sys.executable, "-c", LOGIN, "--acp", "--setup"))
+
+    shell.wait_for("code? ")
+    shell.type("1234\n")
+
+    assert shell.exit_code() == 7
+    assert f"alone {shell.pid} ['--acp', '--setup'] True t\n" in shell.seen
+    assert "read 1234\n" in shell.seen
+
+
+@pytest.mark.slow
+def test_in_a_terminal_other_options_change_nothing(terminal):
+    shell = terminal("wrap", "--on-start-failure", "error", "--", "sh", "-c", "echo alone; exit 7")
+
+    assert shell.exit_code() == 7
+    assert shell.seen == "alone\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--trace", "t.jsonl"]], ids=["early", "click"])
+@pytest.mark.parametrize(
+    ("input", "output"), [("", ""), ("sk-key\n", "sk-key\n"), ("x" * 300_000, "x" * 300_000)]
+)
+def test_the_agent_reads_an_input_that_is_not_json(run, options, input, output):
+    done = run("wrap", *options, "--", "sh", "-c", "cat; exit 7", input=input)
+    reap_copier()
+
+    assert (done.stdout, done.stderr, done.returncode) == (output, "", 7)
+
+
+def test_the_agent_reads_what_comes_later_and_may_leave_before_its_input_ends(tmp_path):
+    with subprocess.Popen(
+        [*COMMAND, *wrap("sh", "-c", "read one; read two; echo $one $two")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        process.stdin.write("two\n")
+        process.stdin.flush()
+        assert process.wait(PATIENCE) == 0
+        reap_copier()
+        assert process.stdout is not None
+        assert process.stdout.read() == "one two\n"
+
+
+@pytest.mark.parametrize("blank", ["", "\n \t\r\n"])
+@pytest.mark.slow
+def test_json_rpc_reaches_the_chain(run, blank):
+    done = run(*wrap(*AGENT.split()), input=f"{blank}{json.dumps(INITIALIZE)}\n")
+
+    result = json.loads(done.stdout)["result"]
+    assert result["agentInfo"]["name"] == "test-agent"
+    assert result["_meta"]["acp-conductor/handled"] == ["usage"]
+
+
+def test_an_unknown_program_ends_as_in_a_shell(run, tmp_path):
+    (tmp_path / "text").write_text("")
+    missing, refused = run(*wrap("no-such-agent")), run(*wrap(str(tmp_path / "text")))
+
+    assert missing.returncode == 127
+    assert missing.stderr == "acp-conductor: cannot start no-such-agent: command not found\n"
+    assert refused.returncode == 126
+    assert refused.stderr == f"acp-conductor: cannot start {tmp_path}/text: Permission denied\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+def test_signals_that_python_ignores_have_their_default_action(run):
+    done = run(*wrap("grep", "SigIgn", "/proc/self/status"))
+
+    assert int(done.stdout.split()[1], 16) & (1 << 12) == 0  # SIGPIPE is 13

@@ -72,6 +72,7 @@ class McpBridge(Proxy):
     _rewriter: DeclarationRewriter = attrs.field(init=False)
     _flusher: Flusher = attrs.field(factory=Flusher, init=False)
     _serving: bool = attrs.field(default=False, init=False)
+    _serving_http: bool = attrs.field(default=False, init=False)
     _sessions: dict[str, list[Declaration]] = attrs.field(factory=dict, init=False)
     _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
     """Sessions with servers or with a request in flight, by id."""
@@ -103,6 +104,8 @@ class McpBridge(Proxy):
                 self._rewriter.release(declarations)
             self._flusher.flush()
             self._rewriter.shim_listener.close()
+            if self._rewriter.http is not None:
+                self._rewriter.http.close()
 
     # -- initialize and session set-up -------------------------------------------------------------
 
@@ -134,9 +137,7 @@ class McpBridge(Proxy):
         if self._rewriter.agent.acp:
             return await self._set_up_native(params, forward)
         if self._rewriter.delivery() == "http" and self._rewriter.http is None:
-            self._rewriter.http = http = McpHttpServer(self.wait_room, self.limits)
-            self.start_soon(http.serve)
-            await http.wait_open()
+            self._rewriter.http = McpHttpServer(self.wait_room, self.limits)
         session = self._agent_session(loaded)
         self._shared.begin(session)
         try:
@@ -162,6 +163,10 @@ class McpBridge(Proxy):
             self.start_soon(self._flusher.run)
             self.start_soon(self._signal_room)
             self.start_soon(self._rewriter.shim_listener.serve, self._serve_shim)
+        http = self._rewriter.http
+        if not self._serving_http and http is not None and http.origin is not None:
+            self._serving_http = True
+            self.start_soon(http.serve)
         for declaration in declared:
             declaration.server.session = session.id
         try:

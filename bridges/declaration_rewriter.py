@@ -155,8 +155,7 @@ class DeclarationRewriter:
         try:
             address = self.shim_listener.open()
         except OSError as exc:
-            text = f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"
-            raise RequestError(INTERNAL_ERROR, f"{text}; see TMPDIR") from exc
+            raise RequestError(INTERNAL_ERROR, f"{_no_socket(server, exc)}; see TMPDIR") from exc
         declaration = self._declare(server, taken, into, remote=remote)
         declaration.token = self.shim_listener.issue(declaration)
         # A sandbox shows the interpreter, but not a virtual environment that links to it.
@@ -169,12 +168,15 @@ class DeclarationRewriter:
         self, server: DeclaredServer, taken: set[str], into: RewrittenSetup
     ) -> dict[str, Any]:
         assert self.http is not None
-        assert self.http.origin is not None
+        try:
+            origin = self.http.open()
+        except OSError as exc:
+            raise RequestError(INTERNAL_ERROR, _no_socket(server, exc)) from exc
         declaration = self._declare(server, taken, into)
         path, token = self.http.publish(lambda session: self.over_http(declaration, session))
         declaration.path = path
         authorization = {"Authorization": f"Bearer {token}"}
-        return http_entry(declaration.name, self.http.origin + path, authorization)
+        return http_entry(declaration.name, origin + path, authorization)
 
     def _declare(
         self, server: DeclaredServer, taken: set[str], into: RewrittenSetup, *, remote: bool = False
@@ -183,3 +185,7 @@ class DeclarationRewriter:
         declaration = Declaration(server, name, "", into.session, remote)
         into.declared.append(declaration)
         return declaration
+
+
+def _no_socket(server: DeclaredServer, exc: OSError) -> str:
+    return f"MCP server {server.name!r}: cannot create the bridge's socket: {exc}"

@@ -2,6 +2,7 @@
 (`mcp_bridge: http`).
 
 hypercorn implements HTTP; this ASGI application implements MCP on top (2025-03-26 to 2026-07-28).
+`http_listener` bounds the connections that have not shown a token.
 Every declaration has its own path and bearer token. `Host` and `Origin` must name this server,
 against access from web pages by DNS rebinding. A session begins with `initialize` and is
 one MCP connection; requests of revision 2026-07-28 need no session and share one connection. Events
@@ -25,6 +26,7 @@ import attrs
 import trio
 from msgspec import UNSET
 
+from bridges.http_listener import HttpListener
 from bridges.http_session import McpHttpSession
 from bridges.http_streams import STANDING_STREAM, send_events
 from bridges.mcp_connection import CANCELLED, is_modern
@@ -64,30 +66,27 @@ class McpHttpServer:
 
     room: Callable[[], Awaitable[None]]
     limits: Limits = attrs.field(factory=Limits)
-    origin: str | None = None
+    origin: str | None = attrs.field(default=None, init=False)
     _receiving: int = attrs.field(default=0, init=False)
     """Bytes of incomplete request bodies."""
     _sites: dict[str, _ServedDeclaration] = attrs.field(factory=dict, init=False)
-    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _listener: HttpListener = attrs.field(init=False)
 
-    async def wait_open(self) -> str:
-        await self._ready.wait()
-        assert self.origin is not None
+    def __attrs_post_init__(self) -> None:
+        self._listener = HttpListener(self._answer)
+
+    def open(self) -> str:
+        """Listen when first called; returns the origin. Raises `OSError`."""
+        if self.origin is None:
+            self.origin = f"http://127.0.0.1:{self._listener.open()}"
         return self.origin
 
     async def serve(self) -> None:
-        from hypercorn.config import Config
-        from hypercorn.trio import serve
+        """Answer requests until cancelled."""
+        await self._listener.serve()
 
-        config = Config()
-        config.bind = ["127.0.0.1:0"]
-        config.accesslog = config.errorlog = None
-        config.include_server_header = False
-        config.graceful_timeout = 0.1
-        async with trio.open_nursery() as nursery:
-            binds: list[str] = await nursery.start(serve, self, config)
-            self.origin = binds[0]
-            self._ready.set()
+    def close(self) -> None:
+        self._listener.close()
 
     def publish(self, connect: Callable[[McpHttpSession], None]) -> tuple[str, str]:
         """Return the path and the bearer token of a new declaration."""
@@ -104,11 +103,11 @@ class McpHttpServer:
 
     # -- ASGI --------------------------------------------------------------------------------------
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] != "lifespan.shutdown":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+    async def _answer(
+        self, accept_token: Callable[[], None], scope: Any, receive: Any, send: Any
+    ) -> None:
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})
             return
         headers = {
             name.decode().lower(): value.decode("latin-1") for name, value in scope["headers"]
@@ -117,7 +116,9 @@ class McpHttpServer:
         refusal = self._refusal(site, headers)
         if refusal is not None or site is None:
             await _respond_empty(send, refusal or 404)
-        elif scope["method"] == "POST":
+            return
+        accept_token()
+        if scope["method"] == "POST":
             await self._post(site, headers, receive, send)
         elif scope["method"] == "GET":
             await self._get(site, headers, receive, send)

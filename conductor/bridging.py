@@ -19,9 +19,13 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `declared_server_names(result)` reads the decoded result of a session set-up request and maps
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
+An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
+    `accept`, `serve_http`, `is_peer_gone`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from conductor.jsonrpc.codec import DECODE_ERRORS, Malformed, decode
 from conductor.jsonrpc.connection import Connection
@@ -45,11 +49,15 @@ from conductor.jsonrpc.messages import (
 )
 from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.limits import Limits
+from conductor.network.accept import accept
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.server_names import declared_server_names, with_server_names
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 from conductor.transport.waiting_transport import WaitingTransport
+
+if TYPE_CHECKING:
+    from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 
 __all__ = [
     "DECODE_ERRORS",
@@ -71,15 +79,26 @@ __all__ = [
     "Payload",
     "ResponseCallback",
     "WaitingTransport",
+    "accept",
     "declared_server_names",
     "decode",
     "encode_error",
     "encode_id",
     "error_pieces",
+    "is_peer_gone",
     "notification_pieces",
     "request_pieces",
     "result_pieces",
+    "serve_http",
     "with_mcp_over_acp",
     "with_server_names",
     "write_loop",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("is_peer_gone", "serve_http"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from conductor.network import hypercorn_connection
+
+    return getattr(hypercorn_connection, name)

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 
 BOUNDED = "server/websocket/bounded.py"
-TCP = "server/listen/tcp.py"
+TCP = "network/hypercorn_connection.py"
 NURSERY = "plugins/nursery_patch.py"
 PRIVATE = [
     # distribution, class or module, private or undocumented names, the module that uses them

@@ -1,4 +1,4 @@
-"""Listen addresses: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`; bind and accept."""
+"""Listen addresses: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`; bind."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Final
 import attrs
 import trio
 
-from conductor.log import get_logger
-
 __all__ = [
     "TcpAddress",
     "UnixAddress",
-    "accept",
     "advertised_url",
     "bind_tcp",
     "listener_url",
@@ -23,10 +20,6 @@ __all__ = [
 ]
 
 _BACKLOG: Final = 1024
-_OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-_RETRY_SECONDS: Final = 0.1
-
-log: Final = get_logger(component="server")
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -86,18 +79,6 @@ def advertised_url(address: TcpAddress | UnixAddress, *, secure: bool) -> str | 
         return None
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{'https' if secure else 'http'}://{host}:{address.port}"
-
-
-async def accept(listener: trio.SocketListener) -> trio.SocketStream:
-    """Accept the next connection; retry while descriptors or memory are exhausted."""
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as exc:
-            if exc.errno not in _OUT_OF_RESOURCES:
-                raise
-            log.warning("accept failed", error=exc.strerror)
-            await trio.sleep(_RETRY_SECONDS)
 
 
 def listener_url(listener: trio.SocketListener, *, secure: bool) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import socket as stdlib_socket
 import ssl
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,17 +17,13 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-import h2.exceptions
-import h11
 import trio
 import trio_websocket
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.events import Event, Updated
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
 
 from conductor.log import get_logger
+from conductor.network.accept import accept
 from conductor.network.close_handshake import CloseHandshakeStream
+from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 from conductor.network.keepalive import keep_alive_options
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.server.access import Refusal, TcpPeer, join_headers
@@ -38,7 +33,6 @@ from conductor.server.exception_location import exception_location
 from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef
 from conductor.server.http.request_response import encode_headers
 from conductor.server.limits import ServerLimits, ServerTimeouts
-from conductor.server.listen.address import accept
 from conductor.server.listen.protocol_sniff import (
     PeekableStream,
     is_websocket_upgrade,
@@ -58,14 +52,7 @@ __all__ = ["TcpAcceptor"]
 
 _CHUNK: Final = 65536
 
-_PEER_GONE_ERRORS: Final = (
-    OSError,  # ssl.SSLError is one
-    trio.BrokenResourceError,
-    trio.ClosedResourceError,
-    trio_websocket.ConnectionClosed,  # even while it is being refused
-    h2.exceptions.H2Error,
-    h11.ProtocolError,
-)
+_WEBSOCKET_GONE: Final = (trio_websocket.ConnectionClosed,)  # even while it is being refused
 
 log: Final = get_logger(component="server")
 
@@ -84,7 +71,6 @@ class TcpAcceptor:
     _refused: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     """Rate limit for log events about refused certificates."""
     _config: BoundedConfig = attrs.field(init=False)
-    _context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None), init=False)
 
     def __attrs_post_init__(self) -> None:
         patch_hypercorn()
@@ -120,7 +106,7 @@ class TcpAcceptor:
             await self._serve_connection(stream, address)
         except Exception as exc:
             # h2 and hypercorn raise undocumented errors for a lost peer.
-            if not _is_peer_gone(exc):
+            if not is_peer_gone(exc, _WEBSOCKET_GONE):
                 log.warning("connection failed", address=address, **exception_location(exc))
         finally:
             await trio.aclose_forcefully(stream)
@@ -153,12 +139,7 @@ class TcpAcceptor:
             if not await self.app.try_forward(peekable, peer):
                 await self._websocket(peekable, peer, stream)
         else:
-            app = ASGIWrapper(partial(self._answer, peer))
-            server = _HypercornServer(app, self._config, self._context, {}, peekable)  # type: ignore[arg-type]
-            try:
-                await server.run()
-            finally:
-                server.break_cycles()
+            await serve_http(partial(self._answer, peer), self._config, peekable)
 
     async def _tls_handshake(
         self, secured: trio.SSLStream[trio.SocketStream], address: str
@@ -256,32 +237,6 @@ def _frame_overhead(head: bytes) -> int:
     return FRAME_OVERHEAD if b"\r\nacp-conductor-re" in head.lower() else 0
 
 
-class _HypercornServer(TCPServer):
-    """hypercorn's server, which otherwise keeps a connection after EOF: until its idle timeout, and
-    over HTTP/2 forever if a response is finished after that, since the task that writes its last
-    part has ended."""
-
-    _peer_closed = False
-
-    async def _read_data(self) -> None:
-        await super()._read_data()
-        self._peer_closed = True
-        await self.idle_task.stop()
-        for buffer in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
-            await buffer.close()
-
-    def break_cycles(self) -> None:
-        """Break reference cycles of hypercorn and h2, after `run`."""
-        if (wrapper := vars(self).pop("protocol", None)) is not None:
-            connection = getattr(wrapper.protocol, "connection", None)
-            getattr(connection, "_frame_dispatch_table", {}).clear()
-            vars(wrapper).clear()
-
-    async def protocol_send(self, event: Event) -> None:
-        if not (self._peer_closed and isinstance(event, Updated)):  # which begins the idle time
-            await super().protocol_send(event)
-
-
 def _config(
     limits: ServerLimits, timeouts: ServerTimeouts, partial_message: Callable[[], PartialMessage]
 ) -> BoundedConfig:
@@ -314,16 +269,6 @@ def _set_socket_options(socket: trio.socket.SocketType, timeouts: ServerTimeouts
     for option in options:
         with suppress(OSError):
             socket.setsockopt(*option)
-
-
-def _is_peer_gone(exc: BaseException) -> bool:
-    """Whether an error only means a lost peer or a peer with another protocol."""
-    if isinstance(exc, BaseExceptionGroup):
-        return all(map(_is_peer_gone, exc.exceptions))
-    if isinstance(exc, KeyError):  # hypercorn's, for data after the response
-        frames = traceback.extract_tb(exc.__traceback__)
-        return bool(frames) and "hypercorn" in frames[-1].filename
-    return isinstance(exc, _PEER_GONE_ERRORS)
 
 
 def _socket_address(name: Callable[[], Any]) -> str:

@@ -18,9 +18,9 @@ import trio
 
 from conductor.errors import ConnectionClosed
 from conductor.jsonrpc.line_framing import LineSplitter, OverlongLine
+from conductor.network.accept import accept
 from conductor.server.access import Refusal
 from conductor.server.clients import ClientOwner, ClientRegistry, RemoteClient
-from conductor.server.listen.address import accept
 
 __all__ = ["listen_unix", "serve_unix"]
 

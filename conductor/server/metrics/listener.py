@@ -13,7 +13,7 @@ import attrs
 import h11
 import trio
 
-from conductor.server.listen.address import accept
+from conductor.network.accept import accept
 
 __all__ = ["MetricsListener"]
 

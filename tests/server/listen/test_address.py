@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 
-from conductor.server.listen.address import TcpAddress, UnixAddress, accept, parse_address
+from conductor.server.listen.address import TcpAddress, UnixAddress, parse_address
 
 
 @pytest.mark.parametrize(
@@ -43,25 +41,3 @@ def test_an_invalid_address_is_refused(text):
 )
 def test_only_loopback_addresses_are_local(host, loopback):
     assert TcpAddress(host, 1).is_loopback is loopback
-
-
-async def test_accept_retries_while_descriptors_are_exhausted(autojump_clock):
-    class Listener:
-        tries = 0
-
-        async def accept(self):
-            self.tries += 1
-            if self.tries < 3:
-                raise OSError(errno.EMFILE, "Too many open files")
-            return "stream"
-
-    assert await accept(Listener()) == "stream"
-
-
-async def test_an_error_of_the_listener_is_raised():
-    class Listener:
-        async def accept(self):
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    with pytest.raises(OSError, match="Invalid"):
-        await accept(Listener())

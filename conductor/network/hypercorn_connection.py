@@ -1,0 +1,75 @@
+"""Serve one HTTP connection with hypercorn: a client of `serve`, or an agent's MCP client.
+
+hypercorn's own listener has no bound on connections. Its server of one connection keeps a
+connection after EOF: until its idle timeout, and over HTTP/2 forever if a response is finished
+after that, since the task that writes its last part has ended.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import h2.exceptions
+import h11
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Event, Updated
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+
+__all__ = ["is_peer_gone", "serve_http"]
+
+_PEER_GONE_ERRORS: Final = (
+    OSError,  # ssl.SSLError is one
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    h2.exceptions.H2Error,
+    h11.ProtocolError,
+)
+
+
+async def serve_http(
+    app: Callable[[Any, Any, Any], Awaitable[None]], config: Config, stream: trio.abc.Stream
+) -> None:
+    """Answer the requests on a connection by an ASGI application, until it ends. Errors of a lost
+    peer are raised (`is_peer_gone`)."""
+    server = _HypercornServer(ASGIWrapper(app), config, WorkerContext(None), {}, stream)  # type: ignore[arg-type]
+    try:
+        await server.run()
+    finally:
+        server.break_cycles()
+
+
+def is_peer_gone(exc: BaseException, also: tuple[type[BaseException], ...] = ()) -> bool:
+    """Whether an error only means a lost peer or a peer with another protocol."""
+    if isinstance(exc, BaseExceptionGroup):
+        return all(is_peer_gone(each, also) for each in exc.exceptions)
+    if isinstance(exc, KeyError):  # hypercorn's, for data after the response
+        frames = traceback.extract_tb(exc.__traceback__)
+        return bool(frames) and "hypercorn" in frames[-1].filename
+    return isinstance(exc, (*_PEER_GONE_ERRORS, *also))
+
+
+class _HypercornServer(TCPServer):
+    _peer_closed = False
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        self._peer_closed = True
+        await self.idle_task.stop()
+        for buffer in list(getattr(self.protocol.protocol, "stream_buffers", {}).values()):
+            await buffer.close()
+
+    def break_cycles(self) -> None:
+        """Break reference cycles of hypercorn and h2, after `run`."""
+        if (wrapper := vars(self).pop("protocol", None)) is not None:
+            connection = getattr(wrapper.protocol, "connection", None)
+            getattr(connection, "_frame_dispatch_table", {}).clear()
+            vars(wrapper).clear()
+
+    async def protocol_send(self, event: Event) -> None:
+        if not (self._peer_closed and isinstance(event, Updated)):  # which begins the idle time
+            await super().protocol_send(event)

@@ -61,6 +61,9 @@ class HttpListener:
 
     def open(self) -> int:
         """Listen; returns the port. Raises `OSError`."""
+        # Imported before the first connection, which may take the last descriptor.
+        from conductor.bridging import serve_http  # noqa: F401
+
         opened = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
         port: int = opened.getsockname()[1]

@@ -26,7 +26,8 @@ def command(*, follow: bool, as_json: bool) -> None:
     """List the running conductors of this user, one line per chain.
 
     TURN is the time since the oldest running turn began; MEMORY that of the conductor and of its
-    components' processes. A server has a line for each client.
+    components' processes. A server has a line for each client. A conductor that does not answer
+    within a second has "no answer"; with --json, "error".
 
     \b
     Examples:
@@ -65,6 +66,9 @@ def _text(as_json: bool) -> str:
 def _rows(status: dict[str, Any]) -> Iterator[Sequence[str]]:
     from conductor.cli.units import shown_duration, shown_size
 
+    if "error" in status:
+        yield (str(status["pid"]), *["-"] * (len(_HEAD) - 2), "no answer")
+        return
     memory = shown_size(status["memory"] + status["memory_of_components"])
     up = _rounded(time.time() - status["started"])
     for number, chain in enumerate(status["chains"]):

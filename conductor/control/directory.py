@@ -88,10 +88,13 @@ def usable_path(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
-def connect(path: Path) -> socket.socket:
-    """Connect to a conductor. Raises `OSError`; `ConnectionRefusedError` if it has ended."""
+def connect(path: Path, timeout: float = _TIMEOUT) -> socket.socket:
+    """Connect to a conductor. `timeout` is in seconds, for each operation.
+
+    Raises `OSError`; `ConnectionRefusedError` if it has ended.
+    """
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(_TIMEOUT)
+    connection.settimeout(timeout)
     try:
         with usable_path(path) as address:
             connection.connect(address)

@@ -1,4 +1,5 @@
-"""The control socket of this process, served by threads: one that accepts, one for each question.
+"""The control socket of this process, served by threads: one that reads questions, and one for each
+answer. A connection without a question is closed after a second, so that idle ones stop no other.
 
 Only processes of the same user are answered (`SO_PEERCRED`). Commands: "status", "dump" (write the
 flight recorder), "records" and "follow" (the records of the flight recorder, and those to come).
@@ -26,13 +27,49 @@ from conductor.control.status import process_status
 
 __all__ = ["ControlServer"]
 
-_MAX_CONNECTIONS: Final = 16
+_MAX_ANSWERED: Final = 16
+"""Questions that are answered at the same time, besides the followers."""
+_MAX_FOLLOWERS: Final = 16
+_MAX_WAITING: Final = 64
+"""Connections of which the question has not come yet: the oldest is closed if there are more."""
 _MAX_QUESTION: Final = 4096
+_QUESTION_TIMEOUT: Final = 1.0
 _TIMEOUT: Final = 10.0
+"""Seconds that the other end may leave an answer unread."""
 _POLL: Final = 0.2
 """Seconds between two looks at the flight recorder."""
 
 Answer: TypeAlias = Iterable[dict[str, Any] | bytes]
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """A connection of which the question has not come yet."""
+
+    connection: socket.socket
+    deadline: float = attrs.field(factory=lambda: time.monotonic() + _QUESTION_TIMEOUT)
+    _data: bytes = b""
+
+    def __attrs_post_init__(self) -> None:
+        self.connection.setblocking(False)
+
+    def read(self) -> bool:
+        """Read what has come; returns whether there will be no more."""
+        try:
+            more = self.connection.recv(_MAX_QUESTION)
+        except BlockingIOError:
+            return False
+        except OSError:
+            more = b""
+        self._data += more
+        return not more or b"\n" in more or len(self._data) >= _MAX_QUESTION
+
+    def question(self) -> Any:
+        """The question; `None` if it is no JSON."""
+        try:
+            return json.loads(self._data.partition(b"\n")[0])
+        except (ValueError, RecursionError):
+            return None
 
 
 @attrs.define(eq=False)
@@ -45,8 +82,13 @@ class ControlServer:
     path: Path = attrs.field(init=False)
     _listener: socket.socket = attrs.field(factory=lambda: socket.socket(socket.AF_UNIX))
     _is_open: bool = attrs.field(default=False, init=False)
-    _places: threading.BoundedSemaphore = attrs.field(
-        factory=lambda: threading.BoundedSemaphore(_MAX_CONNECTIONS), init=False
+    _waiting: dict[int, _Waiting] = attrs.field(factory=dict, init=False)
+    """By descriptor, the oldest first."""
+    _places: threading.Semaphore = attrs.field(
+        factory=lambda: threading.Semaphore(_MAX_ANSWERED), init=False
+    )
+    _followers: threading.Semaphore = attrs.field(
+        factory=lambda: threading.Semaphore(_MAX_FOLLOWERS), init=False
     )
 
     def open(self) -> None:
@@ -58,7 +100,7 @@ class ControlServer:
         except FileNotFoundError:  # the last conductor has just removed the directory
             self._bind(new)
         new.chmod(0o600)
-        self._listener.listen(_MAX_CONNECTIONS)
+        self._listener.listen(_MAX_WAITING)
         new.rename(self.path)
         self._is_open = True
 
@@ -80,29 +122,64 @@ class ControlServer:
         """Answer questions until the process ends."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
+        waiting = self._waiting
         while True:
-            poll.poll()  # an `accept` that waits reserves a descriptor on Linux
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:  # no free descriptor, for example
-                time.sleep(_POLL)
-                continue
-            if not _is_same_user(connection) or not self._places.acquire(blocking=False):
-                connection.close()
-                continue
-            threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+            oldest = next(iter(waiting.values()), None)
+            rest = None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
+            # An `accept` that waits reserves a descriptor on Linux.
+            for fd, _ in poll.poll(None if rest is None else rest * 1000 + 1):
+                if fd == self._listener.fileno():
+                    self._accept(poll)
+                elif (each := waiting[fd]).read():
+                    self._end_waiting(poll, each)
+                    self._answer_in_thread(each)
+            now = time.monotonic()
+            for each in [each for each in waiting.values() if each.deadline <= now]:
+                self._end_waiting(poll, each)
+                each.connection.close()
 
-    def _serve_one(self, connection: socket.socket) -> None:
+    def _accept(self, poll: select.poll) -> None:
         try:
-            with connection, suppress(OSError, ValueError):
+            connection, _ = self._listener.accept()
+        except OSError:  # no free descriptor, for example
+            time.sleep(_POLL)
+            return
+        if not _is_same_user(connection):
+            connection.close()
+            return
+        if len(self._waiting) >= _MAX_WAITING:
+            oldest = next(iter(self._waiting.values()))
+            self._end_waiting(poll, oldest)
+            oldest.connection.close()
+        self._waiting[connection.fileno()] = _Waiting(connection)
+        poll.register(connection, select.POLLIN)
+
+    def _end_waiting(self, poll: select.poll, each: _Waiting) -> None:
+        poll.unregister(each.connection)
+        del self._waiting[each.connection.fileno()]
+
+    def _answer_in_thread(self, asked: _Waiting) -> None:
+        """Answer a question, unless as many are being answered as may be."""
+        question = asked.question()
+        follows = isinstance(question, dict) and question.get("command") == "follow"
+        places = self._followers if follows else self._places
+        if not places.acquire(blocking=False):
+            with asked.connection, suppress(OSError):
+                asked.connection.sendall(_line({"error": "it answers too many others"}))
+            return
+        arguments = (asked.connection, question, places)
+        threading.Thread(target=self._serve_one, args=arguments, daemon=True).start()
+
+    def _serve_one(
+        self, connection: socket.socket, question: Any, places: threading.Semaphore
+    ) -> None:
+        try:
+            with connection, suppress(OSError):
                 connection.settimeout(_TIMEOUT)
-                with connection.makefile("rb") as file:
-                    question = json.loads(file.readline(_MAX_QUESTION))
                 for each in self._answer(question):
-                    line = each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n"
-                    connection.sendall(line)
+                    connection.sendall(each if isinstance(each, bytes) else _line(each))
         finally:
-            self._places.release()
+            places.release()
 
     def _answer(self, question: Any) -> Answer:
         commands: dict[str, Callable[[], Answer]] = {
@@ -133,6 +210,10 @@ class ControlServer:
             while follows:
                 time.sleep(_POLL)
                 yield reader.read()
+
+
+def _line(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
 
 
 def _unknown() -> Answer:

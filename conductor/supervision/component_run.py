@@ -130,9 +130,20 @@ class ComponentRun:
     async def _drain_stderr(self) -> None:
         while chunk := await self.endpoint.read_stderr():
             for line in self.stderr.feed(chunk, trio.current_time()):
-                self.log.component_stderr("stderr", line=line)
+                self._log_stderr(line)
         for line in self.stderr.end():
-            self.log.component_stderr("stderr", line=line)
+            self._log_stderr(line)
         if skipped := self.stderr.take_skipped():
             self.log.component_stderr("stderr rate limit exceeded", bytes=skipped)
         self._stderr_read.set()
+
+    def last_stderr(self) -> tuple[str, ...]:
+        """The last lines for error messages, secrets masked."""
+        from conductor.tracing.masking import mask_text
+
+        return tuple(map(mask_text, self.stderr.last_lines()))
+
+    def _log_stderr(self, line: str) -> None:
+        from conductor.tracing.masking import mask_text  # 10 ms, which no start waits for
+
+        self.log.component_stderr("stderr", line=mask_text(line))

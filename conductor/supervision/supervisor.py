@@ -307,7 +307,7 @@ class SupervisedComponent(LinkComponent):
             error = ComponentExited(
                 self.name,
                 component_run.end_reason,
-                stderr_tail=component_run.stderr.last_lines(),
+                stderr_tail=component_run.last_stderr(),
                 location=self._location,
             )
             self._after_failure(error)
@@ -398,7 +398,7 @@ class SupervisedComponent(LinkComponent):
         status: str | None = None
         stderr_tail: tuple[str, ...] = ()
         if component_run is not None:
-            stderr_tail = component_run.stderr.last_lines()
+            stderr_tail = component_run.last_stderr()
             if component_run.end_cause is None and component_run.endpoint.reached:
                 status = component_run.endpoint.status
         return StartError(

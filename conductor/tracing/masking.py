@@ -9,6 +9,7 @@ instructions.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from conductor.redaction import MASK, registered_secrets
 from conductor.tracing.secret_formats import FORMATS, Span, format_span
 from conductor.tracing.secret_members import NAMES, PLACES, member_spans, place_spans
 
-__all__ = ["Masker", "current_masker", "mask"]
+__all__ = ["Masker", "current_masker", "mask", "mask_text"]
 
 _MASK: Final = MASK.encode()
 _MAX_LITERALS: Final = 60
@@ -102,6 +103,13 @@ class Masker:
 def mask(data: bytes) -> bytes:
     """`Masker.mask` with the secrets that are registered now."""
     return current_masker().mask(data)
+
+
+def mask_text(text: str) -> str:
+    """A text with its secrets replaced by `***`, as in a trace."""
+    encoded = json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass")
+    masked = mask(encoded)
+    return text if masked is encoded else str(json.loads(masked.decode(errors="surrogatepass")))
 
 
 def current_masker() -> Masker:

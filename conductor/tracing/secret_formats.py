@@ -44,10 +44,15 @@ _AROUND: Final[Mapping[bytes, bytes]] = {
     b"-----BEGIN ": rb'-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[^"\\-]|\\[^"]|-(?!----END))*'
     rb"(?:-----END [A-Z0-9 ]*-----)?",
     b"://": rb'://(?:[^/?#\s@"\\:]{0,200}:)?([^/?#\s@"\\]{1,400})@',
+    b"curl ": rb"""curl (?:[^"\\\n;|]|\\\\\\n|\\[^n]){0,300}?(?<= )"""
+    rb"""(?:-u|-U|--user|--proxy-user)[ =]?(\\"|')?[^\s:"'\\]{1,100}:"""
+    rb"""((?(1)[^"'\\]{1,200}|[^\s"'\\]{1,200}))""",
+    b'"-u"': rb'"-u"\s*,\s*"[^":\\]{1,100}:(?!\d+")([^"\\]{1,200})"',
+    b'"--user"': rb'"--user"\s*,\s*"[^":\\]{1,100}:(?!\d+")([^"\\]{1,200})"',
     b"earer ": rb"earer +((?=[\w.~+/-]*[\d=])[\w.~+/=-]{8,})",
     b"asic ": rb"asic +((?=[\w.~+/-]*[\d=])[\w.~+/=-]{8,})",
 }
-"""If the pattern has a group, it is the secret."""
+"""If the pattern has groups, the last is the secret."""
 FORMATS: Final = (*_KEYS, *_AROUND)
 """The literals to search for."""
 _PATTERNS: Final = {

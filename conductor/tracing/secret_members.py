@@ -41,12 +41,13 @@ _IN_TEXT: Final = re.compile(
     rb"""(?P<value>[^\s"'\\,;&<>(){}\[\]$*]{6,})(?P<call>[(\[])?"""
 )
 _HEADER: Final = re.compile(
-    rb":[ ]*(?:[A-Za-z]+[ ]+)?(?P<value>(?=[^\s\"'\\]*[\d=])[^\s\"'\\,;&<>(){}\[\]$*]{6,})"
+    rb":[ ]*(?:[A-Za-z]+[ ]+)?"
+    rb"(?P<value>(?=[^\s\"'\\]*[\d=]|[^\s\"'\\]{16})[^\s\"'\\,;&<>(){}\[\]$*]{6,})"
 )
 _HEADER_NAME: Final = re.compile(r"(?:Set-)?Cookie|(?:Proxy-)?Authorization|[A-Z]\w*(?:-[A-Z]\w*)+")
 _FLAG_NAME: Final = re.compile(rb"--[\w.\-]{0,40}\Z")
 _FLAG_VALUE: Final = re.compile(
-    rb"(?P<name>[\w.\-]{0,40})[ ]+(?P<value>(?=[^\s\"'\\]*\d)[^\s\"'\\,;&<>(){}\[\]$*-]"
+    rb"(?P<name>[\w.\-]{0,40})[ ]+(?P<value>[^\s\"'\\,;&<>(){}\[\]$*-]"
     rb"[^\s\"'\\,;&<>(){}\[\]$*]{5,})"
 )
 _LINE_START: Final = re.compile(rb"""(?:\\[nrt]|(?<!\\)")[ \t+-]*(?:export )?\Z""")
@@ -56,6 +57,12 @@ _WORD_END: Final = re.compile(rb"""\\*["']?(?:\s|\\[nrt]|"|\Z)""")
 _BREAK: Final = re.compile(rb"\\[nrt]")
 """A line break in JSON; its letter seems to belong to the name after it."""
 _DIGIT: Final = re.compile(r"\d")
+_PASSWORD: Final = re.compile(r"passw(?:or)?d|passphrase|pwd\Z|secret\Z", re.IGNORECASE)
+_WORD: Final = re.compile(
+    r"boolean|bytes|default|disabled|enabled|expired|missing|number|object|optional|password|"
+    r"placeholder|prompt|redacted|required|secret|string|undefined|unknown"
+)
+"""Words that stand beside the name of a password and are none."""
 _OPENED: Final = re.compile(rb'nv(?:ironment)?(?:[Vv]ar\w*)?"\s*:\s*([\[{])|eaders"\s*:\s*([\[{])')
 _AUTHENTICATION: Final = re.compile(
     rb'"method":"(?:authenticate|auth/login)"[^\n]*?"(?:params|payload)":'
@@ -112,7 +119,7 @@ def member_spans(data: bytes, literal: bytes, at: int) -> Iterator[Span]:
         is_quoted = found["quote"] is not None and found["value_quote"] is not None
         is_parameter = name == name.upper() or name.startswith("-") or data[start - 1] in b"?&"
         is_setting = found["sign"] == b"=" and is_parameter  # else it is a line of a program
-        is_certain = name.casefold() not in _AMBIGUOUS and _DIGIT.search(value) is not None
+        is_certain = name.casefold() not in _AMBIGUOUS and _may_be_secret(name, value)
         is_line = is_certain and _is_line(data, start, found)
         if is_quoted or is_setting or is_line or looks_like_a_secret(value):
             yield found.span("value")
@@ -123,8 +130,15 @@ def _flag(data: bytes, at: int) -> Iterator[Span]:
     before, value = _FLAG_NAME.search(data, max(0, at - 80), at), _FLAG_VALUE.match(data, at)
     if before is not None and value is not None:
         name = (before[0] + value["name"]).decode(errors="replace")
-        if names_a_secret(name):
+        if names_a_secret(name) and _may_be_secret(name, value["value"].decode(errors="replace")):
             yield value.span("value")
+
+
+def _may_be_secret(name: str, value: str) -> bool:
+    """Whether the value of a name in a text is no word: it has a digit, or it is a password."""
+    if _DIGIT.search(value) is not None:
+        return True
+    return _PASSWORD.search(name) is not None and not _WORD.fullmatch(value.casefold().strip(".:"))
 
 
 def _is_line(data: bytes, start: int, found: re.Match[bytes]) -> bool:

@@ -7,13 +7,14 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.editor import CONDUCTOR, agent, proxy
 
-from conductor.control.client import ask
+from conductor.control.client import ask, conductors
 from conductor.control.directory import connect
 from conductor.tracing.reader import Trace
 from conductor.tracing.records import LogRecord, RequestRecord
@@ -51,7 +52,7 @@ def status(editor, is_wanted=lambda status: bool(status["chains"])):
         assert editor.process.poll() is None
         for line in command("ps", "--json").stdout.splitlines():
             found = json.loads(line)
-            if found["pid"] == editor.pid and is_wanted(found):
+            if found["pid"] == editor.pid and "chains" in found and is_wanted(found):
                 return found
 
 
@@ -143,6 +144,45 @@ def test_questions_that_are_none_harm_nothing(run_chain, sockets):
                     pass
 
     assert editor.ask("echo again")
+    editor.leave()
+
+
+def test_idle_connections_stop_no_question(run_chain, sockets):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    idle = [connect(sockets / f"{editor.pid}.sock") for _ in range(100)]
+
+    begun = time.monotonic()
+    found = status(editor)
+    rest = [each.recv(1) for each in idle]
+
+    assert len(found["chains"]) == 1
+    assert rest == [b""] * 100
+    assert time.monotonic() - begun < 5
+    for each in idle:
+        each.close()
+    editor.leave()
+
+
+def test_a_conductor_that_does_not_answer_delays_no_other(run_chain, sockets):
+    editor = run_chain(agent(), log="info")
+    editor.open()
+    status(editor)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(sockets / f"{os.getpid()}.sock"))
+        silent.listen()
+
+        begun = time.monotonic()
+        found = {each["pid"]: each for each in conductors()}
+        took = time.monotonic() - begun
+        (row,) = (line for line in command("ps").stdout.splitlines() if str(os.getpid()) in line)
+
+    assert found[os.getpid()] == {"pid": os.getpid(), "error": "no answer within a second"}
+    assert len(found[editor.pid]["chains"]) == 1
+    assert took < 3
+    assert row.endswith("no answer")
+    assert [each["pid"] for each in conductors()] == [editor.pid]
     editor.leave()
 
 

@@ -10,8 +10,9 @@ import pytest
 from conductor import redaction
 from conductor.jsonrpc.in_flight import InFlightRequest
 from conductor.log import get_logger
+from conductor.redaction import MASK
 from conductor.routing.port import UnconnectedPort
-from conductor.tracing.masking import Masker, mask
+from conductor.tracing.masking import Masker, mask, mask_text
 from conductor.tracing.reader import Trace
 from conductor.tracing.recorder import current_recorder
 from conductor.tracing.trace_file import TraceFile
@@ -259,6 +260,9 @@ def test_log_events_stderr_names_places_and_errors_are_masked(tmp_path, known_se
         "curl -H 'X-Api-Key: hunter2x' https://host",
         "Authorization: token hunter2x",
         "Set-Cookie: session=hunter2x; Path=/",
+        "curl -u ann:hunter2x https://host",
+        "curl -sS \\\n  --user 'ann:hunter2x' https://host",
+        'curl -H "Accept: */*" -u "ann:hunter2x" https://host | grep "a b"',
     ],
 )
 def test_a_secret_in_a_file_or_a_command_is_masked(text):
@@ -270,6 +274,28 @@ def test_a_secret_in_a_file_or_a_command_is_masked(text):
     assert masked.replace("session=", "") == text.replace("session=", "").replace("hunter2x", "***")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: horsebattery\n",
+        "db_password=horsebattery",
+        "client_secret: 'horsebattery'\n",
+        "mysql --password horsebattery -e 'select 1'",
+        "curl -u ann:horsebattery https://host",
+        "X-Api-Key: horsebatterystaple",
+    ],
+)
+def test_a_password_without_a_digit_is_masked(text):
+    assert "horse" not in mask_text(text)
+    assert mask_text(text).startswith(text[: text.index("horse")] + MASK)
+
+
+def test_arguments_of_curl_are_masked():
+    payload = b'{"args":["-u","ann:horse","-u","1000:1000"]}'
+
+    assert mask(payload) == b'{"args":["-u","ann:***","-u","1000:1000"]}'
+
+
 def test_text_about_secrets_is_not_masked():
     text = (
         "The token: a word. tokens = len(words); key: value; password = get_password(); "
@@ -278,6 +304,8 @@ def test_text_about_secrets_is_not_masked():
         "--token is required, --token-file /tmp/file1; open(path, token=token1)\n token=token1,\n"
         "{'thoughtTokens': 'thought', 'cachedReadTokens': 'cache read'} "
         " key: value123\nAuthorization: required\nApi-Key: required by the server\n"
+        "password: required\nclient_secret: string\n--password prompt; curl -u ann https://host:80\n"
+        "docker run -u 1000:1000 image; const { password } = props\n"
     )
     payload = json.dumps(
         {"text": text, "inputTokens": 5, "key": "theme", "_meta": {"progressToken": "p-1"}}

@@ -81,6 +81,14 @@ class BlockingLog:
             seconds = round(ping.seconds, 1)
             self._log.warning("event loop is blocked", **blocked_by(frame), seconds=seconds)
 
+    @property
+    def seconds_of_plugin(self) -> float:
+        """For how long one call of a plugin, but for imports, has been blocking the loop."""
+        ping = self._unanswered
+        if ping is None or ping.code is None or ping.code.is_import:
+            return 0.0
+        return ping.seconds
+
     def _log_ended(self, ping: _UnansweredPing) -> None:
         if ping.logged or ping.seconds < INTERVAL - _EPSILON:
             return

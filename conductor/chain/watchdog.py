@@ -2,9 +2,10 @@
 
 A plugin in this process can block the loop (`time.sleep`, an endless computation), so that neither
 a signal nor EOF on stdin is handled. Until a shutdown is requested, by a signal or because the
-client has closed its end, this is logged (`blocking_log`). From then on the thread pings the loop
-repeatedly until the process ends. If the loop does not reply within the timeout, all child
-processes are killed and the process exits. A second request reduces the timeout to one second.
+client has closed its end, this is logged (`blocking_log`); a command may limit it (`max_blocked`).
+From then on the thread pings the loop repeatedly until the process ends. If the loop does not reply
+within the timeout, all child processes are killed and the process exits. A second request reduces
+the timeout to one second.
 
 The thread cannot run while C code holds the interpreter lock. Regular expressions do, but they run
 signal handlers: an alarm after each quarter of a second of CPU time lets the thread run if the loop
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -63,10 +65,18 @@ class Watchdog:
 
     `stop_timeout` is the time for replies in seconds once a shutdown is requested, at least 1, and
     `grace` the time before the chains are stopped. When both are over, the time for a reply is 1.
+    Before, a plugin may block the loop for `max_blocked` seconds, at least 1; `None`: for ever.
     """
 
-    def __init__(self, stop_timeout: float, grace: float, before_exit: Callable[[], None]):
+    def __init__(
+        self,
+        stop_timeout: float,
+        grace: float,
+        before_exit: Callable[[], None],
+        max_blocked: float | None = None,
+    ):
         self._stop_timeout = max(stop_timeout, _MIN_TIMEOUT)
+        self._max_blocked = inf if max_blocked is None else max(max_blocked, _MIN_TIMEOUT)
         self._grace = grace
         self._signals: list[int] = []
         self._exiting = False
@@ -147,6 +157,8 @@ class Watchdog:
             # is CPU time.
             spent = min(time.monotonic() - begin, INTERVAL + time.process_time() - cpu)
             blocking_log.look(spent, replied=b"p" in read or _STOP in read)
+            if blocking_log.seconds_of_plugin >= self._max_blocked:
+                self._exit(blocking_log.seconds_of_plugin)
             if _STOP in read:
                 return False
             if len(ready) > bool(read) or read.strip(b"p"):
@@ -179,7 +191,7 @@ class Watchdog:
                 if left <= 0:
                     others_end = min(ping_time + _MIN_TIMEOUT_OF_OTHERS, self._deadline)
                     if now >= others_end or len(self._signals) > 1 or plugin_code(self._frame()):
-                        self._exit()
+                        self._exit(now - self._stop_began)
                     left = min(_POLL_INTERVAL, others_end - now)
                 if poll.poll(left * 1000):
                     read = os.read(self._read, 64)
@@ -190,12 +202,12 @@ class Watchdog:
             if _STOP in read:
                 return
 
-    def _exit(self) -> NoReturn:
+    def _exit(self, seconds: float) -> NoReturn:
+        """Exit the process; `seconds` are those since the stop or the blocking began."""
         self._exiting = True
         try:
             where = blocked_by(self._frame())
-            seconds = round(time.monotonic() - self._stop_began, 1)
-            log.error("event loop blocked: process killed", **where, seconds=seconds)
+            log.error("event loop blocked: process killed", **where, seconds=round(seconds, 1))
             self._before_exit()
         finally:
             kill_descendants()
@@ -209,14 +221,15 @@ def watchdog(
     *,
     client_fd: int | None = None,
     grace: float = 0.0,
+    max_blocked: float | None = None,
     before_exit: Callable[[], None] = lambda: None,
 ) -> Iterator[Watchdog]:
     """Run a watchdog during the block, which must be inside of `trio.open_signal_receiver`.
 
     `before_exit` is called in the thread before the process exits, with code 128 + n after signal
-    n, or 1 after a hang-up of `client_fd`.
+    n, or 1 after a hang-up of `client_fd` or after `max_blocked` seconds.
     """
-    watchdog_thread = Watchdog(stop_timeout, grace, before_exit)
+    watchdog_thread = Watchdog(stop_timeout, grace, before_exit, max_blocked)
     watchdog_thread.start(client_fd)
     receivers = {number: signal.getsignal(number) for number in signals}
 

@@ -148,3 +148,23 @@ def test_a_loop_waits_in_trio_or_in_the_epoll_fast_path():
     assert not is_waiting(Frame)
     Frame.f_code = EpollFastPath._serve_for.__code__
     assert is_waiting(Frame)
+
+
+def test_the_seconds_of_a_plugin_are_those_of_one_call_of_it(loop):
+    code = handler()
+    seconds = []
+    for _ in range(3):
+        loop.look(code)
+        seconds.append(loop.watched.seconds_of_plugin)
+    loop.reply()
+
+    assert seconds == [0.0, INTERVAL, 2 * INTERVAL]
+    assert loop.watched.seconds_of_plugin == 0
+
+
+@pytest.mark.parametrize("does", [RUNNING, handler(is_import=True)])
+def test_imports_and_other_code_are_no_plugin_that_blocks(loop, does):
+    for _ in range(3):
+        loop.look(does)
+
+    assert loop.watched.seconds_of_plugin == 0

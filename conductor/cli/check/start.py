@@ -12,14 +12,12 @@ import msgspec
 import trio
 
 from conductor.background_tasks import background_tasks
-from conductor.chain.abandoned_plugins import abandoned_plugins
 from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
-from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.cli.attached_chain import attached_chain
 from conductor.cli.login_help import AUTH_CAPABILITY, next_steps, offered_methods
 from conductor.cli.prompt.display import Stdout, TextDisplay, one_line
-from conductor.cli.prompt.run import SIGNALS
 from conductor.client.acp_client import Client
 from conductor.client.embedding import Attached, attach_file
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
@@ -73,15 +71,9 @@ async def _start_chain(file: ChainFile, stdout: Stdout, signals: list[int]) -> b
 
         tried = file if file.agent is not None else msgspec.structs.replace(file, agent=_TEST_AGENT)
         started = False
-        async with (
-            abandoned_plugins(partial(_leave, signals)) as plugins,
-            attach_file(Client, tried, made=watch) as attached,
-        ):
-            attached.chain.plugin_nursery = plugins
-            with trio.CancelScope() as work:
-                dog = await nursery.start(_handle_signals, attached.chain, work, signals)
-                started = await _initialize(file, tried, attached, stdout, clocks)
-            dog.end_within(max_stop_seconds(attached.chain.stop_timeout))
+        chain = attach_file(Client, tried, made=watch)
+        async with attached_chain(chain, signals, partial(_leave, signals)) as attached:
+            started = await _initialize(file, tried, attached, stdout, clocks)
     return started
 
 
@@ -89,25 +81,6 @@ def _leave(signals: list[int]) -> NoReturn:
     """Exit although a plugin still runs; other chains are not tried."""
     kill_descendants()
     exit_now(128 + signals[0] if signals else 1)
-
-
-async def _handle_signals(
-    chain: Chain,
-    work: trio.CancelScope,
-    received: list[int],
-    task_status: trio.TaskStatus[Watchdog] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Stop the chain in order on the first signal, kill it on the second."""
-    with (
-        trio.open_signal_receiver(*SIGNALS) as signals,
-        watchdog(chain.stop_timeout, SIGNALS) as dog,
-    ):
-        task_status.started(dog)
-        async for number in signals:
-            received.append(number)
-            work.cancel()
-            if len(received) > 1:
-                chain.kill()
 
 
 async def _initialize(

@@ -23,6 +23,7 @@ from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
 from conductor.chain.watchdog import Watchdog, max_stop_seconds, watchdog
 from conductor.chainfile.model import ChainFile
+from conductor.cli.attached_chain import SIGNALS
 from conductor.cli.login_help import (
     AUTH_CAPABILITY,
     is_authentication_required,
@@ -41,10 +42,9 @@ from conductor.tracing.trace_writer import TraceWriter
 from conductor.transport.orphan_guard import start_orphan_guard
 from conductor.transport.process_tree import become_subreaper, kill_descendants
 
-__all__ = ["SIGNALS", "PromptSettings", "run_prompt"]
+__all__ = ["PromptSettings", "run_prompt"]
 
 _VERSION: Final = 1
-SIGNALS: Final = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -20,6 +19,7 @@ from conductor.background_tasks import background_tasks
 from conductor.chain.build import build_components
 from conductor.chain.stdio_server import exit_now
 from conductor.chainfile.model import ChainFile
+from conductor.cli.attached_chain import attached_chain
 from conductor.cli.terminal_text import Style, is_coloured, printable, styled
 from conductor.cli.trace.diff import comparison_lines
 from conductor.client.acp_client import Client
@@ -134,8 +134,6 @@ def _replay(
 ) -> NoReturn:
     become_subreaper()
     start_orphan_guard()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end_now)
     stdout = os.dup(1)
     os.dup2(2, 1)  # output of plugins
     lines: list[bytes] = []
@@ -144,20 +142,28 @@ def _replay(
         trace = TraceWriter()
         trace.start()
     trace.listeners.append(lines.extend)
-    replay = _Replay(client, settings)
-    try:
-        started = trio.run(replay.run, open_chain, trace.recorder(chain.name))
-    finally:
+    replay = _Replay(client, settings, chain.stop_timeout)
+
+    def leave() -> NoReturn:
         kill_descendants()
         trace.close()
-    os.dup2(stdout, 1)
-    found = replay.compare(agent, tuple(read_records(lines)))
-    exit_now(3 if not started else 1 if found else 0)
+        if replay.signals:
+            exit_now(128 + replay.signals[0])
+        os.dup2(stdout, 1)
+        found = replay.compare(agent, tuple(read_records(lines)))
+        exit_now(3 if not replay.started else 1 if found or replay.given_up else 0)
 
+    def give_up() -> NoReturn:
+        replay.given_up = True
+        leave()
 
-def _end_now(number: int, _: object) -> None:
-    kill_descendants()
-    os._exit(128 + number)
+    try:
+        trio.run(replay.run, open_chain(trace.recorder(chain.name)), give_up)
+    except BaseException:
+        kill_descendants()
+        trace.close()
+        raise
+    leave()
 
 
 @attrs.define(eq=False)
@@ -166,14 +172,20 @@ class _Replay:
 
     recording: Recording
     settings: ReplaySettings
+    max_blocked: float
     timeouts: list[Deviation] = attrs.field(factory=list)
+    signals: list[int] = attrs.field(factory=list)
+    started: bool = False
+    """Whether the chain started."""
+    given_up: bool = False
+    """Whether a plugin did not end."""
 
     async def run(
         self,
-        open_chain: Callable[[Recorder], AbstractAsyncContextManager[Attached[Client]]],
-        recorder: Recorder,
-    ) -> bool:
-        """Whether the chain started."""
+        chain: AbstractAsyncContextManager[Attached[Client]],
+        give_up: Callable[[], NoReturn],
+    ) -> None:
+        """Play the client; `give_up` ends the process although a plugin still runs."""
         player = Player(
             self.recording.messages,
             "client",
@@ -184,14 +196,16 @@ class _Replay:
         )
         if self.settings.cwd is not None and (recorded := self.recording.cwd) is not None:
             player.values.set_directory(recorded, self.settings.cwd)
-        async with open_chain(recorder) as attached, background_tasks() as tasks:
+        running = attached_chain(chain, self.signals, give_up, max_blocked=self.max_blocked)
+        async with running as attached, background_tasks() as tasks:
             player.start(attached.client, tasks)
             await player.play()
+            self.started = attached.chain.initialized.is_set()
         ending = attached.ending
         if ending is not None and ending.error is not None:
             print(f"the chain ended: {ending.error}", file=sys.stderr)
         is_start = ending is not None and isinstance(ending.error, StartError)
-        return not is_start and (ending is None or ending.reason != "never started")
+        self.started = not is_start and (ending is None or ending.reason != "never started")
 
     def _deviates(self, deviation: Deviation) -> None:
         if deviation.is_timeout:

@@ -44,6 +44,14 @@ __all__ = ["command"]
     show_default=True,
     help="Version of the protocol that the client asks for.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a turn may take.",
+)
 @click.option("--watch", is_flag=True, help="Run again after each change of the proxy's files.")
 @click.pass_context
 def command(
@@ -55,6 +63,7 @@ def command(
     agent: str | None,
     permissions: str,
     protocol: str,
+    timeout: float,
     watch: bool,
 ) -> None:
     """Run a proxy before the built-in test agent and show what it does with each message.
@@ -86,6 +95,7 @@ def command(
         options_given += [f"--with={setting}" for setting in settings]
         options_given += [] if agent is None else [f"--agent={agent}"]
         options_given += [f"--permissions={permissions}", f"--protocol={protocol}"]
+        options_given += [f"--timeout={timeout}"]
         watch_and_run(proxy, ["try", *options_given, "--", proxy])
     from conductor.cli.log_defaults import log_for_people
     from conductor.cli.try_proxy.run import DEFAULT_PROMPT, TrySettings, run_once
@@ -99,5 +109,6 @@ def command(
             options=options,
             permissions="allow" if permissions == "allow" else "deny",
             version=int(protocol),
+            timeout=timeout,
         ),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Literal, NoReturn
 
@@ -12,7 +13,10 @@ import attrs
 import trio
 
 from conductor.chain.build import bridge_component, open_agent_chain
+from conductor.chain.chain import Chain
 from conductor.chain.stdio_server import exit_now
+from conductor.chainfile.model import STOP_TIMEOUT
+from conductor.cli.attached_chain import SIGNALS, attached_chain
 from conductor.cli.prompt.files import ClientFiles
 from conductor.cli.terminal_text import is_coloured
 from conductor.cli.try_proxy.answers import answer_permission, answer_question
@@ -20,7 +24,7 @@ from conductor.cli.try_proxy.functions import tell_started_functions
 from conductor.cli.try_proxy.recording import PlayedRecording
 from conductor.cli.try_proxy.report import Report
 from conductor.cli.try_proxy.target import TargetError, load_target
-from conductor.client.embedding import attach
+from conductor.client.embedding import Attached, attach
 from conductor.errors import ConnectionClosed, RemoteProtocolError, RequestError
 from conductor.limits import Limits
 from conductor.plugins.observed_plugin import ObservedPlugin
@@ -44,6 +48,11 @@ _CAPABILITIES: Final[dict[int, dict[str, Any]]] = {
 }
 """Of the client, by version of the protocol."""
 
+_START_TIMEOUT: Final = 60.0
+"""Seconds for the answers before the first turn."""
+_STOP_TIMEOUT: Final = 2.0
+"""Seconds that a proxy has to end: a person waits at the terminal."""
+
 
 @attrs.frozen
 class TrySettings:
@@ -55,6 +64,8 @@ class TrySettings:
     """The agent; `None`: the test agent."""
     permissions: Literal["allow", "deny"] = "allow"
     version: int = 1
+    timeout: float = 60.0
+    """Seconds for each turn."""
     cwd: str = attrs.field(factory=os.getcwd)
 
 
@@ -63,10 +74,13 @@ def run_once(target: str, settings: TrySettings) -> NoReturn:
 
     Exit codes: 0 the turns ended, 1 the proxy raised an exception or a request failed, 3 the proxy
     could not be loaded or did not start, 130 interrupted.
+
+    A proxy that is stuck ends too: what it blocks has `settings.timeout`, the event loop
+    `STOP_TIMEOUT` and the end of the chain `_STOP_TIMEOUT` seconds.
     """
     become_subreaper()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end_now)  # also while a handler blocks the event loop
+    for number in SIGNALS:
+        signal.signal(number, _end_now)  # while the module of the proxy is imported
     try:
         code = _run(target, settings, Report(_print, coloured=is_coloured()))
     finally:
@@ -100,25 +114,64 @@ class _Conversation:
     proxies: Sequence[tuple[str, Proxy]]
     settings: TrySettings
     report: Report
+    code: int = 3
+    signals: list[int] = attrs.field(factory=list)
 
     async def run(self) -> int:
-        code = 3
-        async with attach(FakeClient, self._components, bridged=False) as attached:
-            client = attached.client
-            client.handlers |= self._handlers()
-            try:
-                version = self.settings.version
+        chain = attach(FakeClient, self._components, bridged=False, stop_timeout=_STOP_TIMEOUT)
+        running = attached_chain(chain, self.signals, self._give_up, max_blocked=STOP_TIMEOUT)
+        async with running as attached:
+            attached.client.handlers |= self._handlers()
+            await self._take_turns(attached)
+        return self._exit_code()
+
+    async def _take_turns(self, attached: Attached[FakeClient]) -> None:
+        client, version = attached.client, self.settings.version
+        try:
+            with self._limited("answer to initialize", _START_TIMEOUT, attached.chain):
                 await client.initialize(version=version, capabilities=_CAPABILITIES[version])
-                code = 1
+            self.code = 1
+            with self._limited("answer to session/new", _START_TIMEOUT, attached.chain):
                 session = await client.new_session(self.settings.cwd)
-                for prompt in self.settings.prompts:
+            for prompt in self.settings.prompts:
+                with self._limited(
+                    "end of the turn (--timeout)", self.settings.timeout, attached.chain
+                ):
                     await client.prompt_turn(session, prompt)
-                code = 0
-            except RequestError as exc:
-                self._say_failed(exc)
-            except (ConnectionClosed, RemoteProtocolError) as exc:
-                self.report.line(str(exc), "error")
-        return code or bool(self.report.failures)
+            self.code = 0
+        except RequestError as exc:
+            self._say_failed(exc)
+        except (ConnectionClosed, RemoteProtocolError) as exc:
+            self.report.line(str(exc), "error")
+        except trio.TooSlowError:  # told by `_limited`
+            pass
+
+    @contextmanager
+    def _limited(self, awaited: str, seconds: float, chain: Chain) -> Iterator[None]:
+        """Raise `trio.TooSlowError` after the timeout, and say what the proxies wait in."""
+        places: list[dict[str, str]] = []
+        with trio.move_on_after(seconds) as limit:
+            try:
+                yield
+            except trio.Cancelled:
+                places = chain.suspended_plugins()
+                raise
+        if limit.cancelled_caught:
+            self.report.failures += 1
+            self.report.line(f"no {awaited} within {seconds:g} s", "error")
+            for place in places:
+                self.report.line(f"  {place.pop('plugin')} waits at {_waits(place)}", "error")
+            raise trio.TooSlowError
+
+    def _exit_code(self) -> int:
+        if self.signals:
+            return 128 + self.signals[0]
+        return self.code or bool(self.report.failures)
+
+    def _give_up(self) -> NoReturn:
+        """Exit although a plugin still runs, which the log has told."""
+        kill_descendants()
+        exit_now(self._exit_code() or 1)
 
     def _components(self) -> list[Component]:
         components: list[Component] = []
@@ -152,6 +205,11 @@ class _Conversation:
         if self.report.failures == 0 or "reason" not in data:  # else it has been shown
             details = f": {data['reason']}" if "reason" in data else ""
             self.report.line(f"failed: {exc}{details}", "error")
+
+
+def _waits(place: Mapping[str, str]) -> str:
+    method = place.get("method") or place.get("task")
+    return os.path.basename(place["at"]) + (f", in {method}" if method else "")
 
 
 def _print(line: str) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "ConnectionClosed",
     "LocalProtocolError",
     "ProtocolError",
+    "RegistryError",
     "RemoteProtocolError",
     "RequestCancelled",
     "RequestError",
@@ -83,6 +84,15 @@ class ChainFileError(ConductorError):
         problems = [str(problem) for problem in self.diagnostics]
         heading = "the chain cannot start because of its chain file:"
         return "\n\n".join([heading, *problems]), {"problems": problems}
+
+
+class RegistryError(ConductorError):
+    """A component of the registry cannot be found, pinned or installed. `help`: what to try."""
+
+    def __init__(self, message: str, help: str | None = None) -> None:
+        super().__init__(message if help is None else f"{message}\nhelp: {help}")
+        self.message = message
+        self.help = help
 
 
 class CommandLineError(ConductorError):

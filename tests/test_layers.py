@@ -28,6 +28,7 @@ LAYERS = [
         "token_bucket",
     },
     {"schema", "chainfile"},
+    {"registry"},
     {"jsonrpc"},
     {"acp"},
     {"transport"},

@@ -14,7 +14,7 @@ from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
 from conductor.chainfile.model import ComponentSpec, McpBridge, Sandbox
-from conductor.errors import StartError
+from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
 from conductor.redaction import register_environment, register_secrets
@@ -52,9 +52,10 @@ def build_components(
         register_secrets(component_secrets(spec, os.environ))
     components: list[Component] = []
     errors: list[StartError] = []
-    for index, spec in enumerate(specs):
+    for index, written in enumerate(specs):
         is_agent = mode == "agent" and index == len(specs) - 1
         try:
+            spec = _with_command(written)
             if is_agent and spec.sandbox is not None:
                 components += _before_sandbox(spec)
             if is_agent and mcp_bridge is not None and not _agent_is_remote(spec, mcp_bridge):
@@ -97,6 +98,18 @@ def bridge_component(
     bridge = cast("InsertableBridge", component.plugin)
     bridge.limits = limits
     return component, bridge
+
+
+def _with_command(spec: ComponentSpec) -> ComponentSpec:
+    """The component with the command that the registry names. Raises `StartError`."""
+    if spec.registry is None:
+        return spec
+    from conductor.registry.resolve import resolved
+
+    try:
+        return resolved(spec)
+    except RegistryError as exc:
+        raise StartError(spec.name, str(exc), location=str(spec.location or "")) from exc
 
 
 def _merged_error(errors: Sequence[StartError]) -> StartError:

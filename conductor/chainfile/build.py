@@ -22,7 +22,15 @@ from conductor.chainfile.grammar import (
     SandboxItem,
     TlsItem,
 )
-from conductor.chainfile.model import ChainFile, ComponentSpec, Limits, Sandbox, Tls, ValuePath
+from conductor.chainfile.model import (
+    ChainFile,
+    ComponentSpec,
+    Limits,
+    RegistryName,
+    Sandbox,
+    Tls,
+    ValuePath,
+)
 from conductor.chainfile.naming import command_name
 
 __all__ = ["build_chain"]
@@ -51,8 +59,24 @@ def build_chain(
             for where, item in items
         ]
     )
+
+    def registry_name(item: ComponentItem) -> RegistryName | None:
+        if item.registry is None:
+            return None
+        lock = os.path.join(directory, f"{_file_name(path)}.lock")
+        source = _registry_source(file.registry, directory)
+        return RegistryName(item.registry, lock, source, item.install_scripts)
+
     components = [
-        _component(item, name, where, nested.get(where), document, directory)
+        _component(
+            item,
+            name,
+            where,
+            nested.get(where),
+            document,
+            directory,
+            registry_name(item),
+        )
         for (where, item), name in zip(items, names, strict=True)
     ]
     has_agent = bool(items) and items[-1][0] == ("agent",)
@@ -80,6 +104,7 @@ def _component(
     chain: ChainFile | None,
     document: Document,
     directory: str,
+    registry: RegistryName | None,
 ) -> ComponentSpec:
     def absolute(text: str) -> str:
         return paths.absolute(directory, text)
@@ -95,6 +120,7 @@ def _component(
         name=name,
         run=run,
         use=use,
+        registry=registry,
         connect=item.connect,
         unix=absolute(item.unix) if item.unix else None,
         chain=chain,
@@ -155,6 +181,12 @@ def _tls(tls: TlsItem, absolute: Callable[[str], str]) -> Tls:
     return Tls(**files, server_name=tls.server_name, verify=tls.verify)
 
 
+def _registry_source(written: str | None, directory: str) -> str | None:
+    if written is None or "://" in written:
+        return written
+    return paths.absolute(directory, written)
+
+
 def _file_name(path: str) -> str:
     """The name of a chain or a socket: its file name without the suffix."""
     return os.path.splitext(os.path.basename(path))[0] or "chain"
@@ -181,6 +213,8 @@ def _derived_name(item: ComponentItem, run: Sequence[str] | None, chain: ChainFi
         name = command_name(run)
     elif item.use:
         name = item.use.rpartition(":")[2]
+    elif item.registry:
+        name = item.registry
     elif item.connect:
         from urllib.parse import urlsplit
 

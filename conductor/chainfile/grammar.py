@@ -36,7 +36,7 @@ from conductor.chainfile.value_errors import InvalidValue, ValueIssue, collect, 
 
 __all__ = ["COMPONENT_KINDS", "AgentItem", "ComponentItem", "FileItem", "file_converter"]
 
-COMPONENT_KINDS = ("run", "use", "connect", "unix", "chain")
+COMPONENT_KINDS = ("run", "use", "registry", "connect", "unix", "chain")
 _QUOTED_KINDS = tuple(f"`{kind}`" for kind in COMPONENT_KINDS)
 
 _HINTS = {
@@ -46,23 +46,34 @@ _HINTS = {
     **dict.fromkeys(("options", "config", "settings"), "did you mean `with`?"),
     "environment": "did you mean `env`?",
     **dict.fromkeys(("bwrap", "bubblewrap", "container"), "did you mean `sandbox`?"),
+    **dict.fromkeys(("npx", "uvx", "package"), "did you mean `run`, or `registry`?"),
     **dict.fromkeys(("socket", "uds"), "did you mean `unix`?"),
     **dict.fromkeys(("host", "remote"), "did you mean `ssh`, or `connect`?"),
 }
 # Keys that do not apply to a kind of component.
-_PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh", "sandbox"}
+_STORE_KEYS = {"install_scripts"}
+_PROGRAM_KEYS = {"with", "isolate", "env", "inherit_env", "cwd", "ssh", "sandbox"} | _STORE_KEYS
 _CONNECTION_KEYS = {"headers", "tls", "ping_timeout"}
 _INAPPLICABLE_KEYS = {
-    "run": {"with", "isolate"} | _CONNECTION_KEYS,
-    "use": {"ssh", "sandbox"} | _CONNECTION_KEYS,
+    "run": {"with", "isolate"} | _CONNECTION_KEYS | _STORE_KEYS,
+    "use": {"ssh", "sandbox"} | _CONNECTION_KEYS | _STORE_KEYS,
+    "registry": {"with", "isolate", "ssh"} | _CONNECTION_KEYS,
     "connect": _PROGRAM_KEYS,
     "unix": _PROGRAM_KEYS | _CONNECTION_KEYS,
 }
-_INAPPLICABLE_WITH_SSH = {"with", "isolate", "inherit_env", "headers", "tls", "sandbox"}
+_INAPPLICABLE_WITH_SSH = {
+    "with",
+    "isolate",
+    "inherit_env",
+    "headers",
+    "tls",
+    "sandbox",
+} | _STORE_KEYS
 _SSH_ENVIRONMENT_HELP = (
     "the program gets the environment of the other machine, and of `env` what its sshd accepts"
 )
 _CHAIN_KEYS = {"name", "chain"}
+_REGISTRY_NAME = re.compile(r"[a-z][a-z0-9-]*")
 _PATH_AND_CLASS = re.compile(r".+\.py:[^\W\d]\w*")
 _RESTARTS = re.compile(r"([0-9]{1,6}) in (.+)")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -104,6 +115,23 @@ def _plugin_name(_: Any, __: Any, value: str | None) -> None:
         raise expected("a name or `path.py:Class`", "name the class of the file: `./file.py:Class`")
     if not value.strip():
         raise expected("a name or `path.py:Class`", "`acp-conductor components` lists the names")
+
+
+def _registry_name(_: Any, __: Any, value: str | None) -> None:
+    if value is not None and not _REGISTRY_NAME.fullmatch(value):
+        help = "`acp-conductor registry list` lists the names; a command is written `run: […]`"
+        raise expected("a name of the registry such as `claude-acp`", help)
+
+
+def _registry_source(_: Any, __: Any, value: str | None) -> None:
+    if value is None or (value and not value.startswith(("http://", "ftp://", "file://"))):
+        return
+    if value.startswith("http://"):
+        from urllib.parse import urlsplit
+
+        if urlsplit(value).hostname in ("localhost", "127.0.0.1", "::1"):
+            return
+    raise expected("a file, or a URL that begins with `https://`")
 
 
 def _url(_: Any, __: Any, value: str | None) -> None:
@@ -230,6 +258,8 @@ class ComponentItem:
     name: str | None = attrs.field(default=None, validator=_name)
     run: Argv | None = attrs.field(default=None, validator=_argv)
     use: str | None = attrs.field(default=None, validator=_plugin_name)
+    registry: str | None = attrs.field(default=None, validator=_registry_name)
+    install_scripts: bool = False
     connect: str | None = attrs.field(default=None, validator=_url)
     unix: str | None = attrs.field(default=None, validator=_nonempty_path)
     chain: str | None = attrs.field(default=None, validator=_nonempty_path)
@@ -299,6 +329,8 @@ class FileItem:
     """The proxies; the first is nearest the editor."""
     agent: AgentItem | None = None
     """The agent. Without it, the file is a chain of proxies, for `chain:` in other files."""
+    registry: str | None = attrs.field(default=None, validator=_registry_source)
+    """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
     mcp_bridge: McpBridge = "auto"
     """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
     limits: LimitsItem = attrs.field(factory=LimitsItem)
@@ -334,6 +366,9 @@ def _item_hook(
     read = attrs_hook(cls, converter, "key", _HINTS)
 
     def hook(data: Any, _: Any) -> ComponentItem:
+        if isinstance(data, str) and cls is AgentItem:
+            _registry_name(None, None, data)
+            data = {"registry": data}
         if not isinstance(data, Mapping):
             raise expected("a component", lambda written: "write `use: …` or `run: […]`")
         found = _key_conflicts(data)

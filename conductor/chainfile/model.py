@@ -30,6 +30,7 @@ __all__ = [
     "OnFailure",
     "OnStall",
     "OnStartFailure",
+    "RegistryName",
     "RestartBudget",
     "Sandbox",
     "Tls",
@@ -77,6 +78,18 @@ class RestartBudget(msgspec.Struct, frozen=True):
     within: float
 
 
+class RegistryName(msgspec.Struct, frozen=True):
+    """An agent or proxy of a registry, by name."""
+
+    name: str
+    lock: str
+    """The lock file, absolute; it need not exist."""
+    source: str | None = None
+    """The registry: an absolute path or a URL; None: the default."""
+    install_scripts: bool = False
+    """Whether its packages may run programs when they are installed."""
+
+
 class Tls(msgspec.Struct, frozen=True):
     """TLS settings of a connection to a remote component; files are absolute paths to PEM files."""
 
@@ -111,13 +124,15 @@ class Sandbox(msgspec.Struct, frozen=True):
 
 
 class ComponentSpec(msgspec.Struct, frozen=True):
-    """One component of a chain. Exactly one of `run`, `use`, `connect`, `unix` and `chain` is not
-    None."""
+    """One component of a chain. Exactly one of `run`, `use`, `registry`, `connect`, `unix` and
+    `chain` is not None; one with `registry` gets its `run` when the chain is built."""
 
     name: str
     """Given or derived; unique in the file. Names in nested chains are joined by `/`."""
     run: tuple[str, ...] | None = None
     """Command of a program that speaks the protocol; a relative path to it is made absolute."""
+    registry: RegistryName | None = None
+    """Name of an agent or proxy in a registry."""
     use: str | None = None
     """The name of an entry point, or `/absolute/path.py:Class`."""
     connect: str | None = None
@@ -189,7 +204,7 @@ class ComponentSpec(msgspec.Struct, frozen=True):
         return {**(environ if self.inherit_env else {}), **self.env}
 
     def __repr__(self) -> str:
-        all_kinds = ("run", "use", "connect", "unix", "chain")
+        all_kinds = ("run", "use", "registry", "connect", "unix", "chain")
         kinds = [kind for kind in all_kinds if getattr(self, kind)]
         where = f" at {self.location}" if self.location else ""
         return f"<Component {self.name!r} {' '.join(kinds)}{where}>"

@@ -69,12 +69,17 @@ def _serve_file(path: str) -> None:
 
 
 def _programs(chain: ChainFile) -> Iterator[LocalCommand]:
+    from conductor.errors import RegistryError
     from conductor.transport.local_command import local_command
     from conductor.transport.spawn import SpawnError
 
     for spec in chain.flat():
-        if spec.run is not None and spec.ssh is None:
-            with suppress(SpawnError):  # the launcher reports it
+        with suppress(SpawnError, RegistryError):  # the launcher, or the builder, reports it
+            if spec.registry is not None:
+                from conductor.registry.resolve import resolved
+
+                spec = resolved(spec)
+            if spec.run is not None and spec.ssh is None:
                 yield local_command(spec, os.environ)
 
 

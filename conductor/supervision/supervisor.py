@@ -420,7 +420,7 @@ class SupervisedComponent(LinkComponent):
 
     @property
     def _location(self) -> str | None:
-        paths: list[ValuePath] = [("run", 0), ("use",), ("connect",), ("unix",)]
+        paths: list[ValuePath] = [("run", 0), ("use",), ("registry",), ("connect",), ("unix",)]
         locations = (self.spec.locations.get(path) for path in paths)
         location = next(filter(None, locations), self.spec.location)
         return None if location is None else str(location)

@@ -34,7 +34,7 @@ _CAPABILITIES: Final = {
     "terminal": True,
     "auth": AUTH_CAPABILITY,
 }
-_KINDS: Final = ("ssh", "run", "use", "connect", "unix")
+_KINDS: Final = ("registry", "ssh", "run", "use", "connect", "unix")
 _TEST_AGENT: Final = ComponentSpec(name="test-agent", use="test-agent")
 
 

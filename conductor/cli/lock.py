@@ -1,0 +1,76 @@
+"""`acp-conductor lock FILE` and what it shares with `update`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from conductor.chainfile.model import ComponentSpec
+    from conductor.errors import RegistryError
+    from conductor.registry.locking import Locked
+
+__all__ = ["command", "fail_registry", "lock_and_report", "registry_components"]
+
+
+@click.command("lock")
+@click.argument("file", type=click.Path())
+def command(file: str) -> None:
+    """Pin and install the agents and proxies that FILE names from the registry.
+
+    Versions and checksums of all packages go to the lock file: `review.lock` beside `review.yaml`.
+    Keep it with the chain file. Pins that exist are kept (`acp-conductor update` renews them), and
+    what is missing in the store is installed: afterwards starting needs no network.
+
+    \b
+    Examples:
+      acp-conductor lock review.yaml
+    """
+    lock_and_report(registry_components(file))
+
+
+def registry_components(file: str) -> list[ComponentSpec]:
+    """The components of a chain file, nested ones included, that name registry entries."""
+    from conductor.cli.load import read_chain
+
+    found = [spec for spec in read_chain(file).flat() if spec.registry is not None]
+    if not found:
+        print(f"{file}: no component names a registry entry: nothing to lock", file=sys.stderr)
+        sys.exit(0)
+    return found
+
+
+def lock_and_report(specs: list[ComponentSpec], update: Collection[str] = ()) -> None:
+    """Lock the components and print a line for each; exit with 1 if one fails."""
+    from conductor.errors import RegistryError
+    from conductor.registry.locking import lock_components
+
+    try:
+        for locked in lock_components(specs, update):
+            print(_line(locked), flush=True)
+    except RegistryError as exc:
+        fail_registry(exc)
+
+
+def fail_registry(error: RegistryError) -> NoReturn:
+    """Print the error, and exit with 1."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _line(locked: Locked) -> str:
+    from conductor.registry.status import pin_summary
+
+    before, pin = locked.before, locked.pin
+    if before is None or before == pin:
+        change = "" if before is None else ", unchanged"
+        version = pin.version
+    elif before.version == pin.version:
+        version, change = pin.version, ", its packages changed"
+    else:
+        version, change = f"{before.version} → {pin.version}", ""
+    return f"{os.path.relpath(locked.lock)}: {locked.name} {version} ({pin_summary(pin)}{change})"

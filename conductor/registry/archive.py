@@ -1,0 +1,108 @@
+"""Unpack the archive of a binary distribution into an empty directory.
+
+Nothing is written outside the directory: absolute paths, `..`, links that lead out, devices and set
+user ids are refused (`tarfile`'s data filter, the same checks for zip). Number and size of the
+members are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+from conductor.errors import RegistryError
+
+__all__ = ["program_in", "unpack"]
+
+MAX_MEMBERS: Final = 50_000
+MAX_UNPACKED_BYTES: Final = 2 << 30
+_TAR: Final = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar")
+_INSTALLERS: Final = (".dmg", ".pkg", ".deb", ".rpm", ".msi", ".appimage")
+
+
+def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
+    """Unpack by the suffix of the URL's path; a file without a known one is the program `cmd`."""
+    name = urlsplit(url).path.lower()
+    if name.endswith(_INSTALLERS):
+        raise RegistryError(f"installers are not supported: {url}")
+    try:
+        if name.endswith(_TAR):
+            _unpack_tar(archive, directory)
+        elif name.endswith(".zip"):
+            _unpack_zip(archive, directory)
+        else:
+            program = directory / _inner(cmd)
+            program.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(archive, program)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError) as exc:
+        raise RegistryError(f"the archive {url} cannot be unpacked: {exc}") from None
+
+
+def program_in(directory: Path, cmd: str) -> str:
+    """The path of the program relative to the directory, made executable."""
+    inner = _inner(cmd)
+    program = directory / inner
+    if not program.is_file():
+        raise RegistryError(f"the archive has no program {cmd}")
+    if not program.resolve().is_relative_to(directory.resolve()):
+        raise RegistryError(f"the program {cmd} is a link out of its archive")
+    program.chmod(program.stat().st_mode | 0o700)
+    return str(inner)
+
+
+def _inner(cmd: str) -> PurePosixPath:
+    path = PurePosixPath(cmd)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in cmd or "\0" in cmd:
+        raise RegistryError(f"the program of an archive is a path in it, found {cmd!r}")
+    return path
+
+
+def _unpack_tar(archive: Path, directory: Path) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise RegistryError("archives need Python 3.11.4 or newer, to be unpacked safely")
+    budget = _Budget()
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            budget.spend(member.size)
+            tar.extract(member, directory, filter="data")
+
+
+def _unpack_zip(archive: Path, directory: Path) -> None:
+    budget = _Budget()
+    with zipfile.ZipFile(archive) as bundle:
+        for member in bundle.infolist():
+            budget.spend(member.file_size)
+            mode = member.external_attr >> 16
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise RegistryError(f"the archive has a link or a device: {member.filename!r}")
+            path = directory / _inner(member.filename)
+            if member.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with bundle.open(member) as packed, open(path, "xb") as file:
+                shutil.copyfileobj(packed, file)
+            os.chmod(path, 0o755 if mode & 0o111 else 0o644)
+
+
+class _Budget:
+    """Bounds the number and the size of the members."""
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.size = 0
+
+    def spend(self, size: int) -> None:
+        self.members += 1
+        self.size += size
+        if self.members > MAX_MEMBERS:
+            raise RegistryError(f"the archive has more than {MAX_MEMBERS} members: refused")
+        if self.size > MAX_UNPACKED_BYTES:
+            limit = MAX_UNPACKED_BYTES >> 30
+            raise RegistryError(f"the archive unpacks to more than {limit} GiB: refused")

@@ -1,0 +1,82 @@
+"""Binary distributions: an archive for each platform, with its SHA-256.
+
+A registry may give the checksum. Otherwise that of the first download is pinned, for the platform
+that it was made on; the lock file gets those of other platforms when it is made there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from conductor.errors import RegistryError
+from conductor.registry.archive import program_in, unpack
+from conductor.registry.download import check_url, fetch_file
+from conductor.registry.entries import BinaryTarget, Entry
+from conductor.registry.pins import BinaryPin, LockedTarget, digest_of
+from conductor.registry.store import Installed, store_directory
+
+__all__ = ["install_binary", "pin_binary", "with_checksum"]
+
+
+def pin_binary(entry: Entry, platform: str) -> BinaryPin:
+    """Pin the archives of an entry."""
+    targets = {name: _locked(each) for name, each in entry.distribution.binary.items()}
+    return with_checksum(entry.id, BinaryPin(version=entry.version, targets=targets), platform)
+
+
+def with_checksum(name: str, pin: BinaryPin, platform: str) -> BinaryPin:
+    """The pin with the checksum for this platform; downloads the archive if it is unknown."""
+    target = pin.target(name, platform)
+    if target.sha256 is not None:
+        return pin
+    locked = msgspec.structs.replace(target, sha256=_download(target.archive).sha256)
+    return msgspec.structs.replace(pin, targets={**pin.targets, platform: locked})
+
+
+def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) -> Installed:
+    """Download the archive of this platform, compare its checksum and unpack it."""
+    target = pin.target(name, platform)
+    if target.sha256 is None:
+        message = f"the lock file has no checksum of `{name}` for this platform, {platform}"
+        help = "run `acp-conductor lock` on this platform, and keep its result"
+        raise RegistryError(message, help)
+    download = _download(target.archive)
+    try:
+        if download.sha256 != target.sha256.lower():
+            raise RegistryError(
+                f"{target.archive} has the SHA-256 {download.sha256}, not the pinned"
+                f" {target.sha256}: refused",
+                "the archive is not the one that was pinned: do not use it before you know why."
+                " `acp-conductor update` pins what the registry has now",
+            )
+        unpack(download.path, target.archive, directory, target.cmd)
+    finally:
+        download.path.unlink(missing_ok=True)
+    return Installed(program_in(directory, target.cmd))
+
+
+class _Download(msgspec.Struct):
+    path: Path
+    sha256: str
+
+
+def _download(url: str) -> _Download:
+    """Download to the store. The download of `pin_binary` is there for `install_binary`."""
+    check_url(url)
+    path = store_directory("staging") / f"{digest_of(url)[:32]}.download"
+    if path.exists():
+        with open(path, "rb") as file:
+            return _Download(path, hashlib.file_digest(file, "sha256").hexdigest())
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        draft = Path(directory) / "download"
+        checksum = fetch_file(url, draft)
+        draft.rename(path)
+    return _Download(path, checksum)
+
+
+def _locked(target: BinaryTarget) -> LockedTarget:
+    return LockedTarget(target.archive, target.cmd, target.args, target.env, target.sha256)

@@ -1,0 +1,117 @@
+"""Downloads for the registry: https only, bounded in size, redirects followed by these rules too.
+
+`http` is accepted for loopback addresses alone. A URL with a user part is refused: it would be
+shown in messages and process lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin, urlsplit
+
+from conductor.errors import RegistryError
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["check_url", "fetch_bytes", "fetch_file"]
+
+MAX_ARCHIVE_BYTES: Final = 512 << 20
+_MAX_REDIRECTS: Final = 5
+_OFFLINE_HELP: Final = (
+    "this needs the network once; check the connection and the proxy variables"
+    " (HTTPS_PROXY, NO_PROXY)"
+)
+
+
+def fetch_bytes(url: str, limit: int) -> bytes:
+    """The body at a URL. Raises `RegistryError` if it has more than `limit` bytes."""
+    found = bytearray()
+    _fetch(url, limit, found.extend)
+    return bytes(found)
+
+
+def fetch_file(url: str, path: Path, limit: int = MAX_ARCHIVE_BYTES) -> str:
+    """Download to a new file; returns its SHA-256 in hex."""
+    digest = hashlib.sha256()
+    with open(path, "xb") as file:
+
+        def keep(chunk: bytes) -> None:
+            digest.update(chunk)
+            file.write(chunk)
+
+        _fetch(url, limit, keep)
+    return digest.hexdigest()
+
+
+def check_url(url: str, *, redirected: bool = False) -> None:
+    """Raise `RegistryError` unless the URL is https, or http to a loopback address."""
+    what = "a redirect leads to" if redirected else "this is"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        raise RegistryError(f"{what} no URL: {url!r}") from None
+    if parts.username is not None or parts.password is not None:
+        raise RegistryError(f"a URL with a user or a password is refused (host {host})")
+    if parts.scheme == "https" and host:
+        return
+    if parts.scheme == "http" and _is_loopback(host):
+        return
+    raise RegistryError(f"only https is allowed, {what} {url}")
+
+
+def _fetch(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
+    import httpx2
+
+    check_url(url)
+    try:
+        with _response(url) as response:
+            if response.status_code != 200:
+                status = f"{response.status_code} {response.reason_phrase}".strip()
+                raise RegistryError(f"{response.url} answers {status}")
+            size = 0
+            for chunk in response.iter_bytes():
+                size += len(chunk)
+                if size > limit:
+                    raise RegistryError(f"{url} is larger than {limit >> 20} MiB: refused")
+                sink(chunk)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+        reason = str(exc) or type(exc).__name__
+        raise RegistryError(f"{url} cannot be fetched: {reason}", _OFFLINE_HELP) from None
+
+
+@contextmanager
+def _response(url: str) -> Iterator[httpx2.Response]:
+    import httpx2
+
+    for _ in range(_MAX_REDIRECTS + 1):
+        host = urlsplit(url).hostname or ""
+        with (
+            httpx2.Client(timeout=30.0, trust_env=not _is_loopback(host)) as client,
+            client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response,
+        ):
+            if not response.is_redirect:
+                yield response
+                return
+            target = urljoin(url, response.headers["location"])
+        check_url(target, redirected=True)
+        if url.startswith("https:") and not target.startswith("https:"):
+            raise RegistryError(f"a redirect leads from https to {target}")
+        url = target
+    raise RegistryError(f"{url}: more than {_MAX_REDIRECTS} redirects")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,75 @@
+"""Lock files: the pins of a chain file, as JSON in `review.lock` beside `review.yaml`.
+
+Made by `acp-conductor lock` and `update`, read at every start. It names no package registry by its
+host, so that a lock file is valid with a mirror too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+
+import msgspec
+
+from conductor.errors import RegistryError
+from conductor.registry.pins import Pin
+
+__all__ = ["LockFile", "read_lock", "write_lock"]
+
+_HEADING = "made by `acp-conductor lock`; change it with `acp-conductor update`"
+_MAX_BYTES = 32 << 20
+
+
+class LockFile(msgspec.Struct, frozen=True):
+    """The pins by the name of the agent or proxy."""
+
+    pins: Mapping[str, Pin] = {}
+    version: int = 1
+    comment: str = _HEADING
+
+
+def read_lock(path: str) -> LockFile:
+    """The lock file; an empty one if it does not exist. Raises `RegistryError`."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return LockFile()
+    except OSError as exc:
+        raise RegistryError(f"the lock file {path} cannot be read: {exc.strerror}") from None
+    try:
+        lock = msgspec.json.decode(data, type=LockFile)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise _unusable(path, str(exc)) from None
+    if lock.version != 1:
+        raise _unusable(path, f"its version is {lock.version}, this conductor knows 1")
+    return lock
+
+
+def write_lock(path: str, pins: Mapping[str, Pin]) -> None:
+    """Replace the lock file, or remove it if nothing is pinned."""
+    if not pins:
+        if os.path.exists(path):
+            os.unlink(path)
+        return
+    encoded = msgspec.json.encode(LockFile(dict(sorted(pins.items()))), order="sorted")
+    text = msgspec.json.format(encoded, indent=1) + b"\n"
+    try:
+        mode = os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        mode = 0o644
+    handle, draft = tempfile.mkstemp(prefix=".lock-", dir=os.path.dirname(path) or ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def _unusable(path: str, reason: str) -> RegistryError:
+    help = "restore it, or delete it and run `acp-conductor lock` again"
+    return RegistryError(f"the lock file {path} is unusable: {reason}", help)

@@ -1,0 +1,131 @@
+"""Packages of npm: pin all transitive packages with npm's own lock file, and install exactly them.
+
+Installation scripts do not run, unless the component allows it (`install_scripts`): they are
+programs of any package in the tree, started with the rights of the user before anything was
+reviewed. `npm ci` checks the integrity of each package.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from conductor.errors import RegistryError
+from conductor.registry.entries import PackageDistribution
+from conductor.registry.pins import NpxPin, sealed
+from conductor.registry.store import Installed
+from conductor.registry.tools import run_tool
+
+__all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
+
+_NAME: Final = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*")
+_VERSION: Final = re.compile(r"[\w.+~^-]+", re.ASCII)
+_QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error")
+_SHEBANG: Final = re.compile(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?(\S[^\r\n]*)")
+
+
+def split_package(text: str) -> tuple[str, str]:
+    """Name and version: `@scope/name@1.2.3`, the version `latest` if there is none."""
+    name, at, version = text.rpartition("@")
+    if not name:
+        name, version = text, ""
+    elif not at:
+        version = ""
+    if not _NAME.fullmatch(name) or (version and not _VERSION.fullmatch(version)):
+        raise RegistryError(f"{text!r} is no name of an npm package, such as `@scope/name@1.2.3`")
+    return name, version or "latest"
+
+
+def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
+    """Resolve a package and everything that it needs; nothing is installed."""
+    name, version = split_package(distribution.package)
+    with tempfile.TemporaryDirectory(prefix="acp-conductor-") as text:
+        directory = Path(text)
+        _write_manifest(directory, name, version)
+        arguments = ["install", "--package-lock-only", "--ignore-scripts", *_QUIET]
+        arguments += ["--omit-lockfile-registry-resolved"]
+        run_tool("npm", arguments, directory, f"{distribution.package} cannot be resolved")
+        lock = msgspec.json.decode((directory / "package-lock.json").read_bytes())
+    packages: dict[str, Any] = {path: each for path, each in lock["packages"].items() if path}
+    _check_integrity(packages)
+    own = packages[f"node_modules/{name}"]
+    pin = NpxPin(
+        package=name,
+        version=own["version"],
+        integrity=own["integrity"],
+        packages=packages,
+        args=distribution.args,
+        env=distribution.env,
+        scripts=scripts,
+    )
+    found = sealed(pin)
+    assert isinstance(found, NpxPin)
+    return found
+
+
+def install_npm(pin: NpxPin, directory: Path) -> Installed:
+    """Install the packages of a pin into a directory, and say how the program is started."""
+    _write_manifest(directory, pin.package, pin.version)
+    lock = {
+        "name": "agent",
+        "lockfileVersion": 3,
+        "requires": True,
+        "packages": {
+            "": {"name": "agent", "dependencies": {pin.package: pin.version}},
+            **pin.packages,
+        },
+    }
+    (directory / "package-lock.json").write_bytes(msgspec.json.encode(lock))
+    arguments = ["ci", "--omit=dev", *_QUIET, *([] if pin.scripts else ["--ignore-scripts"])]
+    run_tool("npm", arguments, directory, f"{pin.package} {pin.version} cannot be installed")
+    program = f"node_modules/{pin.package}/{_program(pin)}"
+    path = directory / program
+    if not path.is_file():
+        raise RegistryError(f"{pin.package} {pin.version} lacks its program {program}")
+    with open(path, "rb") as file:
+        shebang = _SHEBANG.match(file.read(200))
+    if shebang is not None:  # `env` would report a missing interpreter less clearly
+        return Installed(program, interpreter=tuple(shebang[1].decode().split()))
+    path.chmod(path.stat().st_mode | 0o700)
+    return Installed(program)
+
+
+def script_packages(pin: NpxPin) -> list[str]:
+    """The packages with installation scripts."""
+    return [
+        path.rpartition("node_modules/")[2]
+        for path, each in pin.packages.items()
+        if each.get("hasInstallScript")
+    ]
+
+
+def _program(pin: NpxPin) -> str:
+    """The path of the program in its package, as npx chooses it."""
+    commands = pin.packages[f"node_modules/{pin.package}"].get("bin") or {}
+    short = pin.package.rpartition("/")[2]
+    found = next(iter(commands.values())) if len(commands) == 1 else commands.get(short)
+    if not isinstance(found, str) or ".." in found.split("/") or found.startswith("/"):
+        raise RegistryError(f"the npm package {pin.package} has no program {short!r}")
+    return found.removeprefix("./")
+
+
+def _check_integrity(packages: Mapping[str, Any]) -> None:
+    """Raise unless every package has a checksum; bundled ones are covered by that around them."""
+    without = [
+        path
+        for path, each in packages.items()
+        if "integrity" not in each and not each.get("inBundle") and not each.get("link")
+    ]
+    if without:
+        names = ", ".join(path.rpartition("node_modules/")[2] for path in without[:5])
+        raise RegistryError(f"npm has no checksum for {names}: they cannot be pinned")
+
+
+def _write_manifest(directory: Path, name: str, version: str) -> None:
+    manifest = {"name": "agent", "private": True, "dependencies": {name: version}}
+    (directory / "package.json").write_bytes(msgspec.json.encode(manifest))

@@ -1,0 +1,127 @@
+"""Give a component of the registry its command: from the lock file, the store and the snapshot.
+
+Uses no network and runs no program: it is part of every start, before trio is imported. A component
+whose package is not in the store gets the command of `install_program`, which installs the package
+and becomes the component.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from conductor.chainfile.model import ComponentSpec, RegistryName
+from conductor.errors import RegistryError
+from conductor.registry.entries import Entry, Kind, current_platform
+from conductor.registry.lock_file import read_lock
+from conductor.registry.pins import BinaryPin, Pin, digest_of
+from conductor.registry.source import REGISTRY_VARIABLE, NotFetched, load_registry
+from conductor.registry.store import Installed, find_installed, store_directory
+
+__all__ = ["INSTALL_SECONDS", "command_parts", "find_pin", "locked_pin", "pin_path", "resolved"]
+
+INSTALL_SECONDS: Final = 900.0
+"""Added to `start_timeout` while the package is installed."""
+
+
+def resolved(spec: ComponentSpec) -> ComponentSpec:
+    """The component with its command in `run`; one that names no registry entry is unchanged.
+
+    Raises `RegistryError`.
+    """
+    if spec.registry is None or spec.run is not None:
+        return spec
+    pin = find_pin(spec.registry)
+    found = None if pin is None else find_installed(spec.registry.name, pin)
+    if pin is None or found is None:
+        return _installed_at_start(spec, spec.registry)
+    argv, env = command_parts(spec.registry.name, pin, *found)
+    return msgspec.structs.replace(
+        spec, run=argv, env={**env, **spec.env}, sandbox=_sandbox(spec, *found)
+    )
+
+
+def command_parts(
+    name: str, pin: Pin, directory: Path, record: Installed
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The command of an installed pin, and the variables that its entry sets."""
+    target = pin.target(name, current_platform()) if isinstance(pin, BinaryPin) else pin
+    return (*record.command(directory), *target.args), dict(target.env)
+
+
+def find_pin(name: RegistryName) -> Pin | None:
+    """The pin of the lock file, or that of an earlier start without one; None if there is none."""
+    pin = locked_pin(name)
+    if pin is not None:
+        return pin
+    try:
+        entry = load_registry(name.source).find(name.name)
+    except NotFetched:
+        return None  # `install_program` fetches it
+    for path in _pin_paths(entry, name.install_scripts):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Pin)  # type: ignore[no-any-return]
+        except (OSError, msgspec.DecodeError):
+            continue
+    return None
+
+
+def locked_pin(name: RegistryName) -> Pin | None:
+    """The pin of the lock file; None if it has none. Raises `RegistryError` if it does not fit."""
+    pin = read_lock(name.lock).pins.get(name.name)
+    if pin is None or isinstance(pin, BinaryPin) or pin.scripts == name.install_scripts:
+        return pin
+    with_scripts = "with" if pin.scripts else "without"
+    raise RegistryError(
+        f"the lock file pins `{name.name}` {with_scripts} installation scripts, the chain file says"
+        f" `install_scripts: {'yes' if name.install_scripts else 'no'}`",
+        "run `acp-conductor lock` for the chain file",
+    )
+
+
+def pin_path(entry: Entry, kind: Kind, scripts: bool) -> Path:
+    """The file in the store with the pin of an entry that no lock file pins."""
+    content: Any = getattr(entry.distribution, kind)
+    identity = {"id": entry.id, "kind": kind, "content": content, "scripts": scripts}
+    return store_directory("pins") / f"{digest_of(identity)[:32]}.json"
+
+
+def _pin_paths(entry: Entry, scripts: bool) -> Iterator[Path]:
+    for kind in entry.kinds(current_platform()):
+        yield pin_path(entry, kind, scripts)
+
+
+def _sandbox(spec: ComponentSpec, directory: Path, record: Installed) -> Any:
+    """The sandbox of the component, which shows the package and its interpreter too."""
+    if spec.sandbox is None:
+        return None
+    real = (os.path.realpath(directory / path) for path in record.needs)
+    prefixes = (os.path.dirname(os.path.dirname(path)) for path in real)
+    read = (*spec.sandbox.read, str(directory), *prefixes)
+    return msgspec.structs.replace(spec.sandbox, read=read)
+
+
+def _installed_at_start(spec: ComponentSpec, name: RegistryName) -> ComponentSpec:
+    if spec.sandbox is not None or not spec.inherit_env:
+        setting = "in a sandbox" if spec.sandbox is not None else "with `inherit_env: no`"
+        raise RegistryError(
+            f"`{name.name}` is not installed, which is not done {setting}",
+            "run `acp-conductor lock` for the chain file: it installs what is missing",
+        )
+    argv = [sys.executable, "-P", "-m", "conductor.registry.install_program", name.name]
+    argv += ["--lock", name.lock, *(["--scripts"] if name.install_scripts else [])]
+    for variable in spec.env:
+        argv += ["--keep", variable]
+    # The source may be a URL with a secret: it is no argument.
+    source = {} if name.source is None else {REGISTRY_VARIABLE: name.source}
+    return msgspec.structs.replace(
+        spec,
+        run=tuple(argv),
+        env={**spec.env, **source},
+        start_timeout=spec.start_timeout + INSTALL_SECONDS,
+    )

@@ -1,0 +1,154 @@
+"""The store of installed packages: a private directory of this user, mode 0700.
+
+    agents/packages/NAME/VERSION/DIGEST-PLATFORM/   one installed pin, with `installed.json`
+    agents/pins/KEY.json                            pins made for chain files without a lock file
+    agents/registries/KEY.json                      refreshed copies of registries
+    agents/staging/, agents/locks/                  installations under way
+
+A package is installed in `staging` and moved to its place when it is complete, so that one that was
+interrupted is never seen; installations of the same package wait for each other. Any part may be
+deleted while nothing runs: it is installed again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from conductor.errors import RegistryError
+from conductor.registry.entries import current_platform
+from conductor.registry.pins import BinaryPin, Pin
+
+__all__ = ["Installed", "find_installed", "installing", "package_directory", "store_directory"]
+
+_RECORD: Final = "installed.json"
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """What `installed.json` says: how a package is started. Paths are relative to it."""
+
+    program: str
+    interpreter: tuple[str, ...] = ()
+    """The command before the program: `node`."""
+    needs: tuple[str, ...] = ()
+    """Files without which it cannot start."""
+
+    def command(self, directory: Path) -> tuple[str, ...]:
+        return (*self.interpreter, str(directory / self.program))
+
+
+def store_directory(*parts: str) -> Path:
+    """The store, or a directory in it, created with mode 0700. Raises `RegistryError`."""
+    directory = _root()
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.stat()
+        if found.st_uid != os.geteuid():
+            raise RegistryError(f"the store {directory} belongs to another user")
+        if found.st_mode & 0o077:
+            directory.chmod(0o700)
+        directory = directory.joinpath(*parts)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        help = "XDG_DATA_HOME names another directory for data"
+        raise RegistryError(f"the store {directory} cannot be used: {exc.strerror}", help) from None
+    return directory
+
+
+def package_directory(name: str, pin: Pin) -> Path:
+    """Where the files of a pin are, or will be; it need not exist."""
+    platform = current_platform()
+    digest = pin.target(name, platform).digest if isinstance(pin, BinaryPin) else pin.digest
+    version = "".join(char if char.isalnum() or char in ".-+" else "_" for char in pin.version)
+    return _root() / "packages" / name / f"v{version}" / f"{digest[:32]}-{platform}"
+
+
+def find_installed(name: str, pin: Pin) -> tuple[Path, Installed] | None:
+    """The directory and the record of an installed pin; None if it is not installed."""
+    directory = package_directory(name, pin)
+    try:
+        data = (directory / _RECORD).read_bytes()
+        record = msgspec.json.decode(data, type=Installed)
+    except (OSError, msgspec.DecodeError):
+        return None
+    if not all(os.access(directory / path, os.R_OK) for path in (record.program, *record.needs)):
+        return None
+    return directory, record
+
+
+@contextmanager
+def installing(name: str, pin: Pin) -> Iterator[Staging]:
+    """Install a pin: fill `Staging.directory` and set `record`, or find that it is `done`.
+
+    Blocks while another process installs the same pin.
+    """
+    target = package_directory(name, pin)
+    with _lock(f"{name}-{target.name}"):
+        if find_installed(name, pin) is not None:
+            yield Staging(target, done=True)
+            return
+        _remove(target)  # incomplete: its interpreter or its program is gone
+        # The name is fixed, so that the remains of an interrupted installation are found.
+        directory = store_directory("staging") / f"{name}-{target.name}"
+        _remove(directory)
+        directory.mkdir(mode=0o700)
+        try:
+            staging = Staging(directory)
+            yield staging
+            assert staging.record is not None
+            (directory / _RECORD).write_bytes(msgspec.json.encode(staging.record))
+            store_directory("packages", name, target.parent.name)
+            os.rename(directory, target)
+        except BaseException:
+            _remove(directory)
+            raise
+
+
+class Staging:
+    """An installation under way. `done`: it is installed already."""
+
+    def __init__(self, directory: Path, *, done: bool = False) -> None:
+        self.directory = directory
+        self.done = done
+        self.record: Installed | None = None
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file of the store so that it is never seen half written."""
+    handle, draft = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(draft, path)
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    path = store_directory("locks") / f"{name}.lock"
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"acp-conductor: {name} is being installed; waiting", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _remove(directory: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(directory)
+
+
+def _root(environ: Mapping[str, str] = os.environ) -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("acp-conductor", appauthor=False) / "agents"

@@ -260,6 +260,7 @@ class ComponentItem:
     use: str | None = attrs.field(default=None, validator=_plugin_name)
     registry: str | None = attrs.field(default=None, validator=_registry_name)
     install_scripts: bool = False
+    """Whether packages of the registry may run programs when they are installed."""
     connect: str | None = attrs.field(default=None, validator=_url)
     unix: str | None = attrs.field(default=None, validator=_nonempty_path)
     chain: str | None = attrs.field(default=None, validator=_nonempty_path)
@@ -328,7 +329,8 @@ class FileItem:
     proxies: tuple[ComponentItem, ...] = ()
     """The proxies; the first is nearest the editor."""
     agent: AgentItem | None = None
-    """The agent. Without it, the file is a chain of proxies, for `chain:` in other files."""
+    """The agent, or its name in the registry. Without it, the file is a chain of proxies, for
+    `chain:` in other files."""
     registry: str | None = attrs.field(default=None, validator=_registry_source)
     """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
     mcp_bridge: McpBridge = "auto"

@@ -92,6 +92,11 @@ def chain_file_schema(options: Mapping[str, JsonSchema]) -> JsonSchema:
             }
             for name in sorted(options)
         ]
+    agent = root["properties"]["agent"]
+    root["properties"]["agent"] = {
+        "anyOf": [{"type": "string", "pattern": r"^[a-z][a-z0-9-]*$|\$\{"}, agent],
+        "description": agent.pop("description", ""),
+    }
     for name in sorted(options):
         definitions[f"with {name}"] = options[name]
     return {
@@ -129,7 +134,7 @@ def _object(
     if cls in around:
         return {"type": "object"}
     documented = _DOCUMENTED_BY.get(cls.__name__, cls)
-    texts = option_docstrings(cls) | attribute_docstrings(documented)
+    texts = option_docstrings(cls) | attribute_docstrings(cls) | attribute_docstrings(documented)
     types = field_types(cls)
     properties: dict[str, JsonSchema] = {}
     required = []

@@ -44,14 +44,14 @@ def command() -> None:
 @_registry_option
 def list_entries(source: str | None) -> None:
     """List the names, with versions."""
-    from conductor.cli.text_table import text_table
+    from conductor.cli.text_table import table
 
     registry = _load(source)
     rows = [
         (each.id, each.version, ",".join(_kinds(each)), each.description)
         for each in sorted(registry.entries.values(), key=lambda each: each.id)
     ]
-    print("\n".join(text_table([("name", "version", "kinds", "description"), *rows])))
+    print("\n".join(table(("name", "version", "kinds", "description"), rows, left=4)))
     print(f"{len(rows)} entries; {registry.described}")
 
 

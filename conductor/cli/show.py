@@ -12,7 +12,14 @@ import click
 from conductor.secret_detection import names_a_secret
 
 if TYPE_CHECKING:
-    from conductor.chainfile.model import ChainFile, ComponentSpec, Sandbox, Tls, ValuePath
+    from conductor.chainfile.model import (
+        ChainFile,
+        ComponentSpec,
+        RegistryName,
+        Sandbox,
+        Tls,
+        ValuePath,
+    )
 
 __all__ = ["command"]
 
@@ -56,6 +63,8 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
     """The values of the chain file's keys, with their names."""
     if component.run is not None:
         yield "run", shlex.join(_argv(component))
+    if component.registry is not None:
+        yield from _registry(component.registry)
     if component.use is not None:
         yield "use", component.use + (" (in a process of its own)" if component.isolate else "")
     if component.connect is not None:
@@ -101,6 +110,25 @@ def _settings(component: ComponentSpec) -> Iterator[tuple[str, str]]:
         yield "required", "yes"
     if component.location is not None:
         yield "at", str(component.location)
+
+
+def _registry(name: RegistryName) -> Iterator[tuple[str, str]]:
+    """The version that the name stands for, and its command if it is installed."""
+    from conductor.errors import RegistryError
+    from conductor.registry.status import registry_status
+
+    try:
+        status = registry_status(name)
+    except RegistryError as exc:
+        yield "registry", f"{name.name} ({exc.message})"
+        return
+    yield "registry", f"{name.name} {status}"
+    if status.command:
+        yield "command", shlex.join(status.command)
+    if name.source is not None:
+        yield "from", _URL_SECRETS.sub(_MASK, name.source)
+    if name.install_scripts:
+        yield "install_scripts", "yes"
 
 
 def _sandbox(sandbox: Sandbox) -> str:

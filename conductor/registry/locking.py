@@ -33,7 +33,9 @@ class Locked(msgspec.Struct, frozen=True):
     pin: Pin
 
 
-def lock_components(specs: Sequence[ComponentSpec], update: Collection[str] = ()) -> Iterator[Locked]:
+def lock_components(
+    specs: Sequence[ComponentSpec], update: Collection[str] = ()
+) -> Iterator[Locked]:
     """Pin and install the components that name registry entries; the lock file is written after
     each.
 

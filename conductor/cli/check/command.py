@@ -42,6 +42,7 @@ def command(ctx: click.Context, /, files: tuple[str, ...], start: bool) -> None:
     if not start:
         for chain in chains:
             print(f"{chain.path}: ok: {_summary(chain)}")
+            _print_registry(chain)
         return
     log_for_people(ctx)
     from conductor.cli.check.start import start_all
@@ -70,6 +71,11 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
 
         for problem in check_plugins(chains):
             (diagnostics if problem.severity == "error" else warnings).append(problem)
+    if any(spec.registry is not None for spec in components):
+        from conductor.cli.check.registry import check_registry
+
+        for problem in check_registry(components):
+            (diagnostics if problem.severity == "error" else warnings).append(problem)
     warnings = list(dict.fromkeys(warnings))
     if diagnostics:
         print_diagnostics(warnings)
@@ -77,6 +83,14 @@ def _load_all(files: tuple[str, ...]) -> list[ChainFile]:
         sys.exit(2)
     print_diagnostics(warnings)
     return chains
+
+
+def _print_registry(chain: ChainFile) -> None:
+    components = [spec for spec in chain.flat() if spec.registry is not None]
+    if components:
+        from conductor.cli.check.registry import registry_lines
+
+        print("\n".join(f"  {line}" for line in registry_lines(components)))
 
 
 def _summary(chain: ChainFile) -> str:

@@ -1,4 +1,4 @@
-"""Instructions for agents that require authentication. Pure.
+"""Instructions for agents that require authentication.
 
 ACP has two types of methods: those that the agent performs when the client calls `authenticate`,
 and type `terminal`, for which the user runs the agent's program with other arguments.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from conductor.chainfile.model import ChainFile
-from conductor.errors import RequestError
+from conductor.chainfile.model import ChainFile, ComponentSpec
+from conductor.errors import RegistryError, RequestError
 
 __all__ = ["AUTH_CAPABILITY", "is_authentication_required", "next_steps", "offered_methods"]
 
@@ -57,7 +58,7 @@ def _command(method: Mapping[str, Any], file: ChainFile) -> str:
 
 
 def _terminal_command(method: Mapping[str, Any], file: ChainFile) -> str:
-    agent = file.flat()[-1]
+    agent = _with_command(file.flat()[-1])
     args, env = method.get("args"), method.get("env")
     assignments = [f"{name}={shlex.quote(str(value))}" for name, value in _items(env)]
     words = [str(word) for word in args] if isinstance(args, list) else []
@@ -65,6 +66,17 @@ def _terminal_command(method: Mapping[str, Any], file: ChainFile) -> str:
     if agent.ssh is not None:
         return f"ssh -t {shlex.quote(agent.ssh)} {shlex.quote(' '.join(command))}"
     return " ".join(command)
+
+
+def _with_command(agent: ComponentSpec) -> ComponentSpec:
+    """The agent with the command that its name in the registry stands for, if it is known."""
+    if agent.registry is None:
+        return agent
+    from conductor.registry.resolve import resolved
+
+    with suppress(RegistryError):
+        return resolved(agent)
+    return agent
 
 
 def _items(env: Any) -> Sequence[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from conductor.errors import RegistryError
 from conductor.registry.binary import install_binary, pin_binary
 from conductor.registry.entries import Entry, Kind, Registry, current_platform
 from conductor.registry.npm import install_npm, pin_npm, script_packages
-from conductor.registry.pins import BinaryPin, NpxPin, Pin
+from conductor.registry.pins import BinaryPin, NpxPin, Pin, sealed
 from conductor.registry.pypi import install_pypi, pin_pypi
 from conductor.registry.resolve import pin_path
 from conductor.registry.source import NotFetched, load_registry, refresh_registry
@@ -60,6 +60,7 @@ def ensure_installed(name: str, pin: Pin) -> tuple[Path, Installed]:
     found = find_installed(name, pin)
     if found is not None:
         return found
+    _check_digest(name, pin)
     begin = time.monotonic()
     _say(f"installing {name} {pin.version} from {_PLACES[pin.kind]}, once")
     with installing(name, pin) as staging:
@@ -86,8 +87,19 @@ def _install(name: str, pin: Pin, directory: Path) -> Installed:
     return install_npm(pin, directory)
 
 
+def _check_digest(name: str, pin: Pin) -> None:
+    """The digest names the directory in the store: a lock file must not put other packages there
+    than those that the digest stands for."""
+    if not isinstance(pin, BinaryPin) and sealed(pin).digest != pin.digest:
+        raise RegistryError(
+            f"the pin of `{name}` was changed by hand: its digest is {pin.digest}, that of its"
+            f" packages {sealed(pin).digest}",
+            "restore the lock file, or pin anew with `acp-conductor update`",
+        )
+
+
 def _usable_kind(entry: Entry) -> Kind:
-    """The first kind for this platform whose package manager is installed."""
+    """The first kind that this platform and the installed package managers allow."""
     missing: list[RegistryError] = []
     for kind in entry.kinds(current_platform()):
         try:

@@ -23,8 +23,10 @@ from conductor.registry.tools import run_tool
 
 __all__ = ["install_npm", "pin_npm", "script_packages", "split_package"]
 
-_NAME: Final = re.compile(r"(@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*")
+_NAME: Final = re.compile(r"(@[a-z0-9~][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*")
 _VERSION: Final = re.compile(r"[\w.+~^-]+", re.ASCII)
+_DROPPED: Final = frozenset({"license", "funding", "deprecated"})
+"""Members of npm's lock file that `npm ci` does not need."""
 _QUIET: Final = ("--no-audit", "--no-fund", "--loglevel=error")
 _SHEBANG: Final = re.compile(rb"#!\s*/usr/bin/env\s+(?:-S\s+)?(\S[^\r\n]*)")
 
@@ -51,7 +53,7 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
         arguments += ["--omit-lockfile-registry-resolved"]
         run_tool("npm", arguments, directory, f"{distribution.package} cannot be resolved")
         lock = msgspec.json.decode((directory / "package-lock.json").read_bytes())
-    packages: dict[str, Any] = {path: each for path, each in lock["packages"].items() if path}
+    packages = {path: _needed(each) for path, each in lock["packages"].items() if path}
     _check_integrity(packages)
     own = packages[f"node_modules/{name}"]
     pin = NpxPin(
@@ -124,6 +126,10 @@ def _check_integrity(packages: Mapping[str, Any]) -> None:
     if without:
         names = ", ".join(path.rpartition("node_modules/")[2] for path in without[:5])
         raise RegistryError(f"npm has no checksum for {names}: they cannot be pinned")
+
+
+def _needed(package: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in package.items() if name not in _DROPPED}
 
 
 def _write_manifest(directory: Path, name: str, version: str) -> None:

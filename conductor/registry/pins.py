@@ -39,7 +39,7 @@ class UvxPin(msgspec.Struct, frozen=True, tag="uvx", tag_field="kind", omit_defa
     package: str
     version: str
     python: str
-    """Version of the interpreter that it was resolved for: `3.12`."""
+    """The oldest version of the interpreter that it was resolved for: `3.12`."""
     requirements: tuple[str, ...]
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = {}

@@ -6,7 +6,9 @@ unless the component allows more (`install_scripts`): building a package runs it
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ _VENV: Final = "venv"
 
 def split_requirement(text: str) -> tuple[str, str]:
     """The name of the package, and the requirement for pip: `name[extra]==1.2.3`."""
-    found = _REQUIREMENT.fullmatch(text.replace(" ", ""))
+    found = _REQUIREMENT.fullmatch(text)
     if found is None:
         raise RegistryError(f"{text!r} is no name of a PyPI package, such as `name==1.2.3`")
     name, extras, version = found[1], found[2] or "", found[3]
@@ -44,7 +46,7 @@ def pin_pypi(distribution: PackageDistribution, *, scripts: bool) -> UvxPin:
     with tempfile.TemporaryDirectory(prefix="acp-conductor-") as text:
         directory = Path(text)
         try:
-            python, compiled = _compile(directory, requirement, None, scripts=scripts)
+            python, compiled = _compile(directory, requirement, "", scripts=scripts)
         except RegistryError as exc:
             newer = _NEEDS_PYTHON.search(exc.message)
             if newer is None:
@@ -82,12 +84,11 @@ def install_pypi(pin: UvxPin, directory: Path) -> Installed:
     return Installed(program, needs=(f"{_VENV}/bin/python",))
 
 
-def _compile(
-    directory: Path, requirement: str, python: str | None, *, scripts: bool
-) -> tuple[str, str]:
-    """The version of the interpreter, and the requirements with hashes."""
+def _compile(directory: Path, requirement: str, python: str, *, scripts: bool) -> tuple[str, str]:
+    """The version of the interpreter, and the requirements with hashes. `python`: the oldest
+    version that will do."""
     what = f"{requirement} cannot be resolved"
-    _make_venv(directory, python and f">={python}", what)
+    _make_venv(directory, python, what)
     settings = (directory / _VENV / "pyvenv.cfg").read_text()
     found = re.search(r"^version_info\s*=\s*([0-9]+\.[0-9]+)", settings, re.MULTILINE)
     assert found is not None
@@ -96,10 +97,21 @@ def _compile(
     return found[1], run_tool("uv", arguments, directory, what, input=requirement + "\n")
 
 
-def _make_venv(directory: Path, python: str | None, what: str) -> None:
+def _make_venv(directory: Path, python: str, what: str) -> None:
+    """Make the virtual environment. The conductor's own interpreter is taken if it is new enough:
+    it is there. Otherwise uv looks for one, or fetches it; `UV_PYTHON` names another."""
+    if "UV_PYTHON" in os.environ:
+        chosen = os.environ["UV_PYTHON"]
+    elif _numbers(python) <= sys.version_info[:2]:
+        chosen = os.path.realpath(sys.executable)
+    else:
+        chosen = f">={python}"
     arguments = ["venv", "--quiet", "--relocatable", "--clear", "--no-project"]
-    arguments += [] if python is None else ["--python", python]
-    run_tool("uv", [*arguments, _VENV], directory, what)
+    run_tool("uv", [*arguments, "--python", chosen, _VENV], directory, what)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".") if number)
 
 
 def _wheels(scripts: bool) -> list[str]:

@@ -1,8 +1,8 @@
 """Give a component of the registry its command: from the lock file, the store and the snapshot.
 
 Uses no network and runs no program: it is part of every start, before trio is imported. A component
-whose package is not in the store gets the command of `install_program`, which installs the package
-and becomes the component.
+that is not in the store gets the command of `install_program`, which installs the package and
+becomes the component.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from conductor.registry.entries import Entry, Kind, current_platform
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
 from conductor.registry.source import REGISTRY_VARIABLE, NotFetched, load_registry
-from conductor.registry.store import Installed, find_installed, store_directory
+from conductor.registry.store import Installed, find_installed, store_path
 
 __all__ = ["INSTALL_SECONDS", "command_parts", "find_pin", "locked_pin", "pin_path", "resolved"]
 
@@ -88,7 +88,7 @@ def pin_path(entry: Entry, kind: Kind, scripts: bool) -> Path:
     """The file in the store with the pin of an entry that no lock file pins."""
     content: Any = getattr(entry.distribution, kind)
     identity = {"id": entry.id, "kind": kind, "content": content, "scripts": scripts}
-    return store_directory("pins") / f"{digest_of(identity)[:32]}.json"
+    return store_path("pins") / f"{digest_of(identity)[:32]}.json"
 
 
 def _pin_paths(entry: Entry, scripts: bool) -> Iterator[Path]:

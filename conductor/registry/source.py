@@ -19,7 +19,7 @@ import msgspec
 from conductor.errors import RegistryError
 from conductor.registry.entries import Registry, parse_registry
 from conductor.registry.pins import digest_of
-from conductor.registry.store import replace_file, store_directory
+from conductor.registry.store import replace_file, store_path
 
 __all__ = [
     "OFFICIAL_URL",
@@ -119,4 +119,4 @@ def _copy_of(url: str) -> _Copy | None:
 
 
 def _copy_path(url: str) -> Path:
-    return store_directory("registries") / f"{digest_of(url)[:32]}.json"
+    return store_path("registries") / f"{digest_of(url)[:32]}.json"

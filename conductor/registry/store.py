@@ -28,7 +28,15 @@ from conductor.errors import RegistryError
 from conductor.registry.entries import current_platform
 from conductor.registry.pins import BinaryPin, Pin
 
-__all__ = ["Installed", "find_installed", "installing", "package_directory", "store_directory"]
+__all__ = [
+    "Installed",
+    "find_installed",
+    "installing",
+    "package_directory",
+    "replace_file",
+    "store_directory",
+    "store_path",
+]
 
 _RECORD: Final = "installed.json"
 
@@ -44,6 +52,11 @@ class Installed(msgspec.Struct, frozen=True):
 
     def command(self, directory: Path) -> tuple[str, ...]:
         return (*self.interpreter, str(directory / self.program))
+
+
+def store_path(*parts: str) -> Path:
+    """A path in the store; nothing is created."""
+    return _root().joinpath(*parts)
 
 
 def store_directory(*parts: str) -> Path:
@@ -70,7 +83,7 @@ def package_directory(name: str, pin: Pin) -> Path:
     platform = current_platform()
     digest = pin.target(name, platform).digest if isinstance(pin, BinaryPin) else pin.digest
     version = "".join(char if char.isalnum() or char in ".-+" else "_" for char in pin.version)
-    return _root() / "packages" / name / f"v{version}" / f"{digest[:32]}-{platform}"
+    return store_path("packages", name) / f"v{version}" / f"{digest[:32]}-{platform}"
 
 
 def find_installed(name: str, pin: Pin) -> tuple[Path, Installed] | None:
@@ -125,6 +138,7 @@ class Staging:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file of the store so that it is never seen half written."""
+    store_directory(path.parent.name)
     handle, draft = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

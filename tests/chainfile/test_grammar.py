@@ -14,7 +14,7 @@ from conductor.chainfile import ChainFile, load
 Problems: TypeAlias = Callable[..., str]
 
 
-def test_a_component_needs_one_of_five_kinds(diagnostics: Problems) -> None:
+def test_a_component_needs_one_of_six_kinds(diagnostics: Problems) -> None:
     assert (
         diagnostics("""\
         version: 1
@@ -22,7 +22,7 @@ def test_a_component_needs_one_of_five_kinds(diagnostics: Problems) -> None:
         - name: notes
         """)
         == """
-chain.yaml:3:3: error: a component needs one of `run`, `use`, `connect`, `unix` and `chain`
+chain.yaml:3:3: error: a component needs one of `run`, `use`, `registry`, `connect`, `unix` and `chain`
    | - name: notes
    |   ^^^^^^^^^^^
 """
@@ -388,3 +388,48 @@ chain.yaml:9:41: error: sandbox.workspaces.lib: expected an absolute path such a
    |                                         ^
 """
     )
+
+
+def test_an_agent_that_is_a_word_is_a_name_of_the_registry(diagnostics: Problems) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        agent: claude-agent-acp --verbose
+        """)
+        == """
+chain.yaml:2:8: error: agent: expected a name of the registry such as `claude-acp`, found `claude-agent-acp --verbose`
+   | agent: claude-agent-acp --verbose
+   |        ^^^^^^^^^^^^^^^^^^^^^^^^^^
+help: `acp-conductor registry list` lists the names; a command is written `run: […]`
+"""
+    )
+
+
+def test_a_component_of_the_registry_is_a_program_of_this_machine(diagnostics: Problems) -> None:
+    assert (
+        diagnostics("""\
+        version: 1
+        registry: http://example.org/registry.json
+        agent:
+          registry: claude-acp
+          ssh: host
+        """)
+        == """
+chain.yaml:2:11: error: registry: expected a file, or a URL that begins with `https://`, found `http://example.org/registry.json`
+   | registry: http://example.org/registry.json
+   |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+chain.yaml:5:3: error: `ssh` has no meaning beside `registry`
+   |   ssh: host
+   |   ^^^
+chain.yaml:4:3: note: the component is given here
+   |   registry: claude-acp
+   |   ^^^^^^^^
+"""
+    )
+
+
+def test_scripts_of_packages_are_of_the_registry_alone(diagnostics: Problems) -> None:
+    assert "`install_scripts` has no meaning beside `run`" in diagnostics("""\
+        version: 1
+        agent: {run: [claude-agent-acp], install_scripts: yes}
+        """)

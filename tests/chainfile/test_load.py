@@ -22,7 +22,7 @@ from conductor.chainfile import (
     Tls,
     load,
 )
-from conductor.chainfile.model import Sandbox
+from conductor.chainfile.model import RegistryName, Sandbox
 from conductor.errors import ChainFileError
 
 EVERYTHING = """\
@@ -399,3 +399,28 @@ def test_a_proxy_may_be_restarted_when_it_holds_up_a_cancelled_turn(
     assert "a plugin in this process cannot be restarted by itself" in diagnostics(
         start + "use: x}\n"
     )
+
+
+def test_names_of_the_registry_have_their_lock_file_and_registry(
+    chain: Callable[..., ChainFile], tmp_path: Path
+) -> None:
+    read = chain(
+        "version: 1\nregistry: ./mine.json\nagent: claude-acp\n"
+        "proxies: [{registry: notes, install_scripts: yes}, {name: n, registry: notes}]\n"
+    )
+    lock, source = read.path.replace(".yaml", ".lock"), f"{tmp_path}/mine.json"
+    lock = str(tmp_path / Path(lock).name)
+
+    assert [(each.name, each.registry) for each in read.flat()] == [
+        ("notes", RegistryName("notes", lock, source, install_scripts=True)),
+        ("n", RegistryName("notes", lock, source)),
+        ("claude-acp", RegistryName("claude-acp", lock, source)),
+    ]
+
+
+def test_the_registry_may_be_a_url(chain: Callable[..., ChainFile]) -> None:
+    read = chain("version: 1\nregistry: https://example.org/r.json\nagent: claude-acp\n")
+
+    assert read.agent is not None
+    assert read.agent.registry is not None
+    assert read.agent.registry.source == "https://example.org/r.json"

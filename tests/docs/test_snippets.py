@@ -78,6 +78,9 @@ def run(directory: Path) -> Callable[[list[str]], subprocess.CompletedProcess[st
 
 def save_files(page: str, directory: Path) -> list[str]:
     """Save the blocks of a page that name their file."""
+    for each in SNIPPETS[page]:
+        if is_registry(each):
+            (directory / "agents.json").write_text(each.text)
     named = [each for each in SNIPPETS[page] if each.file_name is not None]
     for each in named:
         assert each.file_name is not None
@@ -118,8 +121,19 @@ def test_chain_file(snippet: Snippet, directory: Path, run) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def is_registry(snippet: Snippet) -> bool:
+    return snippet.language == "json" and "agents" in json.loads(snippet.text)
+
+
 @pytest.mark.parametrize("snippet", of_language("json", "lua"))
-def test_editor_setting(snippet: Snippet, directory: Path, run) -> None:
+def test_editor_setting_or_registry(snippet: Snippet, directory: Path, run) -> None:
+    if is_registry(snippet):
+        save_files(snippet.page, directory)
+        result = run(["acp-conductor", "registry", "list", "--registry", "agents.json"])
+        registry = json.loads(snippet.text)
+        count = len(registry["agents"]) + len(registry["proxies"])
+        assert f"{count} entries" in result.stdout, result.stderr
+        return
     find_command = json_command if snippet.language == "json" else lua_command
     (directory / "review.yaml").write_text(HELLO)
     places = {"/path/to/acp-conductor": "acp-conductor", "/path/to/review.yaml": "review.yaml"}

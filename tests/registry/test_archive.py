@@ -1,0 +1,141 @@
+"""Archives: unpacked inside their directory, or refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+
+import pytest
+
+from conductor.errors import RegistryError
+from conductor.registry import archive
+from conductor.registry.archive import program_in, unpack
+
+from .conftest import tar_of, zip_of
+
+
+@pytest.fixture
+def unpacked(tmp_path):
+    """Unpack bytes as if they came from this URL; returns the directory."""
+
+    def run(data, url="https://example.org/a.tar.gz", cmd="./bin/echo"):
+        download = tmp_path / "download"
+        download.write_bytes(data)
+        directory = tmp_path / "out"
+        directory.mkdir()
+        unpack(download, url, directory, cmd)
+        return directory
+
+    return run
+
+
+def test_the_program_of_a_tar_is_executable(unpacked):
+    directory = unpacked(tar_of({"bin/echo": "#!/bin/sh\n"}, mode=0o644))
+
+    assert program_in(directory, "./bin/echo") == "bin/echo"
+    assert os.access(directory / "bin/echo", os.X_OK)
+
+
+def test_a_zip_keeps_executable_files(unpacked):
+    directory = unpacked(zip_of({"bin/echo": "x", "lib/": ""}), "https://example.org/A.ZIP?x=1")
+
+    assert os.access(directory / "bin/echo", os.X_OK)
+
+
+def test_another_file_is_the_program_itself(unpacked):
+    directory = unpacked(b"\x7fELF", "https://example.org/echo-linux-x64")
+
+    assert (directory / program_in(directory, "./bin/echo")).read_bytes() == b"\x7fELF"
+
+
+def with_link(name, target, kind=tarfile.SYMTYPE):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, target
+        tar.addfile(member)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        tar_of({"../evil": "x"}),
+        tar_of({"a/../../evil": "x"}),
+        with_link("link", "/etc/passwd"),
+        with_link("link", "../../etc/passwd"),
+        with_link("link", "../evil", tarfile.LNKTYPE),
+        with_link("device", "", tarfile.CHRTYPE),
+    ],
+    ids=["parent", "inner parent", "absolute link", "link out", "hard link out", "device"],
+)
+def test_a_tar_that_leads_out_is_refused(unpacked, tmp_path, data):
+    with pytest.raises(RegistryError, match="cannot be unpacked"):
+        unpacked(data)
+
+    assert not (tmp_path / "evil").exists()
+
+
+def test_an_absolute_path_in_a_tar_stays_inside(unpacked, tmp_path):
+    directory = unpacked(tar_of({f"{tmp_path}/evil": "x"}))
+
+    assert not (tmp_path / "evil").exists()
+    assert list(directory.rglob("evil"))
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil"])
+def test_a_zip_that_leads_out_is_refused(unpacked, name):
+    with pytest.raises(RegistryError, match="a path in it"):
+        unpacked(zip_of({name: "x"}), "https://example.org/a.zip")
+
+
+def test_a_link_in_a_zip_is_refused(unpacked):
+    with pytest.raises(RegistryError, match="a link or a device"):
+        unpacked(zip_of({"link": "/etc/passwd"}, mode=0o120777), "https://example.org/a.zip")
+
+
+@pytest.mark.parametrize(
+    ("url", "make"), [("https://example.org/a.tgz", tar_of), ("https://example.org/a.zip", zip_of)]
+)
+def test_an_archive_of_too_many_bytes_is_refused(unpacked, monkeypatch, url, make):
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 1000)
+
+    with pytest.raises(RegistryError, match="unpacks to more than"):
+        unpacked(make({"a": "x" * 600, "b": "x" * 600}), url)
+
+
+def test_an_archive_of_too_many_members_is_refused(unpacked, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 2)
+
+    with pytest.raises(RegistryError, match="more than 2 members"):
+        unpacked(tar_of({"a": "", "b": "", "c": ""}))
+
+
+@pytest.mark.parametrize("url", ["https://example.org/a.tar.gz", "https://example.org/a.zip"])
+def test_damaged_archives_are_refused(unpacked, url):
+    with pytest.raises(RegistryError, match="cannot be unpacked"):
+        unpacked(b"<html>not found</html>", url)
+
+
+def test_installers_are_refused(unpacked):
+    with pytest.raises(RegistryError, match="installers are not supported"):
+        unpacked(b"", "https://example.org/a.deb")
+
+
+@pytest.mark.parametrize("cmd", ["/bin/sh", "../sh", "a\\b", ""])
+def test_a_program_outside_the_archive_is_refused(tmp_path, cmd):
+    with pytest.raises(RegistryError, match="a path in it"):
+        program_in(tmp_path, cmd)
+
+
+def test_a_missing_program_is_named(tmp_path):
+    with pytest.raises(RegistryError, match=r"no program \./echo"):
+        program_in(tmp_path, "./echo")
+
+
+def test_a_program_that_links_out_is_refused(tmp_path):
+    (tmp_path / "echo").symlink_to("/bin/sh")
+
+    with pytest.raises(RegistryError, match="a link out of its archive"):
+        program_in(tmp_path, "./echo")

@@ -1,0 +1,83 @@
+"""Downloads: https only, http on loopback, bounded."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from conductor.errors import RegistryError
+from conductor.registry.download import check_url, fetch_bytes, fetch_file
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.org/a", "http://127.0.0.1:80/a", "http://[::1]/a", "http://localhost/"]
+)
+def test_https_and_loopback_are_allowed(url):
+    check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://example.org/a", "only https"),
+        ("http://127.0.0.1.example.org/", "only https"),
+        ("file:///etc/passwd", "only https"),
+        ("https:///a", "only https"),
+        ("https://[", "no URL"),
+        ("https://user:hunter2@example.org/", "a user or a password"),
+    ],
+)
+def test_other_urls_are_refused(url, reason):
+    with pytest.raises(RegistryError, match=reason) as caught:
+        check_url(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_has_its_checksum(server, tmp_path):
+    url = server.put("/a", b"content")
+
+    assert fetch_file(url, tmp_path / "a") == hashlib.sha256(b"content").hexdigest()
+    assert (tmp_path / "a").read_bytes() == b"content"
+
+
+def test_redirects_are_followed(server):
+    server.put("/b", b"content")
+    server.redirects["/a"] = "/b"
+
+    assert fetch_bytes(f"{server.url}/a", 100) == b"content"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("http://example.org/", "only https is allowed, a redirect leads to http://example.org/"),
+        ("file:///etc/passwd", "a redirect leads to file"),
+        ("/a", "more than 5 redirects"),
+    ],
+)
+def test_redirects_have_the_same_rules(server, target, reason):
+    server.redirects["/a"] = target
+
+    with pytest.raises(RegistryError, match=reason):
+        fetch_bytes(f"{server.url}/a", 100)
+
+
+def test_a_body_over_the_limit_is_refused(server, tmp_path):
+    url = server.put("/a", b"x" * 3_000_000)
+
+    with pytest.raises(RegistryError, match="larger than 1 MiB"):
+        fetch_file(url, tmp_path / "a", limit=1 << 20)
+
+
+def test_a_status_is_an_error(server):
+    with pytest.raises(RegistryError, match="/missing answers 404"):
+        fetch_bytes(f"{server.url}/missing", 100)
+
+
+def test_an_unreachable_server_says_what_to_try():
+    with pytest.raises(RegistryError, match="cannot be fetched") as caught:
+        fetch_bytes("http://127.0.0.1:9/a", 100)
+
+    assert "needs the network once" in str(caught.value.help)

@@ -1,0 +1,83 @@
+"""Pinning and installing: which kind is taken, what is reported."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from conductor.errors import RegistryError
+from conductor.registry.entries import Entry, current_platform
+from conductor.registry.install import (
+    ensure_installed,
+    fetched_registry,
+    make_pin,
+    remembered_pin,
+)
+from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.resolve import pin_path
+
+from .conftest import AGENT, binary_entry, entry, offline, path_without_tools, tar_of
+
+
+def entry_of(raw):
+    return msgspec.convert(raw, Entry)
+
+
+def test_a_package_is_installed_once_and_reported(server, capfd, monkeypatch):
+    url = server.put("/echo.tgz", tar_of({"echo": AGENT}))
+    pin = make_pin(entry_of(binary_entry(url)), scripts=False)
+    first = ensure_installed("echo", pin)
+    assert "installing echo 1.0.0 from its release, once" in capfd.readouterr().err
+
+    server.bodies.clear()
+    offline(monkeypatch)
+    assert ensure_installed("echo", pin) == first
+    assert capfd.readouterr().err == ""
+
+
+def test_a_pin_is_remembered_for_the_entry_as_it_is(server):
+    url = server.put("/echo.tgz", tar_of({"echo": AGENT}))
+    known = entry_of(binary_entry(url))
+    remembered_pin(known, scripts=False)
+
+    assert pin_path(known, "binary", False).exists()
+    newer = entry_of(binary_entry(f"{server.url}/echo-2.tgz"))
+    assert not pin_path(newer, "binary", False).exists()
+    assert not pin_path(known, "binary", True).exists()
+
+
+def test_the_first_kind_whose_package_manager_is_there_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", path_without_tools(tmp_path))
+    both = entry_of(entry(npx={"package": "echo@1"}, uvx={"package": "not a package"}))
+
+    with pytest.raises(RegistryError, match="no name of a PyPI package"):  # uv is beside Python
+        make_pin(both, scripts=False)
+    with pytest.raises(RegistryError, match="`npm` is not installed"):
+        make_pin(entry_of(entry(npx={"package": "echo@1"})), scripts=False)
+
+
+def test_an_entry_without_this_platform_lists_its_platforms():
+    target = {"archive": "https://example.org/a.tgz", "cmd": "./a"}
+    raw = entry(binary={"plan9-mips": target})
+
+    with pytest.raises(RegistryError, match=f"{current_platform()}; it has: plan9-mips"):
+        make_pin(entry_of(raw), scripts=False)
+
+
+def test_a_registry_at_a_url_is_fetched_when_it_is_needed(server):
+    url = server.put("/r.json", json.dumps({"agents": [entry(uvx={"package": "x"})]}).encode())
+
+    assert fetched_registry(url).find("echo").id == "echo"
+    assert fetched_registry(url).find("echo").id == "echo"
+    assert server.asked == ["/r.json"]
+
+
+def test_a_pin_that_was_changed_by_hand_is_refused():
+    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ("echo==1.0.0 --hash=sha256:0",)))
+    changed = msgspec.structs.replace(pin, requirements=("evil==1.0.0 --hash=sha256:1",))
+
+    with pytest.raises(RegistryError, match="changed by hand") as caught:
+        ensure_installed("echo", changed)
+    assert pin.digest in caught.value.message

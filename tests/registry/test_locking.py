@@ -1,0 +1,92 @@
+"""Lock and update: pins are kept until they are to be renewed, each chain file has its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.chainfile import load
+from conductor.errors import RegistryError
+from conductor.registry.lock_file import read_lock, write_lock
+from conductor.registry.locking import lock_components, refresh_sources
+from conductor.registry.pins import BinaryPin, LockedTarget
+
+from .conftest import AGENT, agent_spec, binary_entry, tar_of
+
+
+@pytest.fixture
+def release(server, registry_file):
+    """Publish a version of `echo` in the registry."""
+
+    def publish(version: str) -> None:
+        url = server.put(f"/echo-{version}.tgz", tar_of({"echo": AGENT, "version": version}))
+        registry_file(binary_entry(url, version))
+
+    return publish
+
+
+def lock(path, update=()):
+    """Lock a chain file; versions before and after, by name."""
+    return {
+        each.name: (each.before and each.before.version, each.pin.version)
+        for each in lock_components(load(path).flat(), update)
+    }
+
+
+def test_a_name_is_pinned_once_and_renewed_by_update(release, chain):
+    release("1.0.0")
+    path = chain()
+    assert lock(path) == {"echo": (None, "1.0.0")}
+
+    release("1.1.0")
+    assert lock(path) == {"echo": ("1.0.0", "1.0.0")}
+    assert lock(path, {"echo"}) == {"echo": ("1.0.0", "1.1.0")}
+    assert read_lock(str(path.with_suffix(".lock"))).pins["echo"].version == "1.1.0"
+
+
+def test_names_that_are_no_longer_used_leave_the_lock_file(release, chain):
+    release("1.0.0")
+    path = chain()
+    old = BinaryPin("1.0.0", {"linux-x86_64": LockedTarget("https://a/b.tgz", "./b")})
+    write_lock(str(path.with_suffix(".lock")), {"old": old})
+    lock(path)
+
+    assert list(read_lock(str(path.with_suffix(".lock"))).pins) == ["echo"]
+
+
+def test_a_nested_chain_file_has_a_lock_file_of_its_own(release, chain, tmp_path):
+    release("1.0.0")
+    inner = tmp_path / "inner.yaml"
+    inner.write_text("version: 1\nregistry: ./registry.json\nproxies: [{registry: echo}]\n")
+    path = chain("{run: echo}", "proxies: [{chain: ./inner.yaml}]\n")
+    lock(path)
+
+    assert inner.with_suffix(".lock").exists()
+    assert not path.with_suffix(".lock").exists()
+
+
+def test_one_changed_byte_on_the_server_refuses_the_installation(release, chain, server, store):
+    release("1.0.0")
+    path = chain()
+    lock(path)
+    (package,) = (store / "packages" / "echo" / "v1.0.0").iterdir()
+    (package / "echo").unlink()
+    server.put("/echo-1.0.0.tgz", tar_of({"echo": AGENT + "# changed\n"}))
+
+    with pytest.raises(RegistryError, match="not the pinned"):
+        lock(path)
+
+
+def test_a_registry_that_cannot_be_refreshed_is_reported(chain):
+    spec = agent_spec(chain(more="registry: https://127.0.0.1:9/registry.json\n"))
+
+    (warning,) = refresh_sources([spec])
+    assert warning.startswith("the registry was not refreshed: https://127.0.0.1:9/")
+
+
+def test_a_lock_file_that_cannot_be_written_is_an_error(release, chain, monkeypatch):
+    release("1.0.0")
+    path = chain()
+    path.with_suffix(".lock").mkdir()
+
+    with pytest.raises(RegistryError, match=r"the lock file .*review\.lock cannot be"):
+        lock(path)

@@ -1,0 +1,42 @@
+"""Pins: the digest changes with what is installed, and with nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from conductor.errors import RegistryError
+from conductor.registry.pins import BinaryPin, LockedTarget, NpxPin, UvxPin, sealed
+
+NPX = sealed(NpxPin("n", "1.0.0", "sha512-x", {"node_modules/n": {"integrity": "sha512-x"}}))
+UVX = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
+
+
+def resealed(pin, **changes):
+    return sealed(msgspec.structs.replace(pin, **changes))
+
+
+def test_arguments_and_environment_do_not_change_the_digest():
+    assert resealed(NPX, args=("--acp",), env={"A": "b"}).digest == NPX.digest
+    assert resealed(UVX, args=("--acp",), env={"A": "b"}).digest == UVX.digest
+
+
+@pytest.mark.parametrize(
+    ("pin", "change"),
+    [
+        (NPX, {"packages": {"node_modules/n": {"integrity": "sha512-y"}}}),
+        (NPX, {"scripts": True}),
+        (UVX, {"requirements": ("u==1.0.0 --hash=sha256:1",)}),
+        (UVX, {"python": "3.13"}),
+        (UVX, {"scripts": True}),
+    ],
+)
+def test_other_packages_have_another_digest(pin, change):
+    assert resealed(pin, **change).digest != pin.digest
+
+
+def test_the_archive_for_another_platform_lists_the_platforms():
+    pin = BinaryPin("1.0.0", {"linux-x86_64": LockedTarget("https://a/b.tgz", "./b")})
+
+    with pytest.raises(RegistryError, match="windows-x86_64; it has: linux-x86_64"):
+        pin.target("b", "windows-x86_64")

@@ -1,0 +1,103 @@
+"""Real packages of npm and PyPI: locked, installed, started, and started again without network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conductor.registry.lock_file import read_lock, write_lock
+from conductor.registry.pins import sealed
+
+from .conftest import DEAD_PROXY, entry, wheel
+
+pytestmark = pytest.mark.external
+
+NPM_AGENT = "pi-acp"
+"""An adapter that answers `initialize` without its agent; nine packages, 7 MB."""
+PYTHON_AGENT = """
+import asyncio
+import acp
+from acp.schema import AgentCapabilities, Implementation
+
+class Echo(acp.Agent):
+    async def initialize(self, protocol_version, **more):
+        info = Implementation(name="echo-acp", version="1.0.0")
+        return acp.InitializeResponse(
+            protocol_version=1, agent_capabilities=AgentCapabilities(), agent_info=info
+        )
+
+asyncio.run(acp.run_agent(Echo()))
+"""
+
+
+def conductor(*words, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "conductor", *map(str, words)],
+        env={**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data"), **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def npm() -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+
+
+def test_an_agent_of_npm_is_locked_and_starts_offline(npm, tmp_path):
+    path = tmp_path / "review.yaml"
+    path.write_text(f"version: 1\nagent: {NPM_AGENT}\n")
+    locked = conductor("lock", path, home=tmp_path)
+    assert locked.returncode == 0, locked.stderr
+    assert f"{NPM_AGENT} 0.0.34 (npx, 9 packages)" in locked.stdout
+    pin = read_lock(str(path.with_suffix(".lock"))).pins[NPM_AGENT]
+    assert all("integrity" in each for each in pin.packages.values())
+    assert "://" not in path.with_suffix(".lock").read_text()
+
+    shutil.rmtree(tmp_path / ".npm", ignore_errors=True)
+    started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)
+    assert started.returncode == 0, started.stdout + started.stderr
+    assert "pi ACP adapter 0.0.34" in started.stdout
+
+    # Other content than the pinned one is refused, with both checksums.
+    wrong = "sha512-" + "A" * 86 + "=="
+    isexe = pin.packages["node_modules/isexe"]
+    packages = {**pin.packages, "node_modules/isexe": {**isexe, "integrity": wrong}}
+    other = sealed(msgspec.structs.replace(pin, packages=packages))
+    write_lock(str(path.with_suffix(".lock")), {NPM_AGENT: other})
+    shutil.rmtree(tmp_path / "data")
+    refused = conductor("lock", path, home=tmp_path)
+    assert refused.returncode == 1
+    assert wrong in refused.stderr
+    assert isexe["integrity"] in refused.stderr
+    assert "not the one that was pinned" in refused.stderr
+
+
+def test_an_agent_of_pypi_is_locked_and_starts_offline(tmp_path):
+    """The agent is a wheel of this test, what it needs is from PyPI."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel(wheels, "echo_acp", "1.0.0", PYTHON_AGENT, "agent-client-protocol==0.12.1")
+    registry = tmp_path / "registry.json"
+    agent = entry("echo-acp", uvx={"package": "echo-acp==1.0.0"})
+    registry.write_text(json.dumps({"agents": [agent]}))
+    path = tmp_path / "review.yaml"
+    path.write_text("version: 1\nagent: echo-acp\nregistry: ./registry.json\n")
+    locked = conductor("lock", path, home=tmp_path, UV_FIND_LINKS=str(wheels))
+    assert locked.returncode == 0, locked.stderr
+    pin = read_lock(str(path.with_suffix(".lock"))).pins["echo-acp"]
+    assert any(line.startswith("pydantic==") for line in pin.requirements)
+    assert all("--hash=sha256:" in line for line in pin.requirements)
+
+    started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)
+    assert started.returncode == 0, started.stdout + started.stderr
+    assert "echo-acp 1.0.0" in started.stdout

@@ -141,6 +141,14 @@ async def test_environment_files_are_private(load, acp_chain):
             await agent.endpoint.request("fs/read_text_file", {**read, "path": "/project/.env"})
 
 
+async def test_annotated_handlers_run(load, acp_chain, capsys):
+    async with acp_chain(load("typed", "Typed")(), strict=True) as client:
+        await client.initialize()
+        await client.prompt(await client.new_session("/"), "tool Search")
+
+    assert capsys.readouterr().out == "Search completed\n"
+
+
 async def test_another_agent_reviews(load, acp_chain):
     command = [sys.executable, "-m", "conductor.testing.agent"]
     async with acp_chain(load("reviewer", "Reviewer")(command), strict=True) as client:

@@ -50,6 +50,11 @@ class Fitting(Proxy):
     ) -> v1.PromptResponse | v2.PromptResponse:
         return v1.PromptResponse(stop_reason=(await forward())["stopReason"])
 
+    @on("session/list")
+    async def unannotated(self, request, forward):  # E: Function is missing a type annotation
+        reveal_type(request)  # R: Any
+        return await forward()
+
     @on("session/new")
     @on("session/load")
     async def raw(self, params: bytes, forward: Forward[bytes, bytes]) -> bytes:

@@ -109,6 +109,12 @@ def session_id_of(payload: Payload | None) -> str | None:
         return None
 
 
+def message_names(method: str, payload: Payload | None) -> dict[str, object]:
+    """What a log line names of a message: its method, and its session if it has one."""
+    session = session_id_of(payload)
+    return {"method": method} if session is None else {"method": method, "session": session}
+
+
 def unambiguous_session_id(payload: Payload | None) -> str | None:
     """The session id in raw params or a raw result; `None` if there is none.
 

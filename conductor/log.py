@@ -35,7 +35,7 @@ _WRITE_TIMEOUT_MS = 100
 _level = LEVELS["warning"]
 _structlog: object = None
 _listener: LogListener | None = None
-_context: Callable[[], dict[str, object]] = dict
+_contexts: list[Callable[[], dict[str, object]]] = []
 _as_json = False
 _brief = False
 _lifecycle = True
@@ -65,9 +65,9 @@ def listen(listener: LogListener) -> None:
 
 
 def bind_context(context: Callable[[], dict[str, object]]) -> None:
-    """Call `context` for fields of each event that is written: what the task belongs to."""
-    global _context
-    _context = context
+    """Call `context` for fields of each event that is written: what the task belongs to, or the
+    message that it handles."""
+    _contexts.append(context)
 
 
 def is_json(log_format: str) -> bool:
@@ -148,7 +148,8 @@ def get_logger(**fields: object) -> Logger:
 
 def _emit(level: str, event: str, fields: dict[str, object]) -> None:
     global _structlog
-    fields = {**_context(), **fields}
+    for context in _contexts:
+        fields = {**context(), **fields}
     with suppress(OSError, ValueError):  # stderr has no reader
         if _as_json and "exc_info" not in fields:
             _stderr.msg(_json_line(level, event, fields))

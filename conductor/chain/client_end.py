@@ -202,5 +202,5 @@ class ClientEnd:
             await write_loop(connection, self.flusher)
 
 
-def _report(event: str, detail: str) -> None:
-    log.warning(event, sender="client", detail=detail)
+def _report(event: str, detail: str, message: dict[str, object]) -> None:
+    log.warning(event, sender="client", detail=detail, **message)

@@ -15,8 +15,10 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from conductor.acp import message_names
 from conductor.jsonrpc.awaited_response import AwaitedResponse
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.log import bind_context
 from conductor.plugins.lane import Lane, LaneItem, LaneResponse
 from conductor.plugins.plugin_code import PluginCall
 from conductor.plugins.plugin_port import PluginPort
@@ -96,6 +98,13 @@ class HandlerCall(msgspec.Struct, eq=False):
             coroutine = coroutine.cr_await if hasattr(coroutine.cr_await, "cr_frame") else None
         return self.handler.location
 
+    def names(self) -> dict[str, object]:
+        """Method and session of the message."""
+        item = self.item
+        if isinstance(item, LaneResponse):
+            return message_names(item.call.method, item.result)
+        return message_names(item.method, item.params)
+
     async def forward_notification(self, message: Any = None, /) -> None:
         """The `forward` of a notification's handler."""
         self.forwarded = True
@@ -113,6 +122,12 @@ def handled_message() -> Mark | None:
     """The last message that the handler running in this task has got, in a traced chain."""
     handler_call = current_handler_call.get()
     return None if handler_call is None or handler_call.done else handler_call.mark
+
+
+def _context() -> dict[str, object]:
+    """Method and session of the message that is being handled, for the log."""
+    handler_call = current_handler_call.get()
+    return {} if handler_call is None or handler_call.done else handler_call.names()
 
 
 def running_handler(variables: Mapping[str, Any]) -> PluginCall | None:
@@ -135,6 +150,7 @@ class HandlerResponse(AwaitedResponse):
     """Whether the request is the handled message, forwarded."""
 
 
+bind_context(_context)
 current_handler_call: ContextVar[HandlerCall | None] = ContextVar(
     "current_handler_call", default=None
 )

@@ -47,4 +47,5 @@ class SlowHandlerWarning:
             lane=lane.direction,
             seconds=_WARN_AFTER,
             handler=location,
+            **({} if holder is None else holder.names()),
         )

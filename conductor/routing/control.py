@@ -62,8 +62,9 @@ class ControlContext(Protocol):
         """The port for traffic inside of envelopes, of a component that has a successor."""
 
     @property
-    def report(self) -> Callable[[str, str], None]:
-        """Called with an event and its details when the peer violates the protocol."""
+    def report(self) -> Callable[[str, str, dict[str, object]], None]:
+        """Called with an event, its details, and what names the message, when the peer violates the
+        protocol."""
 
     @property
     def on_plugin_info(self) -> Callable[[Payload | None], None] | None:
@@ -192,7 +193,7 @@ def _cancel(link: ControlContext, params: Payload | None) -> None:
     try:
         id = _decode_cancel(params).requestId
     except DECODE_ERRORS:
-        link.report("notification dropped", f"{CANCEL}: no valid requestId")
+        link.report("notification dropped", f"{CANCEL}: no valid requestId", {"method": CANCEL})
         return
     call = link.connection.received.get(id)
     if call is not None:

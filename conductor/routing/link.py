@@ -17,7 +17,13 @@ from typing import Final, Literal
 import attrs
 import msgspec
 
-from conductor.acp import MCP_METHODS, SESSION_CANCEL, SESSION_SETUP_METHODS, session_id_of
+from conductor.acp import (
+    MCP_METHODS,
+    SESSION_CANCEL,
+    SESSION_SETUP_METHODS,
+    message_names,
+    session_id_of,
+)
 from conductor.errors import RequestError, details_are_withheld
 from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
@@ -67,8 +73,9 @@ _PROOFS_OF_HEALTH: Final = frozenset({"session/prompt", "initialize", *INIT_METH
 _NOT_RUNNING: Final = FailureErrors.plain(
     encode_error(INTERNAL_ERROR, "The component is not running")
 )
-Report = Callable[[str, str], None]
-"""Called with a log event and its details when a peer violates the protocol."""
+Report = Callable[[str, str, dict[str, object]], None]
+"""Called with a log event, its details, and what names the message (`message_names`) when a peer
+violates the protocol."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -229,7 +236,8 @@ class Link:
             try:
                 control_request(self, call, method, params)
             except RequestError as exc:
-                self.report("request refused", f"{method}: {exc.data or exc.message}")
+                detail = f"{method}: {exc.data or exc.message}"
+                self.report("request refused", detail, message_names(method, params))
                 call.source.respond(call, None, exception_to_error(exc))
         else:
             if self.role in CLIENT_ROLES and method in LOGGED_METHODS:
@@ -270,13 +278,15 @@ class Link:
             try:
                 self.access_check(method, params)
             except RequestError as exc:
-                self.report("notification refused", f"{method}: {exc.message}")
+                detail = f"{method}: {exc.message}"
+                self.report("notification refused", detail, message_names(method, params))
                 return
         if method in CONTROL_METHODS:
             try:
                 control_notification(self, method, params)
             except RequestError as exc:
-                self.report("notification dropped", f"{method}: {exc.data or exc.message}")
+                detail = f"{method}: {exc.data or exc.message}"
+                self.report("notification dropped", detail, message_names(method, params))
             return
         if method == SESSION_CANCEL:
             for each in self.observers_from:
@@ -308,7 +318,9 @@ class Link:
         excerpt = frame.excerpt
         if self.role in CLIENT_ROLES and details_are_withheld():
             excerpt = ""  # the content of a remote client's message must not be logged
-        self.report("malformed message", f"{frame.reason}: {excerpt}" if excerpt else frame.reason)
+        detail = f"{frame.reason}: {excerpt}" if excerpt else frame.reason
+        names: dict[str, object] = {} if call is None else {"method": call.method}
+        self.report("malformed message", detail, names)
 
 
 class LinkPort(Port):

@@ -115,7 +115,13 @@ class Initialization:
 
     def cancel(self, call: InFlightRequest) -> None:
         if self._attempt is not None:
-            self.link.plain.cancel(self._attempt)
+            self._cancel_attempt(call, self._attempt)
+
+    def _cancel_attempt(self, originator: InFlightRequest, attempt: InFlightRequest) -> None:
+        port = self.link.plain
+        if port.on_cancel is not None:  # a trace has the originator, which several may stand for
+            port.on_cancel(originator)
+        port.cancel(attempt)
 
     # -- connection events ------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Initialization:
         id = connection.open(call)
         connection.write(request_pieces(id, self.handshake.method, self._params))
         if self._originator.cancelled:
-            self.link.plain.cancel(call)
+            self._cancel_attempt(self._originator, call)
         self._set_deadline(trio.current_time() + self.timeout)
 
     def _react(self, event: Reaction, otherwise: Callable[[], None]) -> None:

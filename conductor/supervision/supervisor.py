@@ -425,9 +425,9 @@ class SupervisedComponent(LinkComponent):
         location = next(filter(None, locations), self.spec.location)
         return None if location is None else str(location)
 
-    def _report(self, event: str, detail: str) -> None:
+    def _report(self, event: str, detail: str, message: dict[str, object]) -> None:
         if (more := self._report_rate.report(trio.current_time())) is not None:
-            self._log.warning(event, detail=detail, **more)
+            self._log.warning(event, detail=detail, **message, **more)
 
     def _kill(self, end_cause: str) -> None:
         if self._current_run is not None:

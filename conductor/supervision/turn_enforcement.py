@@ -99,13 +99,18 @@ class TurnEnforcement:
                 reason += " (request_timeout)"
                 if session is not None:
                     reason += "; the turn was cancelled, and part of it may have been done"
-                self.log.warning("request timed out", method=call.method, seconds=seconds)
+                names = {} if session is None else {"session": session}
+                self.log.warning("request timed out", method=call.method, seconds=seconds, **names)
                 self.link.fail_request(call, reason)
                 if session is not None:  # few agents end the turn on $/cancel_request
                     self._cancel_turn_at_component(session)
             case Stalled(session, calls, action, seconds):
                 self.log.warning(
-                    "prompt turn stalled", session=session, seconds=seconds, action=action
+                    "prompt turn stalled",
+                    method=PROMPT,
+                    session=session,
+                    seconds=seconds,
+                    action=action,
                 )
                 self._escalate(session, calls, action, seconds)
 
@@ -156,6 +161,8 @@ class TurnEnforcement:
             seconds = self.cancel_monitor.timeouts.timeout
             self.log.warning(
                 "prompt not answered after $/cancel_request: sending session/cancel",
+                method=PROMPT,
+                session=overdue.session,
                 seconds=seconds,
             )
             self._cancel_turn_at_component(overdue.session)

@@ -65,7 +65,7 @@ class MemoryPairComponent(LinkComponent):
     def _disconnect(self) -> None:
         """Close the connection abruptly, as the end of a process does."""
 
-    def _report(self, event: str, detail: str) -> None:
+    def _report(self, event: str, detail: str, message: dict[str, object]) -> None:
         """Ignore protocol violations that the link reports."""
 
     # -- Component ---------------------------------------------------------------------------------

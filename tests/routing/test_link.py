@@ -103,7 +103,7 @@ def test_only_the_conductor_initializes_proxies(role, method):
     error = {"code": -32600, "message": "Invalid request", "data": problem}
     assert bench.written() == [{"id": 9, "error": error}]
     assert bench.before.events == []
-    assert len(bench.reports) == 2
+    assert [message for *_, message in bench.reports] == [{"method": method}] * 2
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_response_without_a_request_is_reported():
 
     bench.feed({"id": 5, "result": {}})
 
-    assert bench.reports == [("malformed message", "an answer to no request (id 5)")]
+    assert bench.reports == [("malformed message", "an answer to no request (id 5)", {})]
 
 
 # -- init --------------------------------------------------------------------------------------

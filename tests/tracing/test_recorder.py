@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import asynccontextmanager
 
@@ -255,6 +256,35 @@ async def test_a_cancellation_is_recorded_on_each_hop_of_its_request(traced_chai
     assert [causes[each.n].n for each in cancellations[1:]] == [
         each.n for each in cancellations[:-1]
     ]
+
+
+async def test_the_cancellation_of_an_initialize_is_recorded_on_each_hop(tmp_path):
+    (tmp_path / "shout.py").write_text(PLUGIN)
+    script = "import sys; sys.stdin.read()"
+    command = json.dumps([sys.executable, "-c", script])
+    file = tmp_path / "chain.yaml"
+    file.write_text(
+        f"version: 1\nmcp_bridge: off\nproxies: [{{use: ./shout.py:Shout}}]\n"
+        f"agent: {{name: agent, run: {command}, stop_timeout: 300ms}}\n"
+    )
+    recorder = Recorder("traced")
+    async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
+        traced = Traced(attached.client, recorder)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(attached.client.initialize)
+            while len(traced.records(RequestRecord)) < 2:
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        while len(traced.records(NotificationRecord)) < 2:
+            await trio.testing.wait_all_tasks_blocked()
+
+    asked, cancelled = traced.records(RequestRecord), traced.records(NotificationRecord)
+    assert [(each.method, each.receiver) for each in asked] == [
+        ("initialize", "Shout"),
+        ("initialize", "agent"),
+    ]
+    assert {each.method for each in cancelled} == {"$/cancel_request"}
+    assert [each.request for each in cancelled] == [each.n for each in asked]
 
 
 async def test_the_flight_recorder_keeps_the_first_bytes_of_large_payloads(traced_chain):

@@ -20,6 +20,8 @@ from typing import Final
 
 import attrs
 
+from conductor.bridging import lock_directory
+
 __all__ = ["SocketDirectory"]
 
 _PREFIX: Final = "acp-mcp-"
@@ -46,7 +48,7 @@ class SocketDirectory:
         for _ in range(_MAX_ATTEMPTS):
             directory = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
             try:
-                lock = _open_locked(directory, new=True)
+                lock = lock_directory(directory, new=True)
             except FileNotFoundError:
                 continue  # another conductor removed it as stale
             except OSError:
@@ -93,34 +95,9 @@ def _remove_stale(root: str) -> None:
 def _try_lock(directory: str) -> int | None:
     """Return the lock of a stale directory of this user; `None` if it is in use."""
     try:
-        return _open_locked(directory, new=False)
+        return lock_directory(directory)
     except OSError:
         return None
-
-
-def _open_locked(directory: str, *, new: bool) -> int | None:
-    """Return a descriptor with the lock; `None` if the directory is locked or not private to this
-    user.
-
-    The mode of a new directory is set first. Raises `OSError`.
-    """
-    import fcntl
-
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        if new:
-            os.fchmod(fd, 0o700)
-        status = os.fstat(fd)
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-    except BlockingIOError:
-        pass
-    except OSError:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
 
 
 def _remove(directory: str, lock: int) -> None:

@@ -19,6 +19,8 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `declared_server_names(result)` reads the decoded result of a session set-up request and maps
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
+A lock on a private directory, which ends with the process:
+    `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
     `accept`, `serve_http`, `is_peer_gone`.
 """
@@ -53,6 +55,7 @@ from conductor.network.accept import accept
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
 from conductor.routing.server_names import declared_server_names, with_server_names
+from conductor.transport.directory_lock import lock_directory
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
 from conductor.transport.waiting_transport import WaitingTransport
 
@@ -86,6 +89,7 @@ __all__ = [
     "encode_id",
     "error_pieces",
     "is_peer_gone",
+    "lock_directory",
     "notification_pieces",
     "request_pieces",
     "result_pieces",

@@ -33,6 +33,7 @@ from conductor.chain.blocking_log import INTERVAL, BlockingLog, blocked_by
 from conductor.log import get_logger
 from conductor.plugins.plugin_code import plugin_code
 from conductor.transport.process_tree import kill_descendants
+from conductor.transport.thread_signals import block_signals
 
 __all__ = ["Watchdog", "max_stop_seconds", "watchdog"]
 
@@ -132,7 +133,7 @@ class Watchdog:
     def _watch(self, client_fd: int | None) -> None:
         # A signal delivered to this thread would not interrupt a `time.sleep` of the main thread,
         # where the handlers run.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        block_signals()
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         if client_fd is not None:

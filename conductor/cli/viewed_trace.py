@@ -15,8 +15,9 @@ from pathlib import Path
 
 import attrs
 
-from conductor.control.temporary_directories import VIEW_PREFIX, lock_directory
+from conductor.control.temporary_directories import VIEW_PREFIX
 from conductor.tracing.trace_file import TraceFile
+from conductor.transport.directory_lock import lock_directory
 
 __all__ = ["ViewedTrace", "temporary_trace"]
 

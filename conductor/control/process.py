@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 
 from conductor.control.registry import flights, raw_streams
+from conductor.transport.thread_signals import block_signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def close_control() -> None:
 
 def _open(command: str, trace: str | None) -> None:
     global _server
-    _block_signals()
+    block_signals()
     if _closing.wait(_DELAY):
         return
     from conductor.log import get_logger
@@ -107,7 +108,7 @@ def _dump(reason: Literal["failure", "signal"]) -> None:
 
 
 def _write(recorded: list[Flight], reason: str) -> None:
-    _block_signals()
+    block_signals()
     if reason == "failure":
         _closing.wait(_AFTER_FAILURE)
     try:
@@ -118,8 +119,3 @@ def _write(recorded: list[Flight], reason: str) -> None:
         get_logger(component="trace").warning("flight recorder not written", error=str(exc))
         return
     write_flight(recorded, reason)
-
-
-def _block_signals() -> None:
-    """Leave signals to the main thread: here they would not interrupt a `time.sleep` of it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

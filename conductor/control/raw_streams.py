@@ -30,6 +30,7 @@ from conductor.control.registry import running_chains
 from conductor.log import get_logger
 from conductor.supervision.endpoint import Endpoint, Launcher
 from conductor.transport.base import Transport
+from conductor.transport.thread_signals import block_signals
 
 __all__ = ["MAX_FILE", "RawStreams"]
 
@@ -146,6 +147,7 @@ class RawStreams:
     # -- in the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        block_signals()
         while True:
             with self._changed:
                 while not self._queue and not self._closing:

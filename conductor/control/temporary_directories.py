@@ -7,7 +7,6 @@ and only the files in them that conductors create are removed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 import time
@@ -16,7 +15,9 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from typing import Final
 
-__all__ = ["VIEW_PREFIX", "lock_directory", "remove_directory", "stale_directories"]
+from conductor.transport.directory_lock import lock_directory
+
+__all__ = ["VIEW_PREFIX", "remove_directory", "stale_directories"]
 
 VIEW_PREFIX: Final = "acp-conductor-view-"
 _BRIDGE_PREFIX: Final = "acp-mcp-"
@@ -52,24 +53,6 @@ def remove_directory(directory: str) -> None:
                 os.rmdir(directory)
             finally:
                 os.close(lock)
-
-
-def lock_directory(directory: str) -> int | None:
-    """A descriptor with the lock of a directory; `None` if another process has it, or if the
-    directory is not private to this user. Raises `OSError`."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        status = os.fstat(fd)
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o077:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-    except BlockingIOError:
-        pass
-    except OSError:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
 
 
 def _directories(root: str) -> Iterator[str]:

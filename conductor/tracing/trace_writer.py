@@ -25,6 +25,7 @@ from conductor.tracing.masking import current_masker
 from conductor.tracing.message_lines import Clean
 from conductor.tracing.recorder import Began, Entry, Lost, Recorder
 from conductor.tracing.records import LossRecord, TraceComponent
+from conductor.transport.thread_signals import block_signals
 
 __all__ = ["TraceWriter", "log"]
 
@@ -143,6 +144,7 @@ class TraceWriter:
     # -- in the thread of the writer ---------------------------------------------------------------
 
     def _run(self) -> None:
+        block_signals()
         try:
             while not self._closing:
                 self._wake.wait()

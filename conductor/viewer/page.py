@@ -1,7 +1,8 @@
 """The files of the page: as they are served, and as one HTML file with a trace in it.
 
 The modules of `static/` become one script, so that the exported file needs no other: imports
-between them are left out, and their top-level names are unique (a test holds it).
+between them are left out, and their top-level names are unique (a test holds it). Its parts of the
+style sheet become one, too.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import msgspec
 from conductor.tracing.records import Record
 from conductor.viewer.trace_index import TraceIndex
 
-__all__ = ["MEDIA_TYPES", "MODULES", "exported_page", "script", "served_files"]
+__all__ = ["MEDIA_TYPES", "MODULES", "STYLES", "exported_page", "script", "served_files", "style"]
 
 MODULES: Final = (
     *("dom", "format", "rows", "sources", "filter", "turns", "json_view", "json_diff"),
     *("diagram", "timeline", "panel", "view"),
 )
 """Modules of the script: each after those that it imports."""
+STYLES: Final = ("page", "head", "timeline", "diagram", "panel", "help", "narrow")
+"""Parts of the style sheet, in order: later rules override earlier ones."""
 MEDIA_TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -43,24 +46,30 @@ def script() -> str:
     return "".join(_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts)
 
 
+@cache
+def style() -> str:
+    """The style sheet of the page."""
+    return "".join(_static(f"{name}.css") for name in STYLES)
+
+
 def served_files() -> Mapping[str, bytes]:
     """The files of the page by name."""
     head = '<link rel="stylesheet" href="view.css">\n<script type="module" src="view.js"></script>'
     return {
         "view.html": _static("view.html").replace("<!-- head -->", head).encode(),
-        "view.css": _static("view.css").encode(),
+        "view.css": style().encode(),
         "view.js": script().encode(),
     }
 
 
 def exported_page(name: str, lines: Iterable[tuple[bytes, Record]]) -> Iterator[bytes]:
     """One HTML file with the page and these records, in parts. `name` is that of the trace."""
-    style, code = _static("view.css"), script()
+    css, code = style(), script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_sha256(code)}'; "
-        f"style-src 'sha256-{_sha256(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"style-src 'sha256-{_sha256(css)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{css}</style>'
     before, _, after = _static("view.html").replace("<!-- head -->", head).partition("<!-- end -->")
     index = TraceIndex()
     yield f'{before}<script type="application/json" id="records">'.encode()

@@ -18,6 +18,7 @@ import attrs
 from conductor.tracing.reader import TraceFileError, read_records
 from conductor.tracing.record_filter import RecordFilter
 from conductor.tracing.records import TraceHeader
+from conductor.transport.thread_signals import block_signals
 from conductor.viewer.trace_index import Link, TraceIndex
 
 __all__ = ["MAX_ROWS", "TraceSource"]
@@ -100,6 +101,7 @@ class TraceSource:
     # -- in the thread -----------------------------------------------------------------------------
 
     def _read(self) -> None:
+        block_signals()
         try:
             for record in read_records(self._lines(), str(self.path)):  # takes a line for each
                 self.index.add(record)

@@ -17,6 +17,7 @@ from support.editor import CONDUCTOR, agent, is_guard, is_running, proxy
 from bridges import socket_directory
 from conductor.control import temporary_directories
 from conductor.control.leftovers import find_leftovers
+from conductor.transport.directory_lock import lock_directory
 from conductor.transport.process_tree import MARK, conductors_of_mark, new_mark, own_mark
 
 pytestmark = pytest.mark.slow
@@ -184,7 +185,7 @@ def test_directories_without_a_lock_are_removed_others_stay(directories, monkeyp
     (left / "s").touch()
     (stale / "trace.jsonl.1").touch()
     (kept / "notes").touch()
-    lock = temporary_directories.lock_directory(str(locked))
+    lock = lock_directory(str(locked))
 
     found = temporary_directories.stale_directories()
     for path in found:

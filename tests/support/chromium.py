@@ -17,7 +17,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 from support.external_programs import program
 
-__all__ = ["Page", "open_page"]
+__all__ = ["Page", "chromium", "open_page"]
 
 PATIENCE = 30  # seconds; only a hanging browser takes that long
 KEYS = {"Enter": "\r"}
@@ -158,7 +158,7 @@ _CODES = {
 @asynccontextmanager
 async def open_page(directory: Path) -> AsyncIterator[Page]:
     """An empty page of a new browser; its profile is in the directory."""
-    with _chromium(directory) as process:
+    with chromium(program("chromium"), directory, "--hide-scrollbars", "about:blank") as process:
         url = await trio.to_thread.run_sync(_debugging_url, process)
         async with (
             open_websocket_url(url, max_message_size=64 * 1024 * 1024) as socket,
@@ -178,14 +178,17 @@ async def open_page(directory: Path) -> AsyncIterator[Page]:
 
 
 @contextmanager
-def _chromium(directory: Path) -> Iterator[psutil.Popen]:
-    command = [program("chromium"), "--headless", "--no-sandbox", "--disable-gpu"]
-    command += ["--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"]
-    command += ["--disable-component-update", "--no-proxy-server", "--hide-scrollbars"]
+def chromium(
+    path: str, directory: Path, *arguments: str, stderr: int = subprocess.PIPE
+) -> Iterator[psutil.Popen]:
+    """A headless browser that reaches only this machine."""
+    command = [path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    command += ["--no-proxy-server", "--remote-debugging-port=0"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
-    command += [f"--user-data-dir={directory}/profile", "--remote-debugging-port=0", "about:blank"]
+    command += [f"--user-data-dir={directory}/profile", *arguments]
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    process = psutil.Popen(command, stderr=subprocess.PIPE, text=True, **quiet)
+    process = psutil.Popen(command, stderr=stderr, text=True, **quiet)
     try:
         yield process
     finally:
@@ -194,7 +197,8 @@ def _chromium(directory: Path) -> Iterator[psutil.Popen]:
         _, alive = psutil.wait_procs(every, timeout=PATIENCE)
         for each in alive:
             each.kill()
-        process.stderr.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def _debugging_url(process: psutil.Popen) -> str:

@@ -11,13 +11,14 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
 from urllib.parse import urlencode
 
-import psutil
 import pytest
+from support.chromium import chromium
 
 from .programs import HERE, PATIENCE, served
 
@@ -66,29 +67,17 @@ def urls(tmp_path, certificate, pages) -> Iterator[list[str]]:
 
 
 @contextmanager
-def browser(path: str, directory: str, url: str) -> Iterator[None]:
-    command = [path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    command += ["--no-proxy-server", "--ignore-certificate-errors"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
-    command += [f"--user-data-dir={directory}/profile", f"--log-net-log={directory}/net.json"]
-    command += ["--net-log-capture-mode=Everything", "--remote-debugging-port=0", url]
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    process = psutil.Popen(command, stderr=subprocess.DEVNULL, **quiet)
-    try:
+def browser(path: str, directory: Path, url: str) -> Iterator[None]:
+    net_log = [f"--log-net-log={directory}/net.json", "--net-log-capture-mode=Everything"]
+    arguments = ["--ignore-certificate-errors", *net_log, url]
+    with chromium(path, directory, *arguments, stderr=subprocess.DEVNULL):
         yield
-    finally:
-        all_of_it = [process, *process.children(recursive=True)]
-        process.terminate()
-        _, alive = psutil.wait_procs(all_of_it, timeout=PATIENCE)
-        for each in alive:
-            each.kill()
 
 
 def test_a_page_of_an_allowed_origin_talks_acp(needs, tmp_path, pages, urls):
     port, results = pages
     query = urlencode([("url", url) for url in urls])
-    with browser(needs("chromium"), str(tmp_path), f"http://127.0.0.1:{port}/?{query}"):
+    with browser(needs("chromium"), tmp_path, f"http://127.0.0.1:{port}/?{query}"):
         result = results.get(timeout=PATIENCE)
 
     assert result == {"ws": [*HEARD, 1000], "https": [*HEARD, 202], "wss": [*HEARD, 1000]}
@@ -98,7 +87,7 @@ def test_a_page_of_an_allowed_origin_talks_acp(needs, tmp_path, pages, urls):
 def test_a_page_of_another_origin_is_refused(needs, tmp_path, pages, urls):
     port, results = pages
     query = urlencode([("url", url) for url in urls])
-    with browser(needs("chromium"), str(tmp_path), f"http://localhost:{port}/?{query}"):
+    with browser(needs("chromium"), tmp_path, f"http://localhost:{port}/?{query}"):
         result = results.get(timeout=PATIENCE)
 
     assert result == {"ws": "closed: 1006", "https": "TypeError", "wss": "closed: 1006"}

@@ -1,7 +1,6 @@
 """Locks on private directories: the kernel releases them when the process ends.
 
-So a directory that a killed conductor has left can be told from one in use without comparing
-process ids.
+A directory that a killed conductor has left has no lock; process ids are not compared.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ def lock_directory(directory: str, *, new: bool = False) -> int | None:
     """A descriptor with the lock of a directory; `None` if another process has it, or if the
     directory is not private to this user.
 
-    The mode of a new directory is set first, whatever the umask and the parent directory are.
+    The mode of a new directory is set first, independent of the umask and the parent directory.
     Raises `OSError`.
     """
     import fcntl

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final
 
@@ -18,10 +18,11 @@ import attrs
 import msgspec
 
 from conductor.tracing.alignment import Pair, align
+from conductor.tracing.direction import direction
 from conductor.tracing.links import Message
 from conductor.tracing.records import NotificationRecord, Record, ResponseRecord
 
-__all__ = ["Comparison", "Difference", "Normalizer", "compare"]
+__all__ = ["Comparison", "Difference", "Normalizer", "compare", "compare_sent"]
 
 _IDS: Final = frozenset(
     {
@@ -126,6 +127,11 @@ class Comparison:
     """Whether only the messages of the client and of the agent were compared: the traces have
     different components between them."""
 
+    def with_more(self, other: Comparison) -> Comparison:
+        """Both together."""
+        differences = [*self.differences, *other.differences]
+        return Comparison(self.equal + other.equal, differences, self.only_ends)
+
 
 @attrs.frozen(eq=False)
 class _Entry:
@@ -138,10 +144,34 @@ def compare(
     old: Sequence[Record], new: Sequence[Record], ignored: Collection[str] = ()
 ) -> Comparison:
     """Compare two traces; members named in `ignored` are left out of all payloads."""
-    old_messages, new_messages = _messages(old), _messages(new)
-    only_ends = _hops(old_messages) != _hops(new_messages)
-    before = _lanes(old_messages, only_ends, Normalizer(ignored))
-    after = _lanes(new_messages, only_ends, Normalizer(ignored))
+    only_ends = _hops(_messages(old)) != _hops(_messages(new))
+    return _compare(old, new, ignored, _end if only_ends else _hop, only_ends=only_ends)
+
+
+def compare_sent(
+    old: Sequence[Record], new: Sequence[Record], ignored: Collection[str] = ()
+) -> Comparison:
+    """Compare what each component that is in both traces has sent, in each direction, unless it
+    went to client or agent in both."""
+    names = [{each.sender for each in _messages(some)} for some in (old, new)]
+    inner = {_sent(each) for each in (*_messages(old), *_messages(new)) if _end(each) is None}
+
+    def sent(message: Message) -> str | None:
+        is_common = message.sender in names[0] & names[1]
+        return lane if is_common and (lane := _sent(message)) in inner else None
+
+    return _compare(old, new, ignored, sent, only_ends=False)
+
+
+def _compare(
+    old: Sequence[Record],
+    new: Sequence[Record],
+    ignored: Collection[str],
+    lane_of: Callable[[Message], str | None],
+    *,
+    only_ends: bool,
+) -> Comparison:
+    before, after = (_lanes(_messages(some), lane_of, Normalizer(ignored)) for some in (old, new))
     equal, differences = 0, []
     for lane in [*before, *(each for each in after if each not in before)]:
         for difference in _aligned(lane, before.get(lane, []), after.get(lane, [])):
@@ -161,19 +191,31 @@ def _hops(messages: Iterable[Message]) -> set[frozenset[str]]:
 
 
 def _lanes(
-    messages: Iterable[Message], only_ends: bool, normalizer: Normalizer
+    messages: Iterable[Message],
+    lane_of: Callable[[Message], str | None],
+    normalizer: Normalizer,
 ) -> dict[str, list[_Entry]]:
-    """The messages of each hop and direction, in order."""
+    """The messages of each lane, in order."""
     lanes: dict[str, list[_Entry]] = defaultdict(list)
     for message in messages:
         if message.session is not None:
             normalizer.see_session(message.session)
-        lane = _end(message) if only_ends else f"{message.sender} → {message.receiver}"
+        lane = lane_of(message)
         if lane is None:
             continue
         _, slash, number = message.chain.partition("/")
         lanes[f"chain {number}: {lane}" if slash else lane].append(_entry(message, normalizer))
     return lanes
+
+
+def _sent(message: Message) -> str | None:
+    if message.from_ in ("Client", "Agent", "conductor"):
+        return None
+    return f"{message.sender}, toward the {direction(message)}"
+
+
+def _hop(message: Message) -> str:
+    return f"{message.sender} → {message.receiver}"
 
 
 def _end(message: Message) -> str | None:

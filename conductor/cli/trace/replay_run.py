@@ -30,7 +30,7 @@ from conductor.routing.component import Component
 from conductor.testing.player import Deviation, Player
 from conductor.testing.recorded_agent import RecordedAgent
 from conductor.testing.recording import Recording
-from conductor.tracing.comparison import compare
+from conductor.tracing.comparison import Comparison, compare, compare_sent
 from conductor.tracing.conversation import (
     ConversationError,
     End,
@@ -62,6 +62,8 @@ class ReplaySettings:
     timeout: float = math.inf
     trace: TraceWriter | None = None
     """Gets the messages of the replay."""
+    recorded: Sequence[Record] = ()
+    """All hops of the recording, if they are to be compared."""
 
 
 def play_agent(recording: Recording, settings: ReplaySettings) -> NoReturn:
@@ -212,19 +214,25 @@ class _Replay:
             self.timeouts.append(deviation)
 
     def compare(self, agent: Recording | None, replayed: Sequence[Record]) -> bool:
-        """Print what differs at the ends; whether anything does."""
+        """Print what differs; whether anything does."""
+        comparison = self._compare_ends(agent, replayed)
+        if recorded := self.settings.recorded:
+            between = compare_sent(_masked(recorded), replayed, self.settings.ignore)
+            comparison = comparison.with_more(between)
+        lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
+        for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
+            shown = printable(text)
+            print(styled(shown, style) if is_coloured() else shown)
+        return bool(comparison.differences or self.timeouts)
+
+    def _compare_ends(self, agent: Recording | None, replayed: Sequence[Record]) -> Comparison:
         cwd = self.settings.cwd
         old = as_records(self.recording.moved(cwd).messages, "client")
         new = as_records(_messages(replayed, "client"), "client")
         if agent is not None:
             old += as_records(agent.moved(cwd).messages, "agent")
             new += as_records(_messages(replayed, "agent"), "agent")
-        comparison = compare(_masked(old), new, self.settings.ignore)
-        lines: list[tuple[str, Style]] = [(each.text, "warning") for each in self.timeouts]
-        for text, style in [*lines, *comparison_lines(comparison, self.settings.limit)]:
-            shown = printable(text)
-            print(styled(shown, style) if is_coloured() else shown)
-        return bool(comparison.differences or self.timeouts)
+        return compare(_masked(old), new, self.settings.ignore)
 
 
 def _masked(records: Sequence[Record]) -> Sequence[Record]:

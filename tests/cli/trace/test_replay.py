@@ -175,6 +175,26 @@ def test_differences_of_a_changed_chain_are_shown_at_its_ends(run, trace, proxie
     assert '"hello"' in shown
 
 
+def test_hops_tell_which_component_makes_the_difference(run, trace, proxies, tmp_path):
+    changed = proxies("Remind", "Shout")
+    path = tmp_path / "changed.jsonl"
+    run("trace", "replay", trace("say hello"), "--through", changed, "--trace", path)
+    parts = tmp_path / "parts.py"
+    parts.write_text(parts.read_text().replace("Be kind.", "Be brief."))
+
+    ends = run("trace", "replay", path, "--through", changed)
+    hops = run("trace", "replay", path, "--through", changed, "--hops")
+    packaged = run("trace", "replay", "opencode", "--through", changed, "--hops")
+
+    assert (ends.returncode, hops.returncode, packaged.returncode) == (1, 1, 2)
+    assert "toward the" not in ends.stdout
+    assert hops.stdout.startswith(ends.stdout.rpartition("\n2")[0][:100])
+    between = hops.stdout.partition("Remind, toward the agent\n")[2]
+    assert '+ prompt[1].text: "Be brief."' in between
+    assert "Shout, toward the" not in hops.stdout
+    assert "only the messages of client and agent" in packaged.stderr
+
+
 @pytest.mark.parametrize("name", Recording.names())
 def test_a_recording_of_a_real_agent_goes_through_a_chain(run, proxies, name):
     changed = run("trace", "replay", name, "--through", proxies("Shout"))

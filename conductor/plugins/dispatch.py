@@ -45,6 +45,7 @@ from conductor.plugins.plugin_code import calls_plugin
 from conductor.plugins.plugin_errors import call_plugin, contain_failure, split_failure
 from conductor.plugins.plugin_port import PluginPort
 from conductor.proxy.base import Forward, Plugin, Proxy
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import (
     decode_answer,
     decode_params,
@@ -58,7 +59,6 @@ from conductor.proxy.peers import ResponseCallback
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.restart_hook import call_restart_hook
 from conductor.proxy.session_state import forget_session, mark_sessions_open
-from conductor.proxy.sessions import chain_info
 from conductor.proxy.version_fit import VersionFit, version_fit
 from conductor.redaction import redact
 from conductor.schema.needed_result import needed_result

@@ -96,7 +96,7 @@ from conductor.proxy.questions import PermissionQuestion, Prompt, Question, Sess
 from conductor.proxy.raw_message import RawMessage
 from conductor.proxy.second_agent import SecondAgent
 from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import AgentToolCall, Session, TurnEnd
+from conductor.proxy.sessions import Session, TurnEnd
 from conductor.proxy.text_streams import (
     TEXT_CHUNKS,
     TextFilter,
@@ -104,6 +104,7 @@ from conductor.proxy.text_streams import (
     chunk_text,
     with_chunk_text,
 )
+from conductor.proxy.tool_calls import AgentToolCall
 from conductor.proxy.usage_meter import TOKEN_CATEGORIES, Counting, UsageDelta, UsageMeter
 
 __all__ = [

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from conductor.errors import LocalProtocolError
 from conductor.proxy.agent_peer import AgentPeer
 from conductor.proxy.annotations import DeclarationError
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.forward import Forward
 from conductor.proxy.handlers import Handler, annotations_of, check_fields
 from conductor.proxy.peers import ClientPeer, NotificationTap, ResponseCallback
@@ -26,7 +27,7 @@ from conductor.proxy.second_agent import (
     SecondAgentHost,
     open_second_agent,
 )
-from conductor.proxy.sessions import Session, chain_info, session_of
+from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.version_fit import VersionFit, handlers_of
 from conductor.schema import METHODS_BY_VERSION
 

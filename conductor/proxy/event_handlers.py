@@ -20,9 +20,10 @@ from conductor.proxy.mcp_events import mcp_layer
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.questions import PermissionQuestion, Prompt, Question, SessionSetup
 from conductor.proxy.returned import answer_body, text_or_none
-from conductor.proxy.sessions import AgentToolCall, Session, session_of
+from conductor.proxy.sessions import Session, session_of
 from conductor.proxy.slash_commands import answer, is_handled
 from conductor.proxy.text_filters import text_filter_layers
+from conductor.proxy.tool_calls import AgentToolCall
 
 __all__ = ["author_layers"]
 
@@ -156,7 +157,7 @@ async def _permission(function: _Function, plugin: Any, body: Body, call_next: N
     if isinstance(told, dict):
         known = session.tool_calls.get(str(told.get("toolCallId", "")))
         announced = {} if known is None else dict(known.members)
-        call = session.asked_call(told)
+        call = session.call_table.update_asked(told)
     options = [each for each in params.get("options") or () if isinstance(each, dict)]
     asked = PermissionQuestion(
         call, options, params, session, announced, told if isinstance(told, dict) else {}

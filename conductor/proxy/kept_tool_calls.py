@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from conductor.log import get_logger
+from conductor.proxy.chain_info import ChainInfo
 from conductor.proxy.conversion import encode
-from conductor.proxy.sessions import AgentToolCall, ChainInfo, Session
+from conductor.proxy.sessions import Session
+from conductor.proxy.tool_calls import AgentToolCall
 
 __all__ = ["bound_tool_calls"]
 
@@ -30,7 +32,7 @@ def bound_tool_calls(info: ChainInfo, sessions: Iterable[Session], size: int) ->
     kept = [
         (_size(call.members), call, calls)
         for session in sessions
-        for calls in (session.tool_calls, session._asked_calls)
+        for calls in (session.call_table.open, session.call_table.asked)
         for call in calls.values()
     ]
     kept.sort(key=lambda each: each[0])

@@ -13,9 +13,10 @@ from typing import Any
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.mcp_server_names import server_ids
 from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.sessions import chain_info, session_of
+from conductor.proxy.sessions import session_of
 
 __all__ = ["mcp_layer", "naming_layers"]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from conductor.acp import session_id_of
 from conductor.log import get_logger
-from conductor.proxy.sessions import chain_info
+from conductor.proxy.chain_info import chain_info
 
 __all__ = ["passes_misfit"]
 

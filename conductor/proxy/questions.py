@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from conductor.errors import RequestCancelled
-from conductor.proxy.sessions import AgentToolCall, OpenedBy, Session
+from conductor.proxy.sessions import OpenedBy, Session
 from conductor.proxy.slash_commands import HANDLED_KEY
+from conductor.proxy.tool_calls import AgentToolCall
 
 if TYPE_CHECKING:
     from conductor.proxy.tool_names import Evidence

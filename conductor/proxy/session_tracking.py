@@ -17,13 +17,14 @@ import attrs
 
 from conductor.acp import SESSION_END_METHODS, SESSION_SETUP_METHODS
 from conductor.errors import RequestError
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.events import EventMark
 from conductor.proxy.kept_tool_calls import bound_tool_calls
 from conductor.proxy.mcp_events import naming_layers
 from conductor.proxy.middleware import Body, Layer, Next, location_of
 from conductor.proxy.returned import text_or_none
 from conductor.proxy.session_state import per_session
-from conductor.proxy.sessions import Session, TurnEnd, chain_info, session_of, turn_end
+from conductor.proxy.sessions import Session, TurnEnd, session_of, turn_end
 from conductor.proxy.slash_commands import SlashCommand, answer, is_handled
 
 __all__ = ["Observers", "add_session_attributes", "end_sessions", "layers_after", "layers_before"]
@@ -284,7 +285,7 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
         if kind in _TOOL_KINDS:
             sessions = plugin._acp_session_objects
             bound_tool_calls(session.chain, sessions.values(), len(body.raw or b""))
-            call, starts, ends = session.update_tool_call(update)
+            call, starts, ends = session.call_table.update(update)
             if starts:
                 await _observe(by_event["on_tool_start"], plugin, session, call)
             if ends:
@@ -292,7 +293,7 @@ def _tracking_layer(by_event: Mapping[str, Sequence[_Function]]) -> Layer:
             try:
                 return await call_next(body)
             finally:
-                session.forget_ended(call)
+                session.call_table.forget_ended(call)
         elif kind == "state_update":
             end = session.state_update(update)
             if end is not None:

@@ -7,39 +7,31 @@ and 2. `event_layers` feeds it; this module waits for nothing but `Session.say` 
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
 
 from conductor.errors import LocalProtocolError, RequestError
-from conductor.proxy.mcp_server_names import McpServerNames
+from conductor.proxy.chain_info import ChainInfo, chain_info
 from conductor.proxy.peers import ClientPeer
 from conductor.proxy.session_state import per_session
-from conductor.proxy.slash_commands import AnnouncedCommands, SlashCommands, is_handled, say
-from conductor.proxy.text_streams import TextStreams
+from conductor.proxy.slash_commands import AnnouncedCommands, is_handled, say
+from conductor.proxy.tool_calls import AgentToolCall, ToolCallTable
 
 __all__ = [
-    "AgentToolCall",
-    "ChainInfo",
     "OpenedBy",
     "Session",
     "SessionSet",
     "TurnEnd",
-    "chain_info",
     "session_of",
 ]
 
 _ids: Iterator[int] = itertools.count(1)
 
 OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
-
-_FINISHED: Final = frozenset({"completed", "failed", "cancelled"})
-_MAX_CALLS: Final = 1000
-"""Tool calls kept per session; an agent that never finishes them loses the oldest."""
 
 
 @attrs.frozen
@@ -54,75 +46,9 @@ class TurnEnd:
     """The error with which the agent answered the prompt."""
 
 
-@attrs.define
-class AgentToolCall:
-    """A tool call of the agent, merged from all messages about it so far."""
-
-    id: str
-    members: dict[str, Any] = attrs.field(factory=dict)
-    """All members, as on the wire."""
-    _chunks: list[Any] | None = attrs.field(default=None, init=False, eq=False, repr=False)
-    """The content that chunks are appended to; that of a message is not changed."""
-
-    @property
-    def title(self) -> str:
-        return str(self.members.get("title") or "")
-
-    @property
-    def kind(self) -> str:
-        """`read`, `edit`, `execute`, …; `other` if the agent has not told."""
-        return str(self.members.get("kind") or "other")
-
-    @property
-    def status(self) -> str:
-        return str(self.members.get("status") or "pending")
-
-    @property
-    def name(self) -> str | None:
-        """The programmatic name of the tool, if the agent tells it."""
-        name = self.members.get("name")
-        return name if isinstance(name, str) else None
-
-    @property
-    def raw_input(self) -> Any:
-        return self.members.get("rawInput")
-
-    @property
-    def raw_output(self) -> Any:
-        return self.members.get("rawOutput")
-
-    @property
-    def content(self) -> Sequence[Any]:
-        return self.members.get("content") or ()
-
-    @property
-    def locations(self) -> Sequence[Any]:
-        return self.members.get("locations") or ()
-
-    @property
-    def is_finished(self) -> bool:
-        return self.status in _FINISHED
-
-    def merge(self, update: Mapping[str, Any]) -> None:
-        """Apply a tool call, or an update of one. Members that are null leave what is known."""
-        if update.get("sessionUpdate") == "tool_call_content_chunk":
-            content: list[Any] | None = self.members.get("content")
-            if content is None or content is not self._chunks:
-                self._chunks = self.members["content"] = content = list(self.content)
-            content.append(update.get("content"))
-            return
-        for name, value in update.items():
-            if value is not None and name != "sessionUpdate":
-                self.members[name] = value
-
-
 @attrs.define(eq=False)
 class Session:
-    """One session. Its attributes change as messages pass.
-
-    `tool_calls` holds the tool calls that have not ended, by id; handlers of the update that ends a
-    call still find it there.
-    """
+    """One session. Its attributes change as messages pass."""
 
     id: str = ""
     opened_by: OpenedBy | None = None
@@ -139,9 +65,9 @@ class Session:
     title: str | None = None
     mode: str | None = None
     config_options: list[dict[str, Any]] = attrs.field(factory=list)
-    tool_calls: dict[str, AgentToolCall] = attrs.field(factory=dict)
+    call_table: ToolCallTable = attrs.field(factory=ToolCallTable, repr=False)
     commands: AnnouncedCommands = attrs.field(factory=AnnouncedCommands)
-    chain: ChainInfo = attrs.field(factory=lambda: ChainInfo())
+    chain: ChainInfo = attrs.field(factory=ChainInfo)
     is_running: bool = False
     """Whether a turn runs. In version 2 from the response to a prompt, or the agent's report that
     it runs, to its report that it is idle."""
@@ -154,15 +80,16 @@ class Session:
     _client: ClientPeer | None = None
     _find: Callable[[str], Session] | None = attrs.field(default=None, repr=False)
     """Finds a session of the same proxy by its id."""
-    _old_calls: set[str] = attrs.field(factory=set)
-    """Calls that were unfinished at the end of their turn."""
-    _ended_calls: deque[str] = attrs.field(factory=lambda: deque(maxlen=_MAX_CALLS))
-    _asked_calls: dict[str, AgentToolCall] = attrs.field(factory=dict)
-    """Calls of permission requests, merged with the updates before and since."""
 
     @property
     def protocol_version(self) -> int:
         return self.chain.protocol_version
+
+    @property
+    def tool_calls(self) -> dict[str, AgentToolCall]:
+        """The tool calls that have not ended, by id. Handlers of the update that ends a call still
+        find it here."""
+        return self.call_table.open
 
     @property
     def client_info(self) -> Mapping[str, Any]:
@@ -254,7 +181,8 @@ class Session:
             content = {"type": "content", "content": {"type": "text", "text": description}}
             params["toolCall"] = call if description is None else {**call, "content": [content]}
         answer = await client.request("session/request_permission", params)
-        return _object(_object(answer).get("outcome")).get("optionId") == "allow"
+        outcome = answer.get("outcome") if isinstance(answer, dict) else None
+        return isinstance(outcome, dict) and outcome.get("optionId") == "allow"
 
     def _peer(self, what: str) -> ClientPeer:
         if self._client is None or not self.id:
@@ -312,64 +240,6 @@ class Session:
             case "session_info_update":
                 self.title = _text(update.get("title"), self.title)
 
-    def update_tool_call(
-        self, update: Mapping[str, Any]
-    ) -> tuple[AgentToolCall, Literal["start", "end"] | None, bool]:
-        """Record an update of a tool call.
-
-        Returns the call, whether it starts ("start"), and whether it is finished now. An update of
-        a call that has finished changes nothing; a `tool_call` may use its id again, also that of a
-        call of an earlier turn that the agent has never finished.
-        """
-        id = str(update.get("toolCallId", ""))
-        call = self.tool_calls.get(id)
-        again = update.get("sessionUpdate") == "tool_call"
-        if call is None and id in self._ended_calls:
-            if not again:
-                ended = AgentToolCall(id)
-                ended.merge(update)
-                return ended, None, False
-            self._ended_calls.remove(id)
-        starts = call is None
-        if call is None:
-            call = self.tool_calls[id] = AgentToolCall(id)
-            if len(self.tool_calls) > _MAX_CALLS:
-                del self.tool_calls[next(iter(self.tool_calls))]
-        elif again:
-            starts = id in self._old_calls
-            call.members.clear()
-        if again:
-            self._asked_calls.pop(id, None)
-        elif id in self._asked_calls:
-            self._asked_calls[id].merge(update)
-        self._old_calls.discard(id)
-        call.merge(update)
-        return call, "start" if starts else None, call.is_finished
-
-    def forget_ended(self, call: AgentToolCall) -> None:
-        """Drop a tool call that has ended, once its last update was handled."""
-        if call.is_finished and self.tool_calls.get(call.id) is call:
-            del self.tool_calls[call.id]
-            self._ended_calls.append(call.id)
-            self._asked_calls.pop(call.id, None)
-
-    def asked_call(self, told: Mapping[str, Any]) -> AgentToolCall:
-        """Record the tool call in a permission request, which the agent may not have announced.
-
-        Returns it merged from all updates and permission requests about it.
-        """
-        id = str(told.get("toolCallId", ""))
-        call = self._asked_calls.get(id)
-        if call is None:
-            announced = self.tool_calls.get(id)
-            call = AgentToolCall(id, {} if announced is None else dict(announced.members))
-        call.merge(told)
-        if id and not call.is_finished:
-            self._asked_calls[id] = call
-            if len(self._asked_calls) > _MAX_CALLS:
-                del self._asked_calls[next(iter(self._asked_calls))]
-        return call
-
     def state_update(self, update: Mapping[str, Any]) -> TurnEnd | None:
         """Record a version 2 state update; returns the end of the turn if it ends one."""
         if is_handled(update):
@@ -386,7 +256,7 @@ class Session:
     def turn_ended(self) -> None:
         """Record the end of a turn."""
         self.is_running = False
-        self._old_calls = set(self.tool_calls)
+        self.call_table.turn_ended()
 
     def _read_options(self, holder: Mapping[str, Any]) -> None:
         options = holder.get("configOptions")
@@ -404,56 +274,6 @@ def turn_end(holder: Mapping[str, Any]) -> TurnEnd:
 
 def _text(value: Any, default: str | None) -> str | None:
     return value if isinstance(value, str) else default
-
-
-@attrs.define(eq=False)
-class ChainInfo:
-    """What `initialize` has told about the chain."""
-
-    protocol_version: int = 1
-    client_info: Mapping[str, Any] = attrs.field(factory=dict)
-    agent_info: Mapping[str, Any] = attrs.field(factory=dict)
-    client_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
-    agent_capabilities: Mapping[str, Any] = attrs.field(factory=dict)
-    misfits: set[str] = attrs.field(factory=set)
-    """The handlers, as `file:line`, that have got a notification that does not fit their type."""
-    commands: SlashCommands = attrs.field(factory=SlashCommands)
-    mcp_names: McpServerNames = attrs.field(factory=McpServerNames)
-    open_texts: dict[tuple[Any, str | None], TextStreams] = attrs.field(factory=dict)
-    """The texts that pass a filter, by the author's function and the session."""
-    tool_call_bytes: int = 0
-    """Bytes about tool calls that the plugin may remember (`kept_tool_calls`)."""
-    forgets_tool_calls: bool = False
-    """Whether some of them have been forgotten."""
-
-    def asked(self, params: Mapping[str, Any]) -> None:
-        """Record the params of `initialize`, of version 1 or 2."""
-        self.client_info = _object(params.get("clientInfo", params.get("info")))
-        self.client_capabilities = _object(
-            params.get("clientCapabilities", params.get("capabilities"))
-        )
-
-    def answered(self, result: Mapping[str, Any]) -> None:
-        """Record the result of `initialize`, of version 1 or 2."""
-        version = result.get("protocolVersion")
-        self.protocol_version = version if isinstance(version, int) else 1
-        self.agent_info = _object(result.get("agentInfo", result.get("info")))
-        self.agent_capabilities = _object(
-            result.get("agentCapabilities", result.get("capabilities"))
-        )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def chain_info(plugin: Any) -> ChainInfo:
-    """The `ChainInfo` of a plugin, created on first use."""
-    try:
-        info: ChainInfo = plugin._acp_chain
-    except AttributeError:
-        info = plugin._acp_chain = ChainInfo()
-    return info
 
 
 SessionSet: TypeAlias = "per_session[Session]"

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.middleware import Body, Layer, Next, location_of
-from conductor.proxy.sessions import chain_info, session_of
+from conductor.proxy.sessions import session_of
 from conductor.proxy.text_streams import TextFilter, TextStreams
 from conductor.proxy.update_kinds import UpdateFilter, update_filter
 

@@ -18,12 +18,13 @@ import msgspec
 from conductor.errors import LocalProtocolError, RequestError
 from conductor.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode_error
 from conductor.log import get_logger
+from conductor.proxy.chain_info import chain_info
 from conductor.proxy.conversion import decode_params, decode_result
 from conductor.proxy.mcp_declarations import declaration, is_declaration
 from conductor.proxy.mcp_methods import ToolHost, mcp_methods
 from conductor.proxy.mcp_server_host import HostedMcpServer
 from conductor.proxy.peers import ResponseCallback
-from conductor.proxy.sessions import Session, chain_info, session_of
+from conductor.proxy.sessions import Session, session_of
 
 __all__ = ["ToolServers", "on_mcp_message", "on_session_end", "on_session_setup", "tool_servers_of"]
 

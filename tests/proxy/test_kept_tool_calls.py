@@ -81,10 +81,10 @@ def test_chunks_are_appended_without_a_change_of_the_message_before_them():
     update = {"sessionUpdate": "tool_call_update", "toolCallId": "1", "content": content}
     chunk = {"sessionUpdate": "tool_call_content_chunk", "toolCallId": "1", "content": "c"}
 
-    session.update_tool_call(update)
-    asked = session.asked_call({"toolCallId": "1"})
+    session.call_table.update(update)
+    asked = session.call_table.update_asked({"toolCallId": "1"})
     for _ in range(2):
-        session.update_tool_call(chunk)
+        session.call_table.update(chunk)
 
     assert content == [{"type": "content"}]
     assert session.tool_calls["1"].content == asked.content == [{"type": "content"}, "c", "c"]

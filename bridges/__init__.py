@@ -4,7 +4,8 @@
 
 `bridge.McpBridge` is the component. `declarations` and `declaration_rewriter` replace server
 declarations in session set-ups, `bindings` encodes the `mcp/*` messages. A `McpConnection` joins a
-consumer (shim, HTTP session, native agent) with a provider (server over ACP or HTTP); `handshake`
-finds their MCP revisions, `legacy_client_modern_server` and `modern_client_legacy_server`
-translate. May import the public modules of `conductor` (`proxy`, `bridging`, `log`, `errors`).
+consumer (shim, HTTP session, native agent) with a provider (server over ACP or HTTP; `interfaces`
+has what both offer). Its modes: `handshake` finds the MCP revisions of both, `pass_through`
+forwards, `legacy_client_modern_server` and `modern_client_legacy_server` translate.
+May import the public modules of `conductor` (`proxy`, `bridging`, `log`, `errors`).
 """

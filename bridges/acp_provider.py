@@ -26,7 +26,9 @@ from bridges.bindings import (
     unwrap_outcome,
 )
 from bridges.handshake import MODERN_VERSION
-from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
+from bridges.interfaces import Cancel
+from bridges.mcp_connection import McpConnection
+from bridges.mcp_protocol import CANCELLED
 from conductor.bridging import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,

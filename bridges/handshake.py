@@ -13,14 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from bridges.bindings import members_of, request_meta
-from bridges.mcp_connection import (
-    NO_SOURCE,
-    BridgeRuntime,
-    ConnectionMode,
-    McpConnection,
-    PassThrough,
-    is_modern,
-)
+from bridges.interfaces import NO_SOURCE, BridgeRuntime
+from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.mcp_protocol import is_modern
+from bridges.pass_through import PassThrough
 from conductor.bridging import (
     INTERNAL_ERROR,
     REQUEST_CANCELLED,

@@ -29,7 +29,7 @@ from msgspec import UNSET
 from bridges.http_listener import HttpListener
 from bridges.http_session import McpHttpSession
 from bridges.http_streams import STANDING_STREAM, send_events
-from bridges.mcp_connection import CANCELLED, is_modern
+from bridges.mcp_protocol import CANCELLED, is_modern
 from conductor.bridging import (
     INVALID_REQUEST,
     Limits,

@@ -16,7 +16,9 @@ from msgspec import UNSET
 
 from bridges.bindings import members_of
 from bridges.http_streams import STANDING_STREAM, EventStream
-from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
+from bridges.interfaces import Cancel
+from bridges.mcp_connection import McpConnection
+from bridges.mcp_protocol import CANCELLED
 from bridges.shim_consumer import cancelled_id
 from conductor.bridging import (
     INTERNAL_ERROR,

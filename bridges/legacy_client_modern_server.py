@@ -33,16 +33,9 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from bridges.bindings import members_of
-from bridges.mcp_connection import (
-    ACKNOWLEDGED,
-    NO_SOURCE,
-    SUBSCRIPTION_ID,
-    SUBSCRIPTIONS_LISTEN,
-    BridgeRuntime,
-    Cancel,
-    ConnectionMode,
-    McpConnection,
-)
+from bridges.interfaces import NO_SOURCE, BridgeRuntime, Cancel
+from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
 from conductor.bridging import INTERNAL_ERROR, InFlightRequest, Payload, encode_error
 
 __all__ = ["LegacyClientModernServer"]

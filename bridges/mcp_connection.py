@@ -1,8 +1,8 @@
 """One MCP connection across the bridge: forwards messages between a consumer and a provider.
 
 Consumer: the agent's MCP client. Provider: the MCP server. No function here waits: a message is
-handed on synchronously, which keeps the order. A `ConnectionMode` handles the messages:
-`McpHandshake` at first, then `PassThrough`, or a translator if the two ends speak different MCP
+handed on synchronously, which keeps the order. A `ConnectionMode` handles the messages: the
+handshake at first, then `pass_through`, or a translator if the two ends speak different MCP
 revisions. While the provider is being reached and during the handshake, messages of the consumer
 are queued.
 """
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
-import msgspec
-
-from bridges.bindings import members_of
+from bridges.interfaces import Cancel, Consumer, Provider, RequestFilter
+from bridges.mcp_protocol import TOOLS_CHANGED
 from conductor.bridging import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -26,27 +25,7 @@ from conductor.bridging import (
 )
 from conductor.log import get_logger
 
-__all__ = [
-    "CANCELLED",
-    "MODERN_META",
-    "NO_SOURCE",
-    "SUBSCRIPTIONS_LISTEN",
-    "TOOLS_CHANGED",
-    "BridgeRuntime",
-    "Cancel",
-    "ConnectionMode",
-    "Consumer",
-    "McpConnection",
-    "PassThrough",
-    "Provider",
-    "is_modern",
-]
-
-CANCELLED: Final = "notifications/cancelled"
-SUBSCRIPTIONS_LISTEN: Final = "subscriptions/listen"
-TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-MODERN_META: Final = b"io.modelcontextprotocol/protocolVersion"
-"""Member of `_meta` in every request of revision 2026-07-28, and in no earlier revision."""
+__all__ = ["ConnectionMode", "McpConnection"]
 
 _MAX_QUEUED_BYTES: Final = 256 * 1024
 """Queued bytes, here and in the provider, above which the consumer is not read."""
@@ -54,67 +33,6 @@ _MESSAGE_OVERHEAD: Final = 500
 """Estimated size of a queued message without its params, in bytes."""
 
 log = get_logger(component="mcp-bridge")
-
-Cancel: TypeAlias = Callable[[], None]
-
-
-class Consumer(Protocol):
-    """Client side of an MCP connection: a shim, an HTTP session, or a native agent."""
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        """Send the response to a request of the consumer."""
-
-    def request(self, method: str, params: Payload | None, answered: ResponseCallback) -> Cancel:
-        """Send a request of the server (sampling, elicitation, roots); returns a function that
-        cancels it."""
-
-    def notify(
-        self, method: str, params: Payload | None, owner: InFlightRequest | None = None
-    ) -> None:
-        """Send a notification; `owner` is the consumer's request that it is about, if known."""
-
-    def close(self) -> None:
-        """The connection is closed: no more messages follow."""
-
-
-class Provider(Protocol):
-    """Access to an MCP server: over ACP in one of its bindings, or over HTTP."""
-
-    modern: bool
-    """Whether it speaks only revision 2026-07-28 (the stateless binding)."""
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of queued requests; when they decrease, the provider calls `made_room` of its
-        connection."""
-
-    def request(
-        self, call: InFlightRequest, method: str, params: Payload | None, answered: ResponseCallback
-    ) -> Cancel:
-        """Send a request to the server for the consumer's `call`; returns a function that cancels
-        it."""
-
-    def notify(self, method: str, params: Payload | None) -> None:
-        """Send a notification to the server."""
-
-    def close(self) -> None:
-        """Release the server: the connection is closed."""
-
-
-class RequestFilter(Protocol):
-    """Filter before a server that several sessions of the agent can reach."""
-
-    def takes(self, call: InFlightRequest, method: str, params: Payload | None) -> bool:
-        """Whether the filter handles this request; otherwise it is forwarded."""
-
-    def answered(self, result: bytes) -> bytes:
-        """Return the tool list to send to the agent in place of the server's `result`."""
-
-    def changed(self) -> None:
-        """The server has sent `notifications/tools/list_changed`."""
-
-    def close(self) -> None:
-        """The connection is closed."""
 
 
 class ConnectionMode:
@@ -369,72 +287,6 @@ class McpConnection:
         self.consumer.respond(call, result, error)
 
 
-class PassThrough(ConnectionMode):
-    """Mode for ends of the same revision: forwards messages unchanged, except subscription ids.
-
-    Notifications of a `subscriptions/listen` stream name the request that opened it by its id at
-    the server; the id is replaced by the consumer's.
-    """
-
-    def __init__(self, mcp_connection: McpConnection) -> None:
-        super().__init__(mcp_connection)
-        self._unacknowledged: deque[InFlightRequest] = deque()
-        self._listening: dict[Any, InFlightRequest] = {}
-
-    def request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
-        if method != SUBSCRIPTIONS_LISTEN:
-            super().request(call, method, params)
-            return
-        self._unacknowledged.append(call)
-        self.mcp_connection.ask(call, method, params, lambda r, e: self._listened(call, r, e))
-
-    def server_notification(
-        self, method: str, params: Payload | None, owner: InFlightRequest | None
-    ) -> None:
-        if params is not None and method in _SUBSCRIPTION_NOTIFICATIONS:
-            owner, params = self._renamed(method, bytes(params), owner)
-        self.mcp_connection.consumer.notify(method, params, owner)
-
-    def _listened(self, call: InFlightRequest, result: bytes | None, error: bytes | None) -> None:
-        if call in self._unacknowledged:
-            self._unacknowledged.remove(call)
-        self._listening = {id: of for id, of in self._listening.items() if of is not call}
-        if result is not None:
-            result = with_subscription_id(result, call.source_id)
-        self.mcp_connection.reply(call, result, error)
-
-    def _renamed(
-        self, method: str, params: bytes, owner: InFlightRequest | None
-    ) -> tuple[InFlightRequest | None, bytes]:
-        id = subscription_id_in(params)
-        if id is None:
-            return owner, params
-        if owner is None:
-            owner = self._listening.get(id)
-        if owner is None and method == ACKNOWLEDGED and self._unacknowledged:
-            owner = self._unacknowledged[0]  # acknowledgements arrive in the order of the requests
-        if owner is None:
-            return None, params
-        if method == ACKNOWLEDGED:
-            if owner in self._unacknowledged:
-                self._unacknowledged.remove(owner)
-            self._listening[id] = owner
-        return owner, with_subscription_id(params, owner.source_id)
-
-
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-_SUBSCRIPTION_NOTIFICATIONS: Final = frozenset(
-    {
-        ACKNOWLEDGED,
-        TOOLS_CHANGED,
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/resources/updated",
-    }
-)
-
-
 def _nothing() -> None:
     pass
 
@@ -447,49 +299,3 @@ def _unusable_message_error(exc: Exception) -> bytes:
     if isinstance(exc, RecursionError):
         return encode_error(INVALID_REQUEST, "The MCP message is nested too deeply")
     return encode_error(INTERNAL_ERROR, "The MCP message cannot be used", type(exc).__name__)
-
-
-def is_modern(params: Payload | None) -> bool:
-    """Whether request params are of revision 2026-07-28, by the version in their `_meta`."""
-    if params is None or MODERN_META not in bytes(params):
-        return False
-    meta = members_of(params).get("_meta")
-    return meta is not None and MODERN_META.decode() in members_of(meta)
-
-
-def subscription_id_in(params: bytes) -> int | str | None:
-    meta = members_of(params).get("_meta")
-    raw = members_of(meta).get(SUBSCRIPTION_ID) if meta is not None else None
-    value = msgspec.json.decode(raw) if raw is not None else None
-    return value if isinstance(value, int | str) else None
-
-
-def with_subscription_id(params: bytes, id: int | str | None) -> bytes:
-    """Return the params with another subscription id in `_meta`."""
-    members = members_of(params)
-    meta = members_of(members.get("_meta", b"{}"))
-    if SUBSCRIPTION_ID not in meta:
-        return params
-    meta[SUBSCRIPTION_ID] = msgspec.Raw(msgspec.json.encode(id))
-    members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
-    return msgspec.json.encode(members)
-
-
-class BridgeRuntime(Protocol):
-    """Services of the bridge for its connections."""
-
-    def prepare(self, then: Callable[[], None]) -> None:
-        """Call `then` once the types of MCP are imported."""
-
-    def later(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call `then` after `seconds`."""
-
-
-class _NoSource:
-    """Source of the bridge's own requests, which have no originator."""
-
-    def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
-        raise AssertionError("a request of the bridge itself has no originator")
-
-
-NO_SOURCE: Final = _NoSource()

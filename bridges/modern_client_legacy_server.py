@@ -20,15 +20,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 
 from bridges.bindings import members_of, request_meta
-from bridges.mcp_connection import (
-    ACKNOWLEDGED,
-    NO_SOURCE,
-    SUBSCRIPTION_ID,
-    SUBSCRIPTIONS_LISTEN,
-    Cancel,
-    ConnectionMode,
-    McpConnection,
-)
+from bridges.interfaces import NO_SOURCE, Cancel
+from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.mcp_protocol import ACKNOWLEDGED, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN
 from conductor.bridging import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,

@@ -23,7 +23,8 @@ from bridges.bindings import (
     message_params,
     wrap_outcome,
 )
-from bridges.mcp_connection import Cancel, ConnectionMode, McpConnection
+from bridges.interfaces import Cancel
+from bridges.mcp_connection import ConnectionMode, McpConnection
 from conductor.bridging import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

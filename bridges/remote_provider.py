@@ -19,7 +19,9 @@ import trio
 
 from bridges.bindings import members_of
 from bridges.handshake import MODERN_VERSION
-from bridges.mcp_connection import CANCELLED, Cancel, McpConnection, is_modern
+from bridges.interfaces import Cancel
+from bridges.mcp_connection import McpConnection
+from bridges.mcp_protocol import CANCELLED, is_modern
 from conductor.bridging import (
     INTERNAL_ERROR,
     InFlightRequest,

@@ -30,7 +30,8 @@ import trio
 
 from bridges.bindings import members_of
 from bridges.call_attribution import CallAttribution, tool_title
-from bridges.mcp_connection import TOOLS_CHANGED, McpConnection, is_modern
+from bridges.mcp_connection import McpConnection
+from bridges.mcp_protocol import TOOLS_CHANGED, is_modern
 from conductor.bridging import (
     DECODE_ERRORS,
     INVALID_REQUEST,

@@ -9,7 +9,9 @@ import attrs
 import msgspec
 import trio
 
-from bridges.mcp_connection import CANCELLED, Cancel, McpConnection
+from bridges.interfaces import Cancel
+from bridges.mcp_connection import McpConnection
+from bridges.mcp_protocol import CANCELLED
 from bridges.shim_listener import SocketTransport
 from conductor.bridging import (
     DECODE_ERRORS,

@@ -230,8 +230,8 @@ def test_constants_match_the_sdk():
     from mcp.types import PROTOCOL_VERSION_META_KEY
     from mcp.types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
-    from bridges import handshake, mcp_connection
+    from bridges import handshake, mcp_protocol
 
     assert MODERN_PROTOCOL_VERSIONS == (handshake.MODERN_VERSION,)
     assert LATEST_HANDSHAKE_VERSION == handshake._HANDSHAKE_VERSION
-    assert mcp_connection.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY
+    assert mcp_protocol.MODERN_META.decode() == PROTOCOL_VERSION_META_KEY

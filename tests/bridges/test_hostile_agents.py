@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -170,59 +170,58 @@ async def test_requests_that_a_stateless_server_does_not_take_yet_are_bounded():
             assert consumer.mcp_connection.provider.waiting_bytes == 0
 
 
-async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_server():
-    """The server does not react to the cancellation of those that it has."""
+@asynccontextmanager
+async def calls_of_a_stateless_server(
+    count: int, released: trio.Event, *, cancellable: bool = True
+):
+    """A connection whose agent has called a tool `count` times; no call returns before `released`.
+
+    Yields the harness, the agent's end, the connection, and the queue toward the server.
+    """
 
     async def message(params):
         if params["method"] == "tools/call":
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=not cancellable):
                 await released.wait()
         return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
 
-    released = trio.Event()
     async with situation("stateless") as on:
         on.client.handlers["mcp/message"] = message
         [entry] = await on.declare()
         async with shim(entry) as process:
             await request(process, 0, "initialize", {})
             [consumer] = on.bridge._shims
-            server = consumer.mcp_connection.provider._server
-            for number in range(1, 200):
+            connection = consumer.mcp_connection
+            for number in range(1, count + 1):
                 await send(process, number, "tools/call", {"name": "x"})
-            await on.until(lambda: len(server.waiting) == 135)
+            yield on, process, connection, connection.provider._server
+
+
+async def test_requests_of_a_closed_connection_do_not_wait_for_a_stateless_server():
+    """The server does not react to the cancellation of those that it has."""
+    released = trio.Event()
+    async with calls_of_a_stateless_server(199, released, cancellable=False) as called:
+        on, process, connection, server = called
         try:
+            await on.until(lambda: len(server.waiting) == 135)
+            process.kill()
             await on.until(lambda: not on.bridge._shims)
             assert not server.waiting
-            assert consumer.mcp_connection.provider.waiting_bytes == 0
+            assert connection.provider.waiting_bytes == 0
         finally:
             released.set()
 
 
 async def test_a_cancelled_request_does_not_wait_for_a_stateless_server():
-    async def message(params):
-        if params["method"] == "tools/call":
-            await released.wait()
-        return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}}
-
     released = trio.Event()
-    async with situation("stateless") as on:
-        on.client.handlers["mcp/message"] = message
-        [entry] = await on.declare()
-        async with shim(entry) as process:
-            await request(process, 0, "initialize", {})
-            [consumer] = on.bridge._shims
-            server = consumer.mcp_connection.provider._server
-            for number in range(1, 67):
-                await send(process, number, "tools/call", {"name": "x"})
-            await on.until(lambda: len(server.waiting) == 2)
-            cancelled = {"method": "notifications/cancelled", "params": {"requestId": 65}}
-            await process.stdin.send_all(
-                json.dumps({"jsonrpc": "2.0", **cancelled}).encode() + b"\n"
-            )
-            await on.until(lambda: len(server.waiting) == 1)
-            released.set()
-            assert await answered(process, 66)
-            assert consumer.mcp_connection.provider.waiting_bytes == 0
+    async with calls_of_a_stateless_server(66, released) as (on, process, connection, server):
+        await on.until(lambda: len(server.waiting) == 2)
+        cancelled = {"method": "notifications/cancelled", "params": {"requestId": 65}}
+        await process.stdin.send_all(json.dumps({"jsonrpc": "2.0", **cancelled}).encode() + b"\n")
+        await on.until(lambda: len(server.waiting) == 1)
+        released.set()
+        assert await answered(process, 66)
+        assert connection.provider.waiting_bytes == 0
 
 
 async def test_a_failure_of_one_connection_leaves_the_others_open(monkeypatch):

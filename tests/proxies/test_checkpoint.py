@@ -1,23 +1,12 @@
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from support.checkpoint_turns import OPTIONS, call, changes, command, files, opened
+from support.checkpoint_turns import OPTIONS, call, changes, command, files, needs_git, opened
 
 from conductor.testing import FakeAgent
 from proxies.checkpoint import Checkpoint
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 pytestmark = needs_git
-
-
-@pytest.fixture
-def project(tmp_path):
-    directory = tmp_path / "project"
-    directory.mkdir()
-    (directory / "a.txt").write_text("one")
-    return directory
 
 
 @pytest.fixture

@@ -8,21 +8,12 @@ import shutil
 
 import pytest
 import trio
-from support.checkpoint_turns import call, changes, command, files, opened, rewound
+from support.checkpoint_turns import call, changes, command, files, needs_git, opened, rewound
 
 from conductor.testing import FakeAgent
 from proxies.checkpoint import Checkpoint
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 pytestmark = needs_git
-
-
-@pytest.fixture
-def project(tmp_path):
-    directory = tmp_path / "project"
-    directory.mkdir()
-    (directory / "a.txt").write_text("one")
-    return directory
 
 
 @pytest.fixture

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+
+import pytest
 
 from conductor.testing import FakeAgent
 
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 OPTIONS = [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]
 
 

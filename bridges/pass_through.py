@@ -1,4 +1,4 @@
-"""Mode of an MCP connection whose two ends speak the same revision."""
+"""Mode of an MCP connection between two ends of the same revision."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ from conductor.proxy import (
     text,
 )
 from proxies._http_post import post
-from proxies._permission_rules import evident_kinds
+from proxies._permission_call import evident_kinds
 
 __all__ = ["Hook", "Hooks"]
 

@@ -43,7 +43,8 @@ from conductor.proxy import (
     slash,
 )
 from conductor.proxy.tool_names import tool_table
-from proxies._permission_rules import Action, Call, Decision, Rule, choose_option, decide
+from proxies._permission_call import Call
+from proxies._permission_rules import Action, Decision, Rule, choose_option, decide
 
 __all__ = ["Permissions"]
 

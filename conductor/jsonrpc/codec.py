@@ -1,7 +1,7 @@
 """Decode a line to a message, a batch, or a description of malformed input.
 
 In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
-`Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
+`Malformed` (`malformed`): a client gets an error response for it, a component only a log entry (as the Rust
 reference conductor; JSON-RPC 2.0 §5.1, §6).
 
 msgspec decodes the envelope and checks the syntax of the whole line. Two gaps are closed here, off
@@ -22,6 +22,13 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from conductor.jsonrpc.malformed import (
+    Malformed,
+    excerpt_of,
+    id_at_end,
+    loose_fields,
+    visible_fields,
+)
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -37,37 +44,16 @@ __all__ = [
     "MAX_BATCH_MEMBERS",
     "Batch",
     "Frame",
-    "Malformed",
     "NotificationEnvelope",
     "decode",
     "decode_envelope",
     "decode_message",
     "decode_notification",
     "detached_copy",
-    "oversized_line",
     "strip_ansi",
     "utf8_error",
     "validate",
 ]
-
-
-class Malformed(msgspec.Struct, frozen=True):
-    """A line, or a member of a batch, that is not a JSON-RPC message.
-
-    `code` is -32700 (not JSON) or -32600 (not JSON-RPC). `id` is `UNSET` if it could not be read.
-    `response`: recognizably a response; it is never answered, but settles the request with its id.
-    `lacks_payload`: no method, result or error; settles the request with its id too, if there is
-    one. `too_deep`: possibly valid, but nested too deeply for msgspec, or with surrogates that
-    cannot be substituted.
-    """
-
-    code: int
-    reason: str
-    excerpt: str
-    id: Id | UnsetType = UNSET
-    response: bool = False
-    lacks_payload: bool = False
-    too_deep: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -95,10 +81,8 @@ class Batch(msgspec.Struct, frozen=True):
 Frame: TypeAlias = Message | Malformed | Batch
 
 
-_EXCERPT: Final = 200
 _UTF8_SLICE: Final = 32768
 _LONG_LINE: Final = 65536
-_LINE_END: Final = 4096
 _MAX_EXACT_FLOAT: Final = 2.0**53
 _MAX_ID: Final = 2**63
 _MAX_COMMAS: Final = 1_000_000
@@ -145,7 +129,7 @@ def decode(line: bytes) -> Frame:
     except DECODE_ERRORS as exc:
         return _decode_slow(line, exc)
     if not line.isascii() and (problem := utf8_error(line)):  # spares a call
-        return Malformed(PARSE_ERROR, problem, _excerpt(line), *_recover_id(message))
+        return Malformed(PARSE_ERROR, problem, excerpt_of(line), *_recover_id(message))
     if len(line) > _LONG_LINE:
         message = _detached_message(message, len(line))
     return validate(message, line)
@@ -169,18 +153,6 @@ def decode_message(line: bytes) -> Message | None:
     except DECODE_ERRORS:
         frame = decode(line)
         return frame if isinstance(frame, Message) else None
-
-
-def oversized_line(head: bytes, tail: bytes, size: int, limit: int) -> Malformed:
-    """The description of a line over the limit, with its id if either end of the line shows it."""
-
-    reason = f"message of {size} bytes is over the limit of {limit} bytes (max_message_bytes)"
-    simple = dict(_simple_members(head))
-    id: Id | UnsetType = simple.get("id", UNSET)
-    if id is UNSET and (match := _last_id.search(tail)):
-        id = _scalar(match[1])
-    response = "method" not in simple and bool(_result_first.match(head))
-    return Malformed(INVALID_REQUEST, reason, _excerpt(head), id, response)
 
 
 def validate(message: Message, line: bytes | Raw) -> Message | Malformed:
@@ -213,7 +185,7 @@ def validate(message: Message, line: bytes | Raw) -> Message | Malformed:
 
 def _invalid(message: Message, line: bytes | Raw, reason: str) -> Malformed:
     id, response = _recover_id(message)
-    return Malformed(INVALID_REQUEST, reason, _excerpt(line), id, response)
+    return Malformed(INVALID_REQUEST, reason, excerpt_of(line), id, response)
 
 
 def _recover_id(message: Message) -> tuple[Id | UnsetType, bool]:
@@ -284,7 +256,7 @@ def _skip_whitespace(text: bytes, index: int) -> int:
 
 def _member(raw: bytes) -> Message | Malformed:
     if raw[:1] == b"[":
-        return Malformed(INVALID_REQUEST, "a batch inside a batch", _excerpt(raw))
+        return Malformed(INVALID_REQUEST, "a batch inside a batch", excerpt_of(raw))
     frame = decode(raw)
     assert not isinstance(frame, Batch)
     if isinstance(frame, Malformed) and frame.code == PARSE_ERROR:
@@ -294,18 +266,18 @@ def _member(raw: bytes) -> Message | Malformed:
 
 def _describe_malformed(line: bytes, exc: Exception) -> Message | Malformed:
     """Describe an invalid line: the reason, and its id if that can be read."""
-    excerpt = _excerpt(line)
+    excerpt = excerpt_of(line)
     problem = utf8_error(line)
     if problem is None and isinstance(exc, RecursionError):
-        id, response = _loose_fields(line)
-        if id is UNSET and (match := _last_id.search(line[-_LINE_END:])):
-            id = _scalar(match[1])
+        id, response = loose_fields(line)
+        if id is UNSET:
+            id = id_at_end(line)
         return Malformed(INVALID_REQUEST, "nested too deeply", excerpt, id, response, too_deep=True)
     if problem is None and isinstance(exc, msgspec.ValidationError):
         if (message := _with_float_id(line)) is not None:
             return validate(message, line)
-        return Malformed(INVALID_REQUEST, str(exc), excerpt, *_loose_fields(line))
-    return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *_visible_fields(line))
+        return Malformed(INVALID_REQUEST, str(exc), excerpt, *loose_fields(line))
+    return Malformed(PARSE_ERROR, problem or str(exc), excerpt, *visible_fields(line))
 
 
 class _FloatId(msgspec.Struct, gc=False):
@@ -340,45 +312,13 @@ def _integral(id: Any) -> Any:
     return int(id) if exact else id
 
 
-class _LooseEnvelope(msgspec.Struct, gc=False):
-    """An envelope with members of any type."""
-
-    id: Raw | UnsetType = UNSET
-    method: Raw | UnsetType = UNSET
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
-_decode_loose = msgspec.json.Decoder(_LooseEnvelope).decode
-_decode_id = msgspec.json.Decoder(int | str | None).decode
-
-
-def _loose_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
-    try:
-        loose = _decode_loose(line)
-    except (msgspec.MsgspecError, RecursionError):
-        return _visible_fields(line)
-    answers = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
-    try:
-        return (UNSET if loose.id is UNSET else _decode_id(loose.id)), answers
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return UNSET, answers
-
-
-def _visible_fields(line: bytes) -> tuple[Id | UnsetType, bool]:
-    """The id of a line that cannot be parsed to its end, and whether it is a response."""
-    head = line[:_LINE_END]
-    simple = dict(_simple_members(head))
-    return simple.get("id", UNSET), "method" not in simple and bool(_result_first.match(head))
-
-
 def _decode_with_surrogates(line: bytes) -> Frame:
     """The frame of a line that holds escaped surrogates; payloads are the line's own bytes."""
     hidden = substitute_surrogates(line)
     if hidden is None:
-        known = _visible_fields(line)
+        known = visible_fields(line)
         return Malformed(
-            INVALID_REQUEST, AMBIGUOUS_SURROGATES, _excerpt(line), *known, too_deep=True
+            INVALID_REQUEST, AMBIGUOUS_SURROGATES, excerpt_of(line), *known, too_deep=True
         )
     frame = decode(hidden.text)
     if isinstance(frame, Batch):
@@ -387,46 +327,14 @@ def _decode_with_surrogates(line: bytes) -> Frame:
     unwritable = id is None and frame.id is not None
     if isinstance(frame, Malformed):
         id = UNSET if unwritable else id
-        return msgspec.structs.replace(frame, id=id, excerpt=_excerpt(line))
+        return msgspec.structs.replace(frame, id=id, excerpt=excerpt_of(line))
     method = frame.method if frame.method is UNSET else hidden.encodable(frame.method)
     if unwritable or method is None:
         answers = _recover_id(frame)[1]
-        return Malformed(INVALID_REQUEST, "Invalid request", _excerpt(line), UNSET, answers)
+        return Malformed(INVALID_REQUEST, "Invalid request", excerpt_of(line), UNSET, answers)
     payloads = {name: getattr(frame, name) for name in ("params", "result", "error")}
     raw = {name: Raw(hidden.raw(each)) for name, each in payloads.items() if each is not UNSET}
     return msgspec.structs.replace(frame, id=id, method=method, **raw)
-
-
-_scalar_member = re.compile(
-    rb'[\s{,]*"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+(?![\d.eE])|null)(?=\s*[,}])'
-)
-_result_first = re.compile(
-    rb'\s*\{(?:\s*"(?:jsonrpc|id)"\s*:\s*(?:"(?:[^"\\]|\\.)*"|-?\d+|null)\s*,)*\s*"(?:result|error)"'
-)
-# In valid JSON, `,"id":5}` at the very end can only be the last member of the outermost object.
-_last_id = re.compile(rb',\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$')
-
-
-def _simple_members(head: bytes) -> list[tuple[str, Id]]:
-    """The scalar members that an object starts with, before its first large one."""
-    found: list[tuple[str, Id]] = []
-    index = 0
-    while match := _scalar_member.match(head, index):
-        value = _scalar(match[2])
-        if value is UNSET:
-            break
-        found.append((match[1].decode(), value))
-        index = match.end()
-    return found
-
-
-def _scalar(text: bytes) -> Id | UnsetType:
-    """An id (or a method); `UNSET` if it cannot be encoded again."""
-    try:
-        id: Id = _decode_id(text)
-        return id
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return UNSET
 
 
 def utf8_error(line: bytes) -> str | None:
@@ -454,8 +362,3 @@ def _detached_message(message: Message, size: int) -> Message:
     payloads = {name: getattr(message, name) for name in ("params", "result", "error")}
     kept = {name: detached_copy(each, size) for name, each in payloads.items() if each is not UNSET}
     return msgspec.structs.replace(message, **kept)
-
-
-def _excerpt(line: bytes | Raw) -> str:
-    text = bytes(memoryview(line)[: _EXCERPT + 1]).decode(errors="backslashreplace")
-    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "…"

@@ -15,17 +15,10 @@ import attrs
 from msgspec import UNSET
 
 from conductor.errors import ConnectionClosed
-from conductor.jsonrpc.codec import (
-    MAX_BATCH_MEMBERS,
-    Batch,
-    Frame,
-    Malformed,
-    decode,
-    oversized_line,
-    strip_ansi,
-)
+from conductor.jsonrpc.codec import MAX_BATCH_MEMBERS, Batch, Frame, decode, strip_ansi
 from conductor.jsonrpc.in_flight import BatchResponse, InFlightRequest
 from conductor.jsonrpc.line_framing import BlockSplitter, OverlongLine
+from conductor.jsonrpc.malformed import Malformed, oversized_line
 from conductor.jsonrpc.messages import (
     INVALID_REQUEST,
     Id,

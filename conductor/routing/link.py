@@ -25,9 +25,9 @@ from conductor.acp import (
     session_id_of,
 )
 from conductor.errors import RequestError, details_are_withheld
-from conductor.jsonrpc.codec import Malformed
 from conductor.jsonrpc.connection import Connection
 from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import (
     CANCEL,
     INTERNAL_ERROR,

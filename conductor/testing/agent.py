@@ -19,7 +19,8 @@ import trio
 
 from conductor import __version__
 from conductor.proxy import Agent, RequestError, on, run
-from conductor.testing.commands import COMMANDS, CommandSession, CommandTurn, StopTurn, perform
+from conductor.testing.command_turn import CommandSession, CommandTurn, StopTurn
+from conductor.testing.commands import COMMANDS, perform
 from conductor.testing.mcp_client import McpError, open_server
 
 __all__ = ["TestAgent"]

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
 
-from conductor.proxy import Peer, RequestError
-from conductor.testing.mcp_client import McpError, McpServer
+from conductor.proxy import RequestError
+from conductor.testing.command_arguments import (
+    UsageError,
+    integers,
+    one_and_json,
+    split_words,
+    two_and_json,
+)
+from conductor.testing.command_turn import CommandTurn, StopTurn
+from conductor.testing.mcp_client import McpError
 
-__all__ = ["COMMANDS", "Command", "CommandSession", "CommandTurn", "StopTurn", "perform"]
+__all__ = ["COMMANDS", "Command", "perform"]
 
 _CHUNKS_PER_STEP: Final = 32
 """Chunks that `stream` sends between two checkpoints, at which it can be cancelled."""
@@ -30,110 +37,6 @@ _PERMISSIONS: Final = [
     {"optionId": "always", "name": "Always allow", "kind": "allow_always"},
     {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
 ]
-
-
-class StopTurn(Exception):
-    """Ends the turn with a stop reason."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class _Usage(Exception):
-    """The arguments of a command are wrong."""
-
-
-@attrs.define(eq=False)
-class CommandSession:
-    """State of one session of the test agent."""
-
-    id: str
-    cwd: str
-    mode: str = "ask"
-    turn: trio.CancelScope | None = None
-    turns: int = 0
-    history: list[dict[str, Any]] = attrs.field(factory=list)
-    """The updates that `session/load` replays."""
-    servers: dict[str, McpServer] = attrs.field(factory=dict)
-    broken: dict[str, str] = attrs.field(factory=dict)
-    """MCP servers that did not start: reason by name."""
-    closed: trio.Event = attrs.field(factory=trio.Event)
-
-    def remember(self, update: str, text: str) -> None:
-        content = {"type": "text", "text": text}
-        self.history.append({"sessionUpdate": update, "content": content})
-
-    def close(self) -> None:
-        self.closed.set()
-        self.servers.clear()
-        self.broken.clear()
-
-    def reopen(self) -> None:
-        """Stop the servers of an earlier set-up of this session."""
-        self.close()
-        self.closed = trio.Event()
-
-
-@attrs.define(eq=False)
-class CommandTurn:
-    """One prompt turn, with helpers to send its updates in both protocol versions."""
-
-    client: Peer
-    session: CommandSession
-    version: int
-    prompt: Sequence[Mapping[str, Any]]
-    alone: bool
-    crash: Callable[[], None]
-    wait_room: Callable[[], Awaitable[None]]
-    calls: int = 0
-
-    @property
-    def text(self) -> str:
-        """The text of the prompt: its last text block."""
-        texts = [block.get("text", "") for block in self.prompt if block.get("type") == "text"]
-        return str(texts[-1]).strip() if texts else ""
-
-    @property
-    def prompt_id(self) -> str:
-        return f"message-{2 * self.session.turns - 1}"
-
-    async def update(self, update: Mapping[str, Any]) -> None:
-        params = {"sessionId": self.session.id, "update": update}
-        await self.client.notify("session/update", params)
-
-    async def chunk(self, text: str, kind: str = "agent_message_chunk") -> None:
-        update: dict[str, Any] = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
-        if self.version != 1:
-            update["messageId"] = f"message-{2 * self.session.turns}"
-        await self.update(update)
-
-    async def say(self, text: str) -> None:
-        """Send a message chunk, and record it for `session/load`."""
-        self.session.remember("agent_message_chunk", text)
-        await self.chunk(text)
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
-        return await self.client.request(method, {"sessionId": self.session.id, **params})
-
-    async def begin_tool(self, title: str, kind: str = "other") -> str:
-        self.calls += 1
-        id = f"call-{self.session.turns}-{self.calls}"
-        first = "tool_call" if self.version == 1 else "tool_call_update"
-        call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending"}
-        await self.update({"sessionUpdate": first, **call})
-        return id
-
-    async def tool(self, id: str, status: str, text: str | None = None) -> None:
-        update = {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}
-        if text is None:
-            await self.update(update)
-            return
-        content = [{"type": "content", "content": {"type": "text", "text": text}}]
-        await self.update({**update, "content": content})
-
-    def path(self, path: str) -> str:
-        return os.path.join(self.session.cwd, path)
 
 
 Function: TypeAlias = Callable[[CommandTurn, str], Awaitable[None]]
@@ -176,7 +79,7 @@ async def perform(turn: CommandTurn) -> None:
             continue
         try:
             await command.function(turn, arguments.strip())
-        except _Usage:
+        except UsageError:
             await turn.say(f"usage: {command.name} {command.arguments}\n")
 
 
@@ -204,7 +107,7 @@ async def _think(turn: CommandTurn, text: str) -> None:
 
 @_command("stream N [SIZE]", "say N chunks of SIZE characters (16)")
 async def _stream(turn: CommandTurn, arguments: str) -> None:
-    count, size = _numbers(arguments, 1, 16)
+    count, size = integers(arguments, 1, 16)
     text = ("0123456789abcdef" * (size // 16 + 1))[:size]
     for number in range(count):
         if number % _CHUNKS_PER_STEP == 0:
@@ -236,8 +139,8 @@ async def _ask(turn: CommandTurn, title: str) -> None:
 
 @_command("read PATH [LINE [LIMIT]]", "say a file that the client reads")
 async def _read(turn: CommandTurn, arguments: str) -> None:
-    words = _words(arguments, 1, 3)
-    line, limit = _numbers(" ".join(words[1:]), 0, 0)
+    words = split_words(arguments, 1, 3)
+    line, limit = integers(" ".join(words[1:]), 0, 0)
     params: dict[str, Any] = {"path": turn.path(words[0])}
     params |= {"line": line} if line else {}
     params |= {"limit": limit} if limit else {}
@@ -253,7 +156,7 @@ async def _read(turn: CommandTurn, arguments: str) -> None:
 async def _write(turn: CommandTurn, arguments: str) -> None:
     path, _, text = arguments.partition(" ")
     if not path:
-        raise _Usage
+        raise UsageError
     try:
         await turn.request("fs/write_text_file", {"path": turn.path(path), "content": text})
     except RequestError as exc:
@@ -266,7 +169,7 @@ async def _write(turn: CommandTurn, arguments: str) -> None:
 async def _plan(turn: CommandTurn, steps: str) -> None:
     names = [step.strip() for step in steps.split(";") if step.strip()]
     if not names:
-        raise _Usage
+        raise UsageError
     for done in range(len(names) + 1):
         entries = [
             {"content": name, "priority": "medium", "status": _status(index, done)}
@@ -293,7 +196,7 @@ async def _tool(turn: CommandTurn, title: str) -> None:
 @_command("mode ID", "change the session's mode")
 async def _mode(turn: CommandTurn, mode: str) -> None:
     if not mode:
-        raise _Usage
+        raise UsageError
     turn.session.mode = mode
     await turn.update({"sessionUpdate": "current_mode_update", "currentModeId": mode})
 
@@ -315,7 +218,7 @@ async def _tools(turn: CommandTurn, _: str) -> None:
 
 @_command("call SERVER TOOL [JSON]", "call a tool of an MCP server")
 async def _call(turn: CommandTurn, arguments: str) -> None:
-    server_name, tool, given = _two_and_json(arguments)
+    server_name, tool, given = two_and_json(arguments)
     id = await turn.begin_tool(f"{server_name}: {tool}")
     await turn.tool(id, "in_progress")
     server = turn.session.servers.get(server_name)
@@ -335,7 +238,7 @@ async def _call(turn: CommandTurn, arguments: str) -> None:
 
 @_command("request METHOD [JSON]", "send a request to the client and say its answer")
 async def _request(turn: CommandTurn, arguments: str) -> None:
-    method, given = _one_and_json(arguments)
+    method, given = one_and_json(arguments)
     try:
         await turn.say(json.dumps(await turn.client.request(method, given), ensure_ascii=False))
     except RequestError as exc:
@@ -344,7 +247,7 @@ async def _request(turn: CommandTurn, arguments: str) -> None:
 
 @_command("notify METHOD [JSON]", "send a notification to the client")
 async def _notify(turn: CommandTurn, arguments: str) -> None:
-    await turn.client.notify(*_one_and_json(arguments))
+    await turn.client.notify(*one_and_json(arguments))
 
 
 @_command("wait [SECONDS]", "wait, until cancelled if no time is given")
@@ -352,7 +255,7 @@ async def _wait(turn: CommandTurn, seconds: str) -> None:
     try:
         await trio.sleep(float(seconds or "inf"))
     except ValueError:
-        raise _Usage from None
+        raise UsageError from None
 
 
 @_command("stop REASON", "end the turn with this stop reason")
@@ -363,7 +266,7 @@ async def _stop(turn: CommandTurn, reason: str) -> None:
 @_command("fail CODE [MESSAGE]", "answer the prompt with an error")
 async def _fail(turn: CommandTurn, arguments: str) -> None:
     first, _, message = arguments.partition(" ")
-    (code,) = _numbers(first, -32603)
+    (code,) = integers(first, -32603)
     raise RequestError(code, message or "failed, as the prompt said")
 
 
@@ -379,7 +282,7 @@ async def _log(turn: CommandTurn, text: str) -> None:
 
 @_command("exit STATUS", "end the agent's process at once")
 async def _exit(turn: CommandTurn, status: str) -> None:
-    (number,) = _numbers(status, 0)
+    (number,) = integers(status, 0)
     await _before_the_end(turn)
     os._exit(number)
 
@@ -388,7 +291,7 @@ async def _exit(turn: CommandTurn, status: str) -> None:
 async def _signal(turn: CommandTurn, name: str) -> None:
     number = getattr(signal, f"SIG{name.upper()}", None)
     if number is None:
-        raise _Usage
+        raise UsageError
     await _before_the_end(turn)
     os.kill(os.getpid(), number)
     await trio.sleep_forever()
@@ -410,49 +313,3 @@ async def _before_the_end(turn: CommandTurn) -> None:
         raise StopTurn("refusal")
     for _ in range(3):
         await trio.lowlevel.checkpoint()
-
-
-def _words(arguments: str, least: int, most: int) -> list[str]:
-    try:
-        words = shlex.split(arguments)
-    except ValueError:
-        raise _Usage from None
-    if not least <= len(words) <= most:
-        raise _Usage
-    return words
-
-
-def _numbers(arguments: str, *defaults: int) -> list[int]:
-    """Return one integer per default; a missing word takes its default."""
-    words = _words(arguments, 0, len(defaults))
-    try:
-        return [*map(int, words), *defaults[len(words) :]]
-    except ValueError:
-        raise _Usage from None
-
-
-def _one_and_json(arguments: str) -> tuple[str, dict[str, Any]]:
-    first, _, rest = arguments.partition(" ")
-    if not first:
-        raise _Usage
-    return first, _object(rest)
-
-
-def _two_and_json(arguments: str) -> tuple[str, str, dict[str, Any]]:
-    first, _, rest = arguments.partition(" ")
-    second, given = _one_and_json(rest.strip())
-    return first, second, given
-
-
-def _object(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
-        _refuse()
-    return value if isinstance(value, dict) else _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise _Usage

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from support import raw_json
 
 from conductor.errors import RequestError
-from conductor.jsonrpc.codec import Batch, Malformed, decode
+from conductor.jsonrpc.codec import Batch, decode
 from conductor.jsonrpc.connection import Connection
+from conductor.jsonrpc.malformed import Malformed
 from conductor.jsonrpc.messages import Message
 from conductor.limits import Limits
 from conductor.routing.envelope import unwrap

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from support import raw_json
 
-from conductor.jsonrpc.codec import (
-    Batch,
-    Malformed,
-    decode,
-    oversized_line,
-    strip_ansi,
-)
+from conductor.jsonrpc.codec import Batch, decode, strip_ansi
+from conductor.jsonrpc.malformed import Malformed, oversized_line
 from conductor.jsonrpc.messages import Message
 
 

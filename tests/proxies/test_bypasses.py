@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from conductor.proxy.tool_names import tool_table
-from proxies._permission_rules import Call, Rule, decide
+from proxies._permission_call import Call
+from proxies._permission_rules import Rule, decide
 
 GROUPS = yaml.safe_load(Path(__file__).with_name("bypasses.yaml").read_text())
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from conductor.proxy.tool_names import tool_table
-from proxies._permission_rules import Call, Rule, choose_option, decide, first_match
+from proxies._permission_call import Call
+from proxies._permission_rules import Rule, choose_option, decide, first_match
 
 ONCE = {"optionId": "1", "kind": "allow_once"}
 ALWAYS = {"optionId": "2", "kind": "allow_always"}

@@ -11,7 +11,8 @@ import yaml
 from conductor.proxy import Proxy, on_permission
 from conductor.proxy.tool_names import Evidence, identify, tool_table
 from conductor.testing import FakeAgent
-from proxies._permission_rules import Call, Rule
+from proxies._permission_call import Call
+from proxies._permission_rules import Rule
 from proxies.permissions import Permissions
 
 AGENTS = yaml.safe_load(Path(__file__).with_name("agents_tool_calls.yaml").read_text())

@@ -1,0 +1,115 @@
+"""Session and prompt turn of the test agent, as its commands see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import trio
+
+from conductor.proxy import Peer
+from conductor.testing.mcp_client import McpServer
+
+__all__ = ["CommandSession", "CommandTurn", "StopTurn"]
+
+
+class StopTurn(Exception):
+    """Ends the turn with a stop reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@attrs.define(eq=False)
+class CommandSession:
+    """State of one session of the test agent."""
+
+    id: str
+    cwd: str
+    mode: str = "ask"
+    turn: trio.CancelScope | None = None
+    turns: int = 0
+    history: list[dict[str, Any]] = attrs.field(factory=list)
+    """The updates that `session/load` replays."""
+    servers: dict[str, McpServer] = attrs.field(factory=dict)
+    broken: dict[str, str] = attrs.field(factory=dict)
+    """MCP servers that did not start: reason by name."""
+    closed: trio.Event = attrs.field(factory=trio.Event)
+
+    def remember(self, update: str, text: str) -> None:
+        content = {"type": "text", "text": text}
+        self.history.append({"sessionUpdate": update, "content": content})
+
+    def close(self) -> None:
+        self.closed.set()
+        self.servers.clear()
+        self.broken.clear()
+
+    def reopen(self) -> None:
+        """Stop the servers of an earlier set-up of this session."""
+        self.close()
+        self.closed = trio.Event()
+
+
+@attrs.define(eq=False)
+class CommandTurn:
+    """One prompt turn, with helpers to send its updates in both protocol versions."""
+
+    client: Peer
+    session: CommandSession
+    version: int
+    prompt: Sequence[Mapping[str, Any]]
+    alone: bool
+    crash: Callable[[], None]
+    wait_room: Callable[[], Awaitable[None]]
+    calls: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the prompt: its last text block."""
+        texts = [block.get("text", "") for block in self.prompt if block.get("type") == "text"]
+        return str(texts[-1]).strip() if texts else ""
+
+    @property
+    def prompt_id(self) -> str:
+        return f"message-{2 * self.session.turns - 1}"
+
+    async def update(self, update: Mapping[str, Any]) -> None:
+        params = {"sessionId": self.session.id, "update": update}
+        await self.client.notify("session/update", params)
+
+    async def chunk(self, text: str, kind: str = "agent_message_chunk") -> None:
+        update: dict[str, Any] = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+        if self.version != 1:
+            update["messageId"] = f"message-{2 * self.session.turns}"
+        await self.update(update)
+
+    async def say(self, text: str) -> None:
+        """Send a message chunk, and record it for `session/load`."""
+        self.session.remember("agent_message_chunk", text)
+        await self.chunk(text)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Any:
+        return await self.client.request(method, {"sessionId": self.session.id, **params})
+
+    async def begin_tool(self, title: str, kind: str = "other") -> str:
+        self.calls += 1
+        id = f"call-{self.session.turns}-{self.calls}"
+        first = "tool_call" if self.version == 1 else "tool_call_update"
+        call = {"toolCallId": id, "title": title, "kind": kind, "status": "pending"}
+        await self.update({"sessionUpdate": first, **call})
+        return id
+
+    async def tool(self, id: str, status: str, text: str | None = None) -> None:
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status}
+        if text is None:
+            await self.update(update)
+            return
+        content = [{"type": "content", "content": {"type": "text", "text": text}}]
+        await self.update({**update, "content": content})
+
+    def path(self, path: str) -> str:
+        return os.path.join(self.session.cwd, path)

@@ -1,8 +1,8 @@
 """Decode a line to a message, a batch, or a description of malformed input.
 
 In: one line without its newline. Out: exactly one frame, never an exception. Invalid input becomes
-`Malformed` (`malformed`): a client gets an error response for it, a component only a log entry (as the Rust
-reference conductor; JSON-RPC 2.0 §5.1, §6).
+`Malformed`: a client gets an error response for it, a component only a log entry (as the Rust
+reference conductor; JSON-RPC 2.0 §5.1, §6); what shows of its id is found in `malformed`.
 
 msgspec decodes the envelope and checks the syntax of the whole line. Two gaps are closed here, off
 the fast path: msgspec does not check UTF-8 inside raw values, and it refuses escaped lone

@@ -20,6 +20,7 @@ from conductor.network.address import RemoteAddress
 from conductor.network.close_handshake import CloseHandshakeStream
 from conductor.network.cookies import cookies_for, store_cookies
 from conductor.network.resumable_stream import FRAME_OVERHEAD
+from conductor.network.running_time import move_on_after_running
 from conductor.network.tcp import Unreachable, open_stream
 from conductor.network.websocket import WebSocket, WebSocketClosed
 from conductor.remote.http_errors import refusal_message
@@ -174,7 +175,7 @@ class ClientWebSocket(WebSocket):
 
     async def ping(self, deadline: float) -> None:
         asked = trio.current_time()
-        with trio.move_on_after(deadline):
+        async with move_on_after_running(deadline):
             try:
                 await self._connection.ping()
                 return

@@ -266,8 +266,8 @@ async def test_both_ends_detect_a_silent_loss_in_time():
         tried = trio.current_time()
         it.relay.start()
 
-        assert found - pulled < PATIENCE / 3
-        assert tried - pulled < PATIENCE / 3
+        assert found - pulled < 5
+        assert tried - pulled < 5
 
 
 async def test_a_silent_loss_is_detected_while_writing_is_blocked():

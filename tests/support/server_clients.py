@@ -22,7 +22,7 @@ from conductor.server.limits import ServerLimits, ServerTimeouts
 from conductor.server.listen.address import TcpAddress
 from conductor.server.run import RunningServer, ServerSettings, chain_factory, open_server
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds; only a hang takes that long."""
 
 CHAIN = "version: 1\nagent: {use: test-agent}\n"

@@ -17,6 +17,7 @@ from wsproto.utilities import LocalProtocolError
 from conductor.errors import ConnectionClosed
 from conductor.log import get_logger
 from conductor.network.resumable_stream import ResumableStream
+from conductor.network.running_time import sleep_running
 from conductor.network.sequence_numbers import SequenceError
 from conductor.network.websocket import WebSocket, WebSocketClosed
 from conductor.server.clients import RemoteClient
@@ -93,7 +94,7 @@ class TrioServerWebSocket(ServerWebSocket):
             nursery.start_soon(self._wait_pong, nursery.cancel_scope)
             left = deadline
             while left > 0:
-                await trio.sleep(left)
+                await sleep_running(left)
                 left = max(asked, self.stream.last_progress) + deadline - trio.current_time()
             await self.cut()
             raise WebSocketClosed(_ABNORMAL_CLOSURE, f"nothing received for {deadline:g} s")

@@ -17,6 +17,7 @@ import trustme
 from support.cluster import COREDIS_FORGETS, directory_at, keeping_chain, lose, open_session, say
 from support.external_programs import Program, free_port
 from support.server_clients import (
+    PATIENCE,
     Remote,
     ask,
     http,
@@ -53,11 +54,13 @@ class Nodes:
         place = self.directory / name
         place.mkdir()
         port = free_port()
+        url = f"http://127.0.0.1:{port}"
         async with serving(
             place,
             chain=keeping_chain(self.directory, name),
             listen=(TcpAddress("127.0.0.1", port),),
-            directory=directory_at(self.redis, f"http://127.0.0.1:{port}", lease=3),
+            # The default lookup timeout is short: on a busy machine, a node would work alone.
+            directory=directory_at(self.redis, url, lookup_timeout=PATIENCE),
             **settings,
         ) as server:
             yield server

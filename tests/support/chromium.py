@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 from support.external_programs import program
 
-__all__ = ["Page", "chromium", "open_page"]
+__all__ = ["Page", "chromium", "driven_chromium", "open_page"]
 
 PATIENCE = 30  # seconds; only a hanging browser takes that long
 KEYS = {"Enter": "\r"}
@@ -156,31 +158,35 @@ _CODES = {
 
 
 @asynccontextmanager
-async def open_page(directory: Path) -> AsyncIterator[Page]:
-    """An empty page of a new browser; its profile is in the directory."""
-    with chromium(program("chromium"), directory, "--hide-scrollbars", "about:blank") as process:
-        url = await trio.to_thread.run_sync(_debugging_url, process)
-        async with (
-            open_websocket_url(url, max_message_size=64 * 1024 * 1024) as socket,
-            trio.open_nursery() as nursery,
-        ):
-            page = Page(socket)
-            nursery.start_soon(page.listen)
-            target = await page.send("Target.createTarget", url="about:blank")
-            attached = await page.send(
-                "Target.attachToTarget", targetId=target["targetId"], flatten=True
-            )
-            page.session = attached["sessionId"]
-            for domain in ("Page", "Runtime", "Log"):
-                await page.send(f"{domain}.enable")
-            yield page
-            nursery.cancel_scope.cancel()
+async def open_page(browser: str) -> AsyncIterator[Page]:
+    """An empty page with a profile of its own, in the browser at this URL (`driven_chromium`)."""
+    async with (
+        open_websocket_url(browser, max_message_size=64 * 1024 * 1024) as socket,
+        trio.open_nursery() as nursery,
+    ):
+        page = Page(socket)
+        nursery.start_soon(page.listen)
+        context = await page.send("Target.createBrowserContext", disposeOnDetach=True)
+        target = await page.send("Target.createTarget", url="about:blank", **context)
+        attached = await page.send(
+            "Target.attachToTarget", targetId=target["targetId"], flatten=True
+        )
+        page.session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            await page.send(f"{domain}.enable")
+        yield page
+        nursery.cancel_scope.cancel()
 
 
 @contextmanager
-def chromium(
-    path: str, directory: Path, *arguments: str, stderr: int = subprocess.PIPE
-) -> Iterator[psutil.Popen]:
+def driven_chromium(directory: Path) -> Iterator[str]:
+    """A browser that runs during the block, and the URL by which `open_page` drives it."""
+    with chromium(program("chromium"), directory, "--hide-scrollbars", "about:blank") as process:
+        yield _debugging_url(process, directory / "profile" / "DevToolsActivePort")
+
+
+@contextmanager
+def chromium(path: str, directory: Path, *arguments: str) -> Iterator[psutil.Popen]:
     """A headless browser that reaches only this machine."""
     command = [path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     command += ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
@@ -188,7 +194,7 @@ def chromium(
     command += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"]
     command += [f"--user-data-dir={directory}/profile", *arguments]
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    process = psutil.Popen(command, stderr=stderr, text=True, **quiet)
+    process = psutil.Popen(command, stderr=subprocess.DEVNULL, **quiet)
     try:
         yield process
     finally:
@@ -197,12 +203,14 @@ def chromium(
         _, alive = psutil.wait_procs(every, timeout=PATIENCE)
         for each in alive:
             each.kill()
-        if process.stderr is not None:
-            process.stderr.close()
 
 
-def _debugging_url(process: psutil.Popen) -> str:
-    for line in process.stderr:
-        if line.startswith("DevTools listening on "):
-            return line.split()[-1]
+def _debugging_url(process: psutil.Popen, file: Path) -> str:
+    """The port is the first line of a file of the browser, the path the second."""
+    while process.poll() is None:
+        with suppress(FileNotFoundError):
+            port, _, path = file.read_text().partition("\n")
+            if re.fullmatch(r"/devtools/browser/[0-9a-f-]{36}", path):
+                return f"ws://127.0.0.1:{port}{path}"
+        time.sleep(0.02)
     raise AssertionError("chromium ended")

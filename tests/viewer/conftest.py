@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.chromium import Page, open_page
+from support.chromium import Page, driven_chromium, open_page
 from support.trace_records import TraceScript
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory) -> Iterator[str]:
+    """One browser for all tests: its start and its end take longer than most tests."""
+    with driven_chromium(tmp_path_factory.mktemp("chromium")) as url:
+        yield url
+
+
 @pytest.fixture
-async def page(tmp_path) -> AsyncIterator[Page]:
+async def page(browser) -> AsyncIterator[Page]:
     """An empty page, 1280 pixels wide."""
-    async with open_page(tmp_path) as page:
+    async with open_page(browser) as page:
         await page.resize(1280, 800)
         yield page
 

@@ -7,7 +7,6 @@ connection of HTTP/2 that fetch has opened (RFC 8441).
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,7 +69,7 @@ def urls(tmp_path, certificate, pages) -> Iterator[list[str]]:
 def browser(path: str, directory: Path, url: str) -> Iterator[None]:
     net_log = [f"--log-net-log={directory}/net.json", "--net-log-capture-mode=Everything"]
     arguments = ["--ignore-certificate-errors", *net_log, url]
-    with chromium(path, directory, *arguments, stderr=subprocess.DEVNULL):
+    with chromium(path, directory, *arguments):
         yield
 
 

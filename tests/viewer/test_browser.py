@@ -252,9 +252,9 @@ async def test_hostile_payloads_are_shown_and_never_run(tmp_path, page, way):
                 "document.querySelectorAll('main img, svg, main script, [onerror]').length"
             )
             text = await page.evaluate("document.body.innerText")
+            assert page.problems == []
 
     assert (page.dialogs, markup) == ([], 0)
-    assert [each for each in page.problems if "ERR_CONNECTION_REFUSED" not in each] == []
     assert "\u202e" not in text
     assert HOSTILE[1] in text
 

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from conductor.control.registry import flights
 from conductor.log import get_logger
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.masking import current_masker
-from conductor.tracing.recorder import Entry, Recorder
+from conductor.tracing.recorder import Began, Entry, Recorder
 
 if TYPE_CHECKING:
     from conductor.control.registry import Flight
@@ -98,16 +98,20 @@ class FlightReader:
 def _encoded(entries: Iterable[Entry], encoder: Encoder, seen: set[Recorder]) -> bytes:
     """Lines of the entries, with a header before the first entry of each chain."""
     global _numbers
-    encoder.messages.number = max(encoder.messages.number, _numbers)
-    lines: list[bytes] = []
+    numbers = encoder.messages.numbers
+    numbers.last = max(numbers.last, _numbers)
+    lines = encoder.encode(_with_headers(entries, seen)).masked(current_masker())
+    _numbers = numbers.last
+    return lines
+
+
+def _with_headers(entries: Iterable[Entry], seen: set[Recorder]) -> Iterator[Entry]:
     for entry in entries:
         recorder = entry[1].tracer if isinstance(entry, tuple) else entry.recorder
         if recorder not in seen:
             seen.add(recorder)
-            lines.append(encoder.header(recorder, recorder.components))
-        lines += encoder.encode(entry)
-    _numbers = encoder.messages.number
-    return current_masker().mask_lines(b"".join(lines))
+            yield Began(recorder, tuple(recorder.components))
+        yield entry
 
 
 def _file_name(entries: Sequence[Entry]) -> str:

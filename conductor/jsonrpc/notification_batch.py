@@ -31,11 +31,13 @@ from conductor.jsonrpc.codec import (
 )
 from conductor.jsonrpc.messages import Payload
 
-__all__ = ["SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
+__all__ = ["PARAMS_START", "SESSION_UPDATE", "NotificationBatch", "params_at_start", "split_block"]
 
 SESSION_UPDATE: Final = "session/update"
 _HEAD: Final = b'{"jsonrpc":"2.0","method":"session/update","params":'
 _TAIL: Final = b"}\n"
+PARAMS_START: Final = _HEAD
+"""How an agent usually writes an update, up to its params."""
 _FIRST_HEAD: Final = _HEAD + b"{"
 _LAST_TAIL: Final = b"}" + _TAIL
 _method_byte: Final = itemgetter(_HEAD.index(b"method"))
@@ -113,18 +115,9 @@ class NotificationBatch(msgspec.Struct, eq=False, gc=False):
         return any(test(bytes(params)) for params in self.params)
 
     @property
-    def is_lines(self) -> bool:
-        """Whether it came as lines: no params contain a line feed."""
-        return self._lines is not None
-
-    def payloads(self) -> list[bytes]:
-        """The bytes of the params of each, in order: split, not decoded, if they can be."""
-        lines = self._lines
-        if lines is not None and lines.startswith(_FIRST_HEAD) and lines.endswith(_LAST_TAIL):
-            found = lines[len(_HEAD) : -len(_TAIL)].split(_TAIL + _HEAD)
-            if len(found) == self._count:
-                return found
-        return [bytes(each) for each in self.params]
+    def lines(self) -> bytes | None:
+        """The lines that it came as, if it came so."""
+        return self._lines
 
     def as_lines(self, head: bytes, tail: bytes) -> bytes:
         """The notifications as lines, with `head` and `tail` around the params of each."""

@@ -7,7 +7,7 @@ are numbered in the order of their entries.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,8 +15,9 @@ import msgspec
 
 from conductor import __version__
 from conductor.redaction import redact, redact_value
-from conductor.routing.traced_port import Passage
-from conductor.tracing.message_lines import MessageLines, Payloads
+from conductor.tracing.line_block import LineBlock
+from conductor.tracing.message_lines import MessageLines
+from conductor.tracing.payload_text import Payloads
 from conductor.tracing.recorder import Began, Entry, Handled, Logged, Lost, Recorder, StderrLine
 from conductor.tracing.records import (
     HandlerRecord,
@@ -57,22 +58,33 @@ class Encoder:
             )
         )
 
-    def encode(self, entry: Entry) -> Iterator[bytes]:
-        """The lines of one entry, several for a batch of notifications."""
+    def encode(self, entries: Iterable[Entry]) -> LineBlock:
+        """The lines of entries, several for a batch of notifications."""
+        block = LineBlock()
+        messages: list[tuple[Any, ...]] = []
+        for entry in entries:
+            if isinstance(entry, tuple):
+                messages.append(entry)
+                continue
+            self.messages.add(messages, block)
+            messages = []
+            block.add(self._event(entry))
+        self.messages.add(messages, block)
+        return block
+
+    def _event(self, entry: Handled | Logged | StderrLine | Began | Lost) -> bytes:
         match entry:
-            case tuple():
-                yield from self.messages.encode(Passage(*entry))
             case Handled():
-                yield _line(_handled(entry))
+                return _line(_handled(entry))
             case Logged():
-                yield _line(_logged(entry))
+                return _line(_logged(entry))
             case StderrLine():
-                yield _line(_stderr(entry))
+                return _line(_stderr(entry))
             case Began(recorder, components):
-                yield self.header(recorder, components)
+                return self.header(recorder, components)
             case Lost(recorder, time, count):
                 seconds = _seconds(time - recorder.started)
-                yield _line(LossRecord(ts=seconds, chain=recorder.chain, count=count))
+                return _line(LossRecord(ts=seconds, chain=recorder.chain, count=count))
 
 
 def _handled(entry: Handled) -> HandlerRecord:

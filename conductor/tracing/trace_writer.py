@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby
 from typing import Final
 
 import attrs
@@ -22,7 +21,6 @@ from conductor.jsonrpc.notification_batch import NotificationBatch
 from conductor.log import Logger, get_logger
 from conductor.tracing.encoder import Encoder, Payloads
 from conductor.tracing.masking import current_masker
-from conductor.tracing.message_lines import Clean
 from conductor.tracing.recorder import Began, Entry, Lost, Recorder
 from conductor.tracing.records import LossRecord, TraceComponent
 from conductor.transport.thread_signals import block_signals
@@ -35,7 +33,7 @@ _ENTRY_SIZE: Final = 300
 """Bytes that an entry counts without its payload."""
 _DELAY: Final = 0.02
 """Seconds from the first entry to the writing."""
-_WRITE_SIZE: Final = 1024 * 1024
+_WRITE_SIZE: Final = 256 * 1024
 """Bytes that are written at once."""
 _CLOSE_TIMEOUT: Final = 5.0
 
@@ -162,26 +160,30 @@ class TraceWriter:
 
     def _write_queued(self) -> None:
         while self._queue:
-            lines: list[bytes] = []
-            heard = lines if self._heard is self.encoder else []
-            size, taken = 0, 0
-            while self._queue and size < _WRITE_SIZE:
-                entry, entry_size = self._queue.popleft()
-                taken += entry_size
-                if isinstance(entry, Began):
-                    self.chains[entry.recorder] = entry.components
-                for line in self.encoder.encode(entry):
-                    lines.append(line)
-                    size += len(line)
-                if self.listeners and heard is not lines:
-                    heard += self._heard.encode(entry)
-            masked, lines = _masked(lines, is_listened=bool(self.listeners))
-            heard = lines if self._heard is self.encoder else _masked(heard, is_listened=True)[1]
+            entries, size = self._take()
+            masker = current_masker()
+            lines = self.encoder.encode(entries).masked(masker)
             if not self._failed:
-                self._write(masked)
-            for listener in self.listeners:
-                listener(heard)
-            self._written += taken
+                self._write(lines)
+            if self.listeners:
+                if self._heard is not self.encoder:
+                    lines = self._heard.encode(entries).masked(masker)
+                heard = lines.splitlines(keepends=True)
+                for listener in self.listeners:
+                    listener(heard)
+            self._written += size
+
+    def _take(self) -> tuple[list[Entry], int]:
+        """Entries for one write, and their size."""
+        entries: list[Entry] = []
+        size = 0
+        while self._queue and size < _WRITE_SIZE:
+            entry, entry_size = self._queue.popleft()
+            size += entry_size
+            entries.append(entry)
+            if isinstance(entry, Began):
+                self.chains[entry.recorder] = entry.components
+        return entries, size
 
     def _write(self, lines: bytes) -> None:
         """Write a block of records; on a full disk it is dropped, and the next one says so."""
@@ -202,14 +204,3 @@ class TraceWriter:
             if not self._dropped:
                 self.log.error("trace records dropped: the disk is full", error=str(exc))
             self._dropped += new.count(b"\n")
-
-
-def _masked(lines: list[bytes], *, is_listened: bool) -> tuple[bytes, list[bytes]]:
-    """Lines without secrets, joined, and one by one for listeners."""
-    masker, parts = current_masker(), []
-    for is_clean, some in groupby(lines, lambda each: isinstance(each, Clean)):
-        part = list(some)
-        data = part[0] if len(part) == 1 else b"".join(part)
-        parts.append(data if is_clean else masker.mask_lines(data))
-    masked = parts[0] if len(parts) == 1 else b"".join(parts)
-    return masked, masked.splitlines(keepends=True) if is_listened else []

@@ -18,6 +18,7 @@ from conductor.routing.port import UnconnectedPort
 from conductor.routing.traced_port import TracedPort
 from conductor.tracing.encoder import Encoder
 from conductor.tracing.links import find_causes
+from conductor.tracing.masking import current_masker
 from conductor.tracing.reader import read_records
 from conductor.tracing.recorder import Recorder
 from conductor.tracing.records import (
@@ -65,8 +66,12 @@ class Traced:
         self.client, self.recorder = client, recorder
 
     def records(self, *kinds):
-        encoder = Encoder()
-        lines = [line for entry in self.recorder.flight for line in encoder.encode(entry)]
+        lines = (
+            Encoder()
+            .encode(self.recorder.flight)
+            .masked(current_masker())
+            .splitlines(keepends=True)
+        )
         return [each for each in read_records(lines) if not kinds or isinstance(each, kinds)]
 
     def messages(self, *kinds):

@@ -1,0 +1,107 @@
+"""What a trace shows of a payload, and reads in it: the session id, the message in `mcp/message`.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from conductor.acp import session_id_of
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.notification_batch import NotificationBatch, params_at_start
+from conductor.routing.traced_port import KeptPayload
+from conductor.tracing.masking import mask
+
+__all__ = [
+    "HEAD",
+    "SESSION_FIRST",
+    "Payloads",
+    "kept",
+    "mcp_message",
+    "payload_text",
+    "session_at_start",
+    "session_of",
+]
+
+Payloads: TypeAlias = Literal["full", "head", "none"]
+HEAD: Final = 512
+"""Bytes of a payload that are shown if it is left out."""
+SESSION_FIRST: Final = b'{"sessionId":"'
+_MASKED_HEAD: Final = 2048
+_SESSION: Final = re.compile(rb'"sessionId"\s*:\s*"([^"\\]*)"')
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _McpMessage(msgspec.Struct):
+    """Params of `mcp/message`."""
+
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"null")
+    serverId: str | None = None
+    connectionId: str | None = None
+    acpId: str | None = None
+
+
+_decode_mcp: Final = msgspec.json.Decoder(_McpMessage).decode
+
+
+def payload_text(data: bytes | None, payloads: Payloads, *, is_whole: bool = True) -> bytes:
+    """The payload on one line; or `null`, with its beginning as a member behind it."""
+    if data is None:
+        return b"null"
+    if is_whole and (payloads == "full" or (payloads == "head" and len(data) <= HEAD)):
+        if b"\n" in data or b"\r" in data:
+            return data.replace(b"\n", b" ").replace(b"\r", b" ")
+        return data
+    if payloads == "none":
+        return b"null"
+    # Masked before it is cut: the rest of a secret would not be recognized.
+    beginning = data[:_MASKED_HEAD]
+    masked = mask(beginning)
+    shown = _encode(masked[:HEAD].decode(errors="replace"))
+    return b'null,"head":%b%b' % (shown, b"" if masked is beginning else b',"masked":true')
+
+
+def kept(payload: KeptPayload) -> tuple[bytes | None, int, int, bool]:
+    """What was kept of the payload; bytes of the whole, number of messages, whether it is whole."""
+    if isinstance(payload, tuple):
+        start, size, messages = payload
+        return params_at_start(start), size, messages, False
+    assert not isinstance(payload, NotificationBatch)
+    return payload, len(payload or b""), 1, True
+
+
+def session_of(data: bytes | None, *, is_whole: bool = True) -> bytes | None:
+    """The session id in params or a result, as JSON."""
+    if data is None:
+        return None
+    if not is_whole:
+        cut = _SESSION.search(data)
+        return None if cut is None else b'"%b"' % cut[1]
+    if found := session_at_start(data):
+        return found
+    other = session_id_of(data)
+    return None if other is None else _encode(other)
+
+
+def session_at_start(data: bytes, start: int = 0) -> bytes:
+    """The session id, as JSON, if the object that begins here has it first; else empty."""
+    if not data.startswith(SESSION_FIRST, start):
+        return b""
+    first = start + len(SESSION_FIRST)
+    session = data[first - 1 : data.find(b'"', first) + 1]
+    return b"" if b"\\" in session else session
+
+
+def mcp_message(method: str, data: bytes) -> tuple[str, bytes, str, bytes]:
+    """Protocol, member with the server, method and params of the message in an `mcp/message`."""
+    try:
+        inner = _decode_mcp(data)
+    except DECODE_ERRORS:
+        return "acp", b"", method, data
+    server = inner.serverId or inner.connectionId or inner.acpId
+    member = b"" if server is None else b',"mcp_server":%b' % _encode(server)
+    return "mcp", member, inner.method, bytes(inner.params)

@@ -141,7 +141,7 @@ class Logger:
 def get_logger(**fields: object) -> Logger:
     """Return a logger; each of its lines has these fields: `get_logger(component="notes")`.
 
-    Lines go to stderr, and to a trace; those below `--log-level` are not written.
+    Lines go to stderr and to a trace; those below the level of `--log` are not written.
     """
     return Logger(fields)
 

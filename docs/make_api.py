@@ -28,19 +28,19 @@ _INTERNAL = {
     "AgentToolCall": {"merge"},
     "ChainFileError": {"public_details"},
     "ComponentError": {"data", "private_details", "public_details"},
-    "FakeAgent": {"new_endpoint", "on_mistake"},
+    "FakeAgent": {"new_endpoint"},
     "FakeClient": {
         *("cancel_method", "close", "connection", "limits", "made_room", "open", "respond"),
         *("start_soon", "tap", "transport", "unread", "wait_idle", *_RECEIVER),
     },
-    "FakeProxy": {"new_endpoint", "on_mistake"},
+    "FakeProxy": {"new_endpoint"},
     "Session": {
         *("asked_call", "chain", "commands", "forget_ended", "held_prompts", "opened", "set_up"),
         *("state_update", "state_updates", "subagent_of", "turn_ended", "update"),
         "update_tool_call",
     },
     "Logger": {"component_stderr", "fields", "lifecycle", "reported_error"},
-    "RecordedAgent": {"new_endpoint", "on_mistake"},
+    "RecordedAgent": {"new_endpoint"},
     "Transcript": {"add", *_RECEIVER},
 }
 """Members that only the runtime uses."""
@@ -151,7 +151,7 @@ def _members(cls: ast.ClassDef, seen: set[str]) -> Iterator[str]:
             overloads = [each for each in cls.body if _name(each) == name]
             is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
             shown = [_property(node)] if is_property else _signatures(overloads)
-            node = overloads[-1]
+            node = node if is_property else overloads[-1]  # a setter has no docstring
         else:
             shown = [_field(node)]
         text = _docstring(node, cls.body)

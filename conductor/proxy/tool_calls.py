@@ -32,6 +32,7 @@ class AgentToolCall:
 
     @property
     def title(self) -> str:
+        """What clients show of it; empty if the agent has told none."""
         return str(self.members.get("title") or "")
 
     @property
@@ -41,6 +42,7 @@ class AgentToolCall:
 
     @property
     def status(self) -> str:
+        """`pending`, `in_progress`, `completed`, `failed` or `cancelled`."""
         return str(self.members.get("status") or "pending")
 
     @property
@@ -51,22 +53,28 @@ class AgentToolCall:
 
     @property
     def raw_input(self) -> Any:
+        """The arguments of the tool, in the agent's own form."""
         return self.members.get("rawInput")
 
     @property
     def raw_output(self) -> Any:
+        """The result of the tool, in the agent's own form."""
         return self.members.get("rawOutput")
 
     @property
     def content(self) -> Sequence[Any]:
+        """What the tool has produced: texts, diffs and terminals, as plain JSON objects."""
         return self.members.get("content") or ()
 
     @property
     def locations(self) -> Sequence[Any]:
+        """The files that it works on: `{"path": "/project/a.py", "line": 7}`, `line` may be
+        absent."""
         return self.members.get("locations") or ()
 
     @property
     def is_finished(self) -> bool:
+        """Whether it is completed, failed or cancelled."""
         return self.status in _FINISHED
 
     def merge(self, update: Mapping[str, Any]) -> None:

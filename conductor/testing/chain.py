@@ -79,8 +79,6 @@ async def open_chain(
             if isinstance(component, PluginComponent):
                 component.failures.listener = failures.add if strict else failures.add_logged
                 component.failures.logs_all = not strict
-            elif isinstance(component, FakeComponent):
-                component.on_mistake = failures.add
         return components
 
     has_bridge = bridge and mode == "agent"

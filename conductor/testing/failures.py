@@ -52,7 +52,7 @@ class ChainFailures:
     def replace(self, exc: Exception) -> bool:
         """Whether `raise_first` raises something better than `exc`, with which the chain ended.
 
-        Exception groups that are not of the block are of the client's handlers.
+        An exception that is not of the block is of a script, or of a handler of a fake.
         """
         if exc is not self._of_block:
             for each in leaves(exc):

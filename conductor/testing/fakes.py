@@ -18,7 +18,6 @@ from conductor.client.acp_client import Client
 from conductor.client.embedding import Attached
 from conductor.errors import RequestError, describe
 from conductor.peer import JsonRpcPeer, MessageHandler
-from conductor.testing.failures import leaves
 from conductor.testing.memory_pair_component import MemoryPairComponent
 from conductor.testing.script import (
     ScriptedTurn,
@@ -111,9 +110,6 @@ class FakeComponent(MemoryPairComponent):
     transcript: Transcript = attrs.field(factory=Transcript, init=False)
     endpoint: JsonRpcPeer = attrs.field(init=False)
     """The component's end of the connection; set when it is started."""
-    on_mistake: Callable[[BaseException], object] | None = attrs.field(default=None, init=False)
-    """Called with each exception of a handler or script, but for `RequestError`; without it they
-    propagate out of `run`."""
 
     def hang_up(self) -> None:
         """Close the connection without notice, as a crashing program does."""
@@ -132,16 +128,10 @@ class FakeComponent(MemoryPairComponent):
     async def _run_peer(self) -> None:
         """Run until EOF of the input, then finish open requests and flush, as a correct program
         does."""
-        try:
-            async with self.endpoint.open():
-                await self.endpoint.ended.wait()
-                await self.endpoint.wait_idle()
-                self.endpoint.connection.flush()
-        except* Exception as group:
-            if self.on_mistake is None:
-                raise
-            for exc in leaves(group):
-                self.on_mistake(exc)
+        async with self.endpoint.open():
+            await self.endpoint.ended.wait()
+            await self.endpoint.wait_idle()
+            self.endpoint.connection.flush()
 
     def _disconnect(self) -> None:
         if self.link.connection is not None:

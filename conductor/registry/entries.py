@@ -7,10 +7,7 @@ list them below `extensions` or `proxies`.
 
 from __future__ import annotations
 
-import os
-import platform
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -26,7 +23,6 @@ __all__ = [
     "Kind",
     "PackageDistribution",
     "Registry",
-    "current_platform",
     "parse_registry",
 ]
 
@@ -34,8 +30,6 @@ Kind: TypeAlias = Literal["binary", "npx", "uvx"]
 
 _ID: Final = re.compile(r"[a-z][a-z0-9-]*")
 _LISTS: Final = ("agents", "extensions", "proxies")
-_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-_SYSTEMS: Final = {"win32": "windows"}
 
 
 class PackageDistribution(msgspec.Struct, frozen=True):
@@ -135,12 +129,6 @@ def parse_registry(data: bytes, origin: str, date: str) -> Registry:
         if _ID.fullmatch(entry.id):
             entries.setdefault(entry.id, entry)
     return Registry(entries, origin, date)
-
-
-def current_platform() -> str:
-    """This machine in the words of the registry: `linux-x86_64`."""
-    machine = (os.uname().machine if hasattr(os, "uname") else platform.machine()).lower()
-    return f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine, machine)}"
 
 
 def _items(document: Mapping[str, Any], name: str) -> list[Any]:

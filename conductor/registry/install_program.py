@@ -19,10 +19,10 @@ from typing import NoReturn
 
 from conductor.chainfile.model import RegistryName
 from conductor.errors import RegistryError
+from conductor.registry.environment import REGISTRY_VARIABLE
 from conductor.registry.install import ensure_installed, fetched_registry, remembered_pin
 from conductor.registry.pins import Pin
 from conductor.registry.resolve import command_parts, find_pin
-from conductor.registry.source import REGISTRY_VARIABLE
 
 __all__ = ["main"]
 

@@ -7,7 +7,6 @@ host, so that a lock file is valid with a mirror too.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 
 import msgspec
@@ -53,6 +52,8 @@ def write_lock(path: str, pins: Mapping[str, Pin]) -> None:
         if os.path.exists(path):
             os.unlink(path)
         return
+    import tempfile
+
     encoded = msgspec.json.encode(LockFile(dict(sorted(pins.items()))), order="sorted")
     text = msgspec.json.format(encoded, indent=1) + b"\n"
     try:

@@ -13,7 +13,8 @@ import msgspec
 from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
 from conductor.registry.binary import with_checksum
-from conductor.registry.entries import Entry, current_platform
+from conductor.registry.entries import Entry
+from conductor.registry.environment import current_platform
 from conductor.registry.install import ensure_installed, fetched_registry, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.pins import BinaryPin, Pin

@@ -6,7 +6,6 @@ arguments and environment are not part of it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -88,6 +87,8 @@ Pin: TypeAlias = NpxPin | UvxPin | BinaryPin
 
 def digest_of(value: Any) -> str:
     """SHA-256 of a value as canonical JSON, in hex."""
+    import hashlib  # 1 ms, and not needed to start a locked npm or PyPI package
+
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
 
 

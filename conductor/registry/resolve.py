@@ -11,17 +11,19 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from conductor.chainfile.model import ComponentSpec, RegistryName
 from conductor.errors import RegistryError
-from conductor.registry.entries import Entry, Kind, current_platform
+from conductor.registry.environment import REGISTRY_VARIABLE, current_platform
 from conductor.registry.lock_file import read_lock
 from conductor.registry.pins import BinaryPin, Pin, digest_of
-from conductor.registry.source import REGISTRY_VARIABLE, NotFetched, load_registry
 from conductor.registry.store import Installed, find_installed, store_path
+
+if TYPE_CHECKING:
+    from conductor.registry.entries import Entry, Kind
 
 __all__ = ["INSTALL_SECONDS", "command_parts", "find_pin", "locked_pin", "pin_path", "resolved"]
 
@@ -59,6 +61,8 @@ def find_pin(name: RegistryName) -> Pin | None:
     pin = locked_pin(name)
     if pin is not None:
         return pin
+    from conductor.registry.source import NotFetched, load_registry
+
     try:
         entry = load_registry(name.source).find(name.name)
     except NotFetched:

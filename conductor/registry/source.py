@@ -18,12 +18,12 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.registry.entries import Registry, parse_registry
+from conductor.registry.environment import REGISTRY_VARIABLE
 from conductor.registry.pins import digest_of
 from conductor.registry.store import replace_file, store_path
 
 __all__ = [
     "OFFICIAL_URL",
-    "REGISTRY_VARIABLE",
     "NotFetched",
     "is_url",
     "load_registry",
@@ -31,8 +31,6 @@ __all__ = [
 ]
 
 OFFICIAL_URL: Final = "https://cdn.agentclientprotocol.com/registry/v1/latest/registry.json"
-REGISTRY_VARIABLE: Final = "ACP_CONDUCTOR_REGISTRY"
-"""The environment variable with the file or URL of the registry, where a chain file names none."""
 MAX_REGISTRY_BYTES: Final = 16 << 20
 
 

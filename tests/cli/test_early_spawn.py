@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from conductor.registry.lock_file import write_lock
+from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.store import Installed, installing, package_directory
+
 PROGRAM = """
 import json, sys
 
@@ -50,6 +54,23 @@ def test_run_spawns_its_components_before_trio_is_imported(tmp_path):
     file.write_text("version: 1\nproxies: [{use: usage}]\nagent: {run: [sleep, '3600']}\n")
 
     assert spawned_before_trio("run", str(file)) == [["sleep", "3600", None]]
+
+
+def test_an_agent_of_the_registry_is_spawned_from_the_store_before_trio_is_imported(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    pin = sealed(UvxPin("echo", "1.0.0", "3.11", (), args=("3600",), env={"NAME": "x"}))
+    with installing("echo", pin) as staging:
+        (staging.directory / "echo").symlink_to("/bin/sleep")
+        staging.record = Installed("echo")
+    write_lock(str(tmp_path / "chain.lock"), {"echo": pin})
+    file = tmp_path / "chain.yaml"
+    file.write_text("version: 1\nagent: echo\n")
+
+    assert spawned_before_trio("run", str(file)) == [
+        [str(package_directory("echo", pin) / "echo"), "3600", "x"]
+    ]
 
 
 def test_wrap_spawns_the_agent_before_trio_is_imported(tmp_path):

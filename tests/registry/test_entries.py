@@ -7,8 +7,7 @@ import json
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry import entries
-from conductor.registry.entries import current_platform, parse_registry
+from conductor.registry.entries import parse_registry
 
 from .conftest import entry
 
@@ -75,18 +74,3 @@ def test_an_unsupported_platform_is_told_the_others():
 
     with pytest.raises(RegistryError, match="windows-x86_64; it has: linux-x86_64, darwin-aarch64"):
         list(found.kinds("windows-x86_64"))
-
-
-@pytest.mark.parametrize(
-    ("system", "machine", "expected"),
-    [
-        ("linux", "x86_64", "linux-x86_64"),
-        ("darwin", "arm64", "darwin-aarch64"),
-        ("win32", "AMD64", "windows-x86_64"),
-    ],
-)
-def test_platforms_are_named_as_in_the_registry(monkeypatch, system, machine, expected):
-    monkeypatch.setattr(entries.sys, "platform", system)
-    monkeypatch.setattr(entries.os, "uname", lambda: type("uname", (), {"machine": machine}))
-
-    assert current_platform() == expected

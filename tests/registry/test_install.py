@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.entries import Entry, current_platform
+from conductor.registry.entries import Entry
+from conductor.registry.environment import current_platform
 from conductor.registry.install import (
     ensure_installed,
     fetched_registry,

@@ -80,3 +80,25 @@ def test_a_session_works_through_the_conductor_while_it_is_installed(
         server.bodies.clear()
 
     assert results == ["test-agent", "test-agent"]
+
+
+def test_a_failure_is_explained_in_the_chat(chain, registry_file):
+    registry_file(binary_entry("http://127.0.0.1:9/echo.tgz"))
+    session = "acp-conductor-1"
+    prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "hello"}]}
+    requests = [
+        ("initialize", {"protocolVersion": 1}),
+        ("session/new", {"cwd": "/", "mcpServers": []}),
+        ("session/prompt", prompt),
+    ]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + "\n"
+        for id, (method, params) in enumerate(requests)
+    ]
+    run = [sys.executable, "-m", "conductor", "run", str(chain())]
+    done = subprocess.run(run, input="".join(lines), capture_output=True, text=True, timeout=60)
+
+    chunks = [json.loads(line) for line in done.stdout.splitlines()]
+    texts = [each["params"]["update"]["content"]["text"] for each in chunks if "method" in each]
+    assert "`echo` cannot be installed: http://127.0.0.1:9/echo.tgz cannot be fetched" in texts[0]
+    assert "check the connection and the proxy variables" in texts[0]

@@ -148,5 +148,15 @@ def test_resolving_imports_nothing_that_installs(chain, registry_file):
 
     run, modules = done.stdout.splitlines()
     assert run == str(package_directory("echo", pin) / "echo")
-    heavy = {"httpx2", "trio", "subprocess", "tarfile", "conductor.registry.install", "asyncio"}
+    heavy = {
+        "httpx2",
+        "trio",
+        "subprocess",
+        "tarfile",
+        "hashlib",
+        "tempfile",
+        "shutil",
+        "conductor.registry.install",
+        "asyncio",
+    }
     assert heavy & set(modules.split()) == set()

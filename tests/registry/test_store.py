@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from platformdirs import user_data_path
 
 from conductor.errors import RegistryError
 from conductor.registry.pins import UvxPin, sealed
@@ -15,6 +16,7 @@ from conductor.registry.store import (
     installing,
     package_directory,
     store_directory,
+    store_path,
 )
 
 PIN = sealed(UvxPin("u", "1.0.0", "3.12", ("u==1.0.0 --hash=sha256:0",)))
@@ -115,3 +117,14 @@ def test_concurrent_installations_of_a_package_happen_once(capfd):
 
     assert sorted(results) == [False, True]
     assert (package_directory("u", PIN) / "u").read_text() == "first"
+
+
+def test_the_store_is_where_platformdirs_has_it(store, monkeypatch):
+    assert store_path() == store
+    for name, value in (("XDG_DATA_HOME", None), ("XDG_DATA_HOME", ""), ("HOME", "/elsewhere")):
+        if value is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, value)
+
+        assert store_path() == user_data_path("acp-conductor", appauthor=False) / "agents"

@@ -6,6 +6,8 @@ installed, is a warning.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Iterator
 
 from conductor.chainfile import Diagnostic, SourceLocation
@@ -48,6 +50,11 @@ def _problems(spec: ComponentSpec) -> Iterator[Diagnostic]:
         message = f"{spec.name}: {spec.registry.name} {status.version} is {missing}"
         help = f"`acp-conductor lock {location.path}` pins its versions and checksums"
         help += ", and installs it"
+        yield Diagnostic(location, message, help=help, severity="warning")
+    path = spec.environment(os.environ).get("PATH", os.defpath)
+    if status.command and shutil.which(status.command[0], path=path) is None:
+        message = f"{spec.name}: command not found: {status.command[0]}"
+        help = f"install it; PATH is {path}"
         yield Diagnostic(location, message, help=help, severity="warning")
 
 

@@ -1,0 +1,23 @@
+"""This machine in the words of the registry."""
+
+from __future__ import annotations
+
+import pytest
+
+from conductor.registry import environment
+from conductor.registry.environment import current_platform
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "expected"),
+    [
+        ("linux", "x86_64", "linux-x86_64"),
+        ("darwin", "arm64", "darwin-aarch64"),
+        ("win32", "AMD64", "windows-x86_64"),
+    ],
+)
+def test_platforms_are_named_as_in_the_registry(monkeypatch, system, machine, expected):
+    monkeypatch.setattr(environment.sys, "platform", system)
+    monkeypatch.setattr(environment.os, "uname", lambda: type("uname", (), {"machine": machine}))
+
+    assert current_platform() == expected

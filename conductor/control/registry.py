@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     Flight: TypeAlias = deque[Entry]
 
-    class RawStreams(Protocol):
-        """What records raw bytes (`raw_streams`)."""
+    class RawStreamRecorder(Protocol):
+        """Records raw bytes; implemented by `raw_streams.RawStreams`, which imports this module."""
 
         def client(self, transport: Transport) -> Transport: ...
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 __all__ = ["add", "flights", "raw_streams", "record_raw_streams", "remove", "running_chains"]
 
 _chains: list[RunningChain] = []
-_raw_streams: list[RawStreams] = []
+_raw_streams: list[RawStreamRecorder] = []
 
 
-def record_raw_streams(streams: RawStreams) -> None:
+def record_raw_streams(streams: RawStreamRecorder) -> None:
     """Record the raw bytes of all components from now on (`--debug-dir`)."""
     _raw_streams[:] = [streams]
 
 
-def raw_streams() -> RawStreams | None:
-    """What records the raw bytes of components; `None` if nothing does."""
+def raw_streams() -> RawStreamRecorder | None:
+    """The recorder of the raw bytes of components; `None` without one."""
     return _raw_streams[0] if _raw_streams else None
 
 

@@ -12,13 +12,13 @@ __all__ = ["Direction", "direction"]
 Direction: TypeAlias = Literal["agent", "client"]
 _PROXY: Final = re.compile(r"Proxy\((\d+)\)")
 _INSERTED: Final = 10**6
-"""Place of a component without a label: it was inserted later, before the agent; or it is the
-conductor itself, that sends to the client."""
+"""Place of a component without a label: it was inserted later, before the agent. Also that of the
+conductor itself, when it sends to the client."""
 
 
 def direction(message: MessageRecord) -> Direction:
     """The end of the chain that a message goes toward."""
-    if message.from_ == "conductor":  # in the name of a component that has not reacted
+    if message.from_ == "conductor":  # on behalf of a component that did not react
         return "client" if message.to == "Client" else "agent"
     return "agent" if _place(message.from_) < _place(message.to) else "client"
 

@@ -1,4 +1,4 @@
-"""What is started for a component with `run` on this machine."""
+"""Command line, environment and working directory of a component with `run`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LocalCommand: TypeAlias = tuple[tuple[str, ...], dict[str, str], str | None]
 def local_command(spec: ComponentSpec, environ: Mapping[str, str]) -> LocalCommand:
     """The command of a component, in its sandbox if it has one; `environ` is the conductor's.
 
-    Raises `SpawnError` if there can be no sandbox: a program never starts without the one that it
-    shall have.
+    Raises `SpawnError` if the sandbox is not available: a program never starts outside the one
+    that is configured for it.
     """
     assert spec.run is not None
     if spec.sandbox is None:

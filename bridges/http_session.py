@@ -14,11 +14,10 @@ from typing import Final
 import trio
 from msgspec import UNSET
 
-from bridges.bindings import members_of
 from bridges.http_streams import STANDING_STREAM, EventStream
 from bridges.interfaces import Cancel
 from bridges.mcp_connection import McpConnection
-from bridges.mcp_protocol import CANCELLED
+from bridges.mcp_protocol import CANCELLED, progress_token, reported_token
 from bridges.shim_consumer import cancelled_id
 from conductor.bridging import (
     INTERNAL_ERROR,
@@ -80,7 +79,7 @@ class McpHttpSession:
         self._call_of[stream] = call
         params = message.params if isinstance(message.params, bytes | memoryview) else None
         raw = None if not message.params else bytes(message.params)
-        token = _progress_token(raw)
+        token = progress_token(raw)
         if token is not None:
             self._tokens[token] = call
             self._token_of[call] = token
@@ -184,9 +183,8 @@ class McpHttpSession:
     def notify(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
     ) -> None:
-        if owner is None and params is not None:
-            token = members_of(params).get("progressToken")
-            owner = self._tokens.get(bytes(token)) if token is not None else None
+        if owner is None:
+            owner = self._tokens.get(reported_token(params) or b"")
         line = b"".join(notification_pieces(method, params))
         self._stream_for(owner, standing=owner is None).put(line)
 
@@ -236,13 +234,3 @@ class McpHttpSession:
 
 def _nothing() -> None:
     pass
-
-
-def _progress_token(params: bytes | None) -> bytes | None:
-    """Return the raw progress token in `_meta`; `None` if absent or nested too deeply."""
-    try:
-        meta = members_of(params).get("_meta") if params is not None else None
-        token = members_of(meta).get("progressToken") if meta is not None else None
-    except RecursionError:
-        return None
-    return None if token is None else bytes(token)

@@ -18,6 +18,8 @@ __all__ = [
     "SUBSCRIPTION_NOTIFICATIONS",
     "TOOLS_CHANGED",
     "is_modern",
+    "progress_token",
+    "reported_token",
     "subscription_id_in",
     "with_subscription_id",
 ]
@@ -46,6 +48,22 @@ def is_modern(params: Payload | None) -> bool:
         return False
     meta = members_of(params).get("_meta")
     return meta is not None and MODERN_META.decode() in members_of(meta)
+
+
+def progress_token(params: Payload | None) -> bytes | None:
+    """The raw progress token in `_meta` of a request; `None` if absent or nested too deeply."""
+    try:
+        meta = members_of(params).get("_meta") if params is not None else None
+        token = members_of(meta).get("progressToken") if meta is not None else None
+    except RecursionError:
+        return None
+    return None if token is None else bytes(token)
+
+
+def reported_token(params: Payload | None) -> bytes | None:
+    """The raw progress token that a progress notification names; `None` if it names none."""
+    token = members_of(params).get("progressToken") if params is not None else None
+    return None if token is None else bytes(token)
 
 
 def subscription_id_in(params: bytes) -> int | str | None:

@@ -19,12 +19,12 @@ from bridges.bindings import (
     CarrierParams,
     alternatives,
     candidates,
-    members_of,
     message_params,
     wrap_outcome,
 )
 from bridges.interfaces import Cancel
 from bridges.mcp_connection import ConnectionMode, McpConnection
+from bridges.mcp_protocol import progress_token, reported_token
 from conductor.bridging import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -236,11 +236,10 @@ class _StatelessConsumer:
 
     def note(self, call: InFlightRequest, params: bytes | None) -> None:
         """Record the progress token of a request: progress notifications name only the token."""
-        meta = members_of(params).get("_meta") if params is not None else None
-        token = members_of(meta).get("progressToken") if meta is not None else None
+        token = progress_token(params)
         self._tokens = {key: of for key, of in self._tokens.items() if not of.answered}
         if token is not None:
-            self._tokens[bytes(token)] = call
+            self._tokens[token] = call
 
     def respond(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         call.source.respond(call, result, error)
@@ -255,9 +254,8 @@ class _StatelessConsumer:
     def notify(
         self, method: str, params: Payload | None, owner: InFlightRequest | None = None
     ) -> None:
-        if owner is None and params is not None:
-            token = members_of(params).get("progressToken")
-            owner = self._tokens.get(bytes(token)) if token is not None else None
+        if owner is None:
+            owner = self._tokens.get(reported_token(params) or b"")
         if owner is None or owner.answered:
             return
         carrier = message_params(

@@ -9,6 +9,7 @@ from signal import SIGKILL
 
 import pytest
 from support.editor import PATIENCE, encoded
+from support.reporting_agent import REPORTING_AGENT
 from support.waiting import told
 
 PROXY = """
@@ -30,19 +31,6 @@ class Waiting(Proxy):
         "Says hello."
         return "hello"
 """
-AGENT = """
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" in message:
-        given = {"given": (message.get("params") or {}).get("mcpServers")}
-        result = {
-            "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
-            "session/new": {"sessionId": "s1", "_meta": given},
-        }.get(message["method"], {"stopReason": "end_turn"})
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
-"""Reports its declarations and starts no shim: the test does."""
 
 
 class Server:
@@ -92,7 +80,7 @@ class Server:
 def given(run_chain, tmp_path):
     """A chain whose proxy offers a server, and what the agent was given for it."""
     (tmp_path / "waiting.py").write_text(PROXY)
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(REPORTING_AGENT)
     spec = {
         "use": f"{tmp_path}/waiting.py:Waiting",
         "isolate": True,

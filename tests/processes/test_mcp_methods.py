@@ -10,6 +10,7 @@ import pytest
 import trio
 from mcp.types import ElicitResult
 from support.bridge_harness import mcp_client
+from support.reporting_agent import REPORTING_AGENT
 
 PROXY = """
 import os
@@ -48,19 +49,6 @@ class Notes(Proxy):
 
 run(Notes)
 """
-AGENT = """
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" in message:
-        given = {"given": (message.get("params") or {}).get("mcpServers")}
-        result = {
-            "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
-            "session/new": {"sessionId": "s1", "_meta": given},
-        }.get(message["method"], {"stopReason": "end_turn"})
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
-"""Reports its declarations and starts no server: the test does."""
 
 
 def component(kind: str, file: str) -> dict[str, Any]:
@@ -76,7 +64,7 @@ def component(kind: str, file: str) -> dict[str, Any]:
 def test_mcp_methods_and_servers_work_in_every_process(kind, run_chain, tmp_path):
     file = tmp_path / "notes_proxy.py"
     file.write_text(PROXY)
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(REPORTING_AGENT)
     agent = [sys.executable, str(tmp_path / "agent.py")]
     editor = run_chain(agent, component(kind, str(file)), mcp_bridge="auto")
     assert "result" in editor.initialize()

@@ -3,13 +3,12 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 import trio
+from support.python_script import run
 
 from conductor.transport.child_process import start_child
 from conductor.transport.spawn import SpawnError
@@ -179,19 +178,6 @@ async def test_a_failed_start_is_explained_and_leaves_nothing(argv, cwd, reason)
         start_child(argv, env={"PATH": "/somewhere"}, cwd=cwd)
 
     assert str(raised.value) == reason
-
-
-def run(script):
-    """Run a Python script that uses the package; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.stderr == ""
-    return done.stdout
 
 
 def test_descendants_that_left_their_group_are_found_and_killed():

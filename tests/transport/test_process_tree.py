@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 import trio
+from support.python_script import run
 
 from conductor.transport import child_process as process_module
 from conductor.transport.child_process import start_child
@@ -18,19 +17,6 @@ from conductor.transport.child_process import start_child
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
 ENV = {"PATH": os.environ["PATH"]}
-
-
-def run(script):
-    """Run a Python script that uses the package; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.stderr == ""
-    return done.stdout
 
 
 ZOMBIES = """

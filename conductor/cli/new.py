@@ -28,7 +28,7 @@ _DIRECTORY_HINT = "--directory chooses another place"
     help="Directory to write to; a new one called NAME if not given.",
 )
 def command(kind: str, name: str, directory: Path | None) -> None:
-    """Write an installable package: a proxy, its test and a chain file.
+    """Write an installable package: a proxy, its test, a chain file, and checks for GitHub Actions.
 
     \b
     Examples:
@@ -65,6 +65,7 @@ def _write(target: Path, name: str, module: str) -> None:
     for file, template in _TEMPLATES.items():
         content = template.replace("@name@", name).replace("@module@", module)
         path = target / file.replace("@module@", module)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content.replace("@Class@", cls).lstrip("\n"), encoding="utf-8")
         print(path)
 
@@ -175,7 +176,7 @@ requires-python = ">=3.11"
 dependencies = ["acp-conductor"]
 
 [project.optional-dependencies]
-dev = ["pytest>=8.3", "pytest-trio>=0.8"]
+dev = ["mypy>=1.13", "pytest>=8.3", "pytest-trio>=0.8", "ruff>=0.8"]
 
 [project.entry-points."conductor.components"]
 @name@ = "@module@:@Class@"
@@ -189,5 +190,27 @@ pythonpath = ["."]
 
 [tool.ruff]
 line-length = 100
+
+[tool.mypy]
+strict = true
+""",
+    ".github/workflows/ci.yaml": """
+name: CI
+on: [push, pull_request]
+permissions: {contents: read}
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    strategy:
+      matrix: {python-version: ["3.11", "3.14"]}
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with: {python-version: "${{ matrix.python-version }}"}
+      - run: python -m pip install -e ".[dev]"
+      - run: ruff check . && ruff format --check .
+      - run: mypy @module@.py test_@module@.py
+      - run: acp-conductor check chain.yaml
+      - run: python -m pytest
 """,
 }

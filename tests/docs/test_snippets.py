@@ -209,6 +209,10 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
                 parse(arguments)
             case ["acpx", *_]:
                 pass  # run by tests/interop/test_acpx.py
+            case ["podman", "build", *_, "-f", file, "."]:
+                parse(served_by(ROOT / file))
+            case ["podman", "run", *_]:
+                pass
             case ["pip", "install", *packages]:
                 developers = (ROOT / "pyproject.toml").read_text()
                 assert all(f'"{package}>=' in developers for package in packages)
@@ -228,6 +232,20 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
                 assert all(part.strip() in CI for part in command.split("&&") if "mypy" in part)
             case _:
                 pytest.fail(f"{snippet}: the test does not know `{command}`")
+
+
+def served_by(containerfile: Path) -> list[str]:
+    """The arguments of acp-conductor in an image, its files in the working directory."""
+    text = containerfile.read_text().replace("\\\n", "")
+    entry, command = (
+        json.loads(found[1])
+        for found in re.finditer(r"^(?:ENTRYPOINT|CMD) (.*)$", text, re.MULTILINE)
+    )
+    assert entry[0] == "acp-conductor"
+    for word in command:
+        if word.startswith(("/etc/", "/run/")):
+            Path(Path(word).name).write_text("")
+    return [*entry[1:], *(Path(word).name if word.startswith("/") else word for word in command)]
 
 
 CI = (ROOT / ".ci" / "run").read_text()

@@ -54,6 +54,8 @@ class Verdict:
 
     certainty: Certainty
     reason: str = ""
+    asks: bool = False
+    """Whether a rule that denies asks instead: the call does not show what it is about."""
 
 
 _YES: Final = Verdict("yes")
@@ -110,7 +112,7 @@ class Rule:
         for each in self._verdicts(call):
             if each.certainty == "no":
                 return each
-            if each.certainty == "maybe" and worst is _YES:
+            if each.certainty == "maybe" and (worst is _YES or each.asks):
                 worst = each
         return worst
 
@@ -163,6 +165,8 @@ class Rule:
 
     def _path(self, call: Call) -> Verdict:
         if not self.allows:
+            if not call.paths.touches(self.path) and call.commands.expands():
+                return Verdict("maybe", "the command does not show which files it uses", asks=True)
             return _verdict_of(call.paths.touches(self.path))
         checked = [call.paths]
         if call.commands and self.command is None and not self.argv:
@@ -181,9 +185,11 @@ class Rule:
         if not self.allows:
             title = call.title if call.kind == "execute" else None
             regex = compile_pattern(pattern)
-            return _verdict_of(
-                any(regex.search(text) for text in call.commands.searched(title) if text)
-            )
+            if any(regex.search(text) for text in call.commands.searched(title) if text):
+                return _YES
+            if call.commands.expands_program():
+                return Verdict("maybe", "the command does not show what it runs", asks=True)
+            return _NO
         run = call.commands
         if not run.texts:
             reason = "the agent gives only a title, not the command"
@@ -268,18 +274,20 @@ class Decision:
 def decide(rules: Sequence[Rule], default: Action, call: Call) -> Decision:
     """Return the decision of the first rule that matches.
 
-    A later rule that denies overrides one that asks and matches only maybe.
+    A later rule that denies overrides one that asks and matches only maybe. A rule that denies a
+    path or a command asks if the command hides it in an expansion (`$(…)`, `$X`).
     """
     reasons: list[str] = []
     asks: Decision | None = None
     for number, rule in enumerate(rules, 1):
         verdict = rule.verdict(call)
-        decision = Decision(rule.action, number, rule)
-        if verdict.certainty == "yes" or (verdict.certainty == "maybe" and rule.action == "deny"):
-            if asks is not None and rule.action != "deny":
+        action = "ask" if verdict.asks and not rule.allows else rule.action
+        decision = Decision(action, number, rule)
+        if verdict.certainty == "yes" or (verdict.certainty == "maybe" and action == "deny"):
+            if asks is not None and action != "deny":
                 decision = asks
             return attrs.evolve(decision, reasons=tuple(reasons))
-        if verdict.certainty == "maybe" and rule.action == "ask":
+        if verdict.certainty == "maybe" and action == "ask":
             asks = asks or decision
         elif verdict.reason:
             reasons.append(f"{decision.name}: {verdict.reason}")

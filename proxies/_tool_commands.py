@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from proxies._regex import compile_pattern
 from proxies._tool_texts import key_words, strings
 
 __all__ = ["Commands", "commands", "is_chained", "words_of"]
@@ -51,6 +52,15 @@ _CHAINS: Final = re.compile(r"[;&|`<>()$\\\x00-\x08\x0a-\x1f\x7f]")
 shells differ."""
 _MAX_COMMAND: Final = 65_536
 """Maximum characters of a command that is split into words."""
+_KNOWN_EXPANSION: Final = re.compile(r"\$\{?(?:HOME|PWD|IFS)\b\}?|\$\(pwd\)|`pwd`")
+"""Home and working directory: rules that deny know them."""
+_EXPANSION: Final = r"\$[\w{(@*]|`|(?:^|[\s=:,;|&(])\$'"
+_AFTER_EXPANSION: Final = re.compile(r"(?:\$\w+|[)}`])/*([^\s\"'`;&|<>(){}$]+)")
+"""The end of a word such as `$(pwd)/.env`."""
+_EXPANDED_PROGRAM: Final = (
+    r"(?:^|[;&|({`\n]|\b(?:sudo|env|exec|command|xargs|eval|then|do|else)\s)\s*"
+    r"(?:\w+=\S*\s+)*[^\s;&|=$`]*(?:\$[\w{(@*']|`)"
+)
 _WORD: Final = re.compile(r"[^\s\"'`;&|<>()]+")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./^~-]+")
 _DIRECTORIES: Final = _words("cwd workdir workingdirectory workingdir directory dirpath")
@@ -88,11 +98,25 @@ class Commands:
             for found in _WORD.finditer(text):
                 word = found[0]
                 yield word
+                yield word.lstrip("$")  # `$'.env'` without its quotes
                 yield word.strip("{}")
                 yield from re.split("[=:@,]", word)
                 yield re.sub(r"^/proc/(?:self|thread-self|[0-9]+)/(?:cwd/|root(?=/))", "", word)
                 if word.startswith("-"):
                     yield word[2:]
+            for found in _AFTER_EXPANSION.finditer(text):
+                yield found[1]
+
+    def expands(self) -> bool:
+        """Whether a shell may put words into a command that its text does not show."""
+        return any(
+            compile_pattern(_EXPANSION).search(_KNOWN_EXPANSION.sub("", text))
+            for text in self.searched(None)
+        )
+
+    def expands_program(self) -> bool:
+        """Whether the name of a program that is started is not in the text."""
+        return any(compile_pattern(_EXPANDED_PROGRAM).search(text) for text in self.searched(None))
 
 
 def commands(given: Any, kind: str) -> Commands:

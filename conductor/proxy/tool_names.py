@@ -110,7 +110,9 @@ class Naming:
                 *found,
                 Tool((declared_name,), None, text, is_mcp=True),
             ]
-        elif len(known := [each for each in found if each.is_declared]) == 1:
+        elif len(known := [each for each in found if each.is_declared]) == 1 and (
+            _form(self.form)[1] == "_"  # nearly every name of a tool has one, too
+        ):
             found = known
         return found
 

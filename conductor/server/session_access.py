@@ -10,6 +10,9 @@ Agents may number their sessions, so one id may have several principals.
 Where several nodes share a directory, a session that this principal has not set up here is looked
 up there (`claims`) before it is loaded, forked, deleted or listed; no other message may name it.
 
+Extensions of a message, as in `_meta`, may name further sessions (`nested_session_ids`), which have
+to be the principal's, too.
+
 Many agents keep a session in a file of its name. So ids that differ only in capitals or composition
 count as one, and an id that is a path (`./1`, `a/../1`) is refused unless the agent assigned it.
 
@@ -32,7 +35,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from conductor.acp import AmbiguousSessionId, unambiguous_session_id
+from conductor.acp import (
+    SESSION_SETUP_METHODS,
+    AmbiguousSessionId,
+    nested_session_ids,
+    unambiguous_session_id,
+)
 from conductor.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Payload
 from conductor.plugins.plugin_component import PluginComponent
 from conductor.proxy import Forward, Proxy, RequestError, on
@@ -54,6 +62,9 @@ _LOOKED_UP: Final = frozenset(
     }
 )
 """Methods for sessions that may be unknown to this node: their handlers query the directory."""
+_SESSION_METHODS: Final = ("session/", "nes/")
+"""Methods whose extensions may name a session only if it is known at this node. Other messages, as
+those of MCP servers, have ids of their own."""
 _OPEN: Final = ("ours", "free")
 _PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
 """A component of a path that leads elsewhere, or a character that ends a name in some languages."""
@@ -154,11 +165,15 @@ class _SessionGuard(Proxy):
     def check(self, method: str, params: Payload | None) -> None:
         """Raise `RequestError` for a message with the session id of another principal."""
         session = session_in_params(params)
-        if session is None:
-            return
+        if session is not None:
+            self._check_session(session, is_looked_up=method in _LOOKED_UP)
+        for nested in _nested_sessions(method, params, session):
+            self._check_session(nested, is_looked_up=not method.startswith(_SESSION_METHODS))
+
+    def _check_session(self, session: str, *, is_looked_up: bool) -> None:
         is_allowed = (
             self.owners.allow(session, self.principal)
-            if self.directory is None or method in _LOOKED_UP
+            if self.directory is None or is_looked_up
             else self.owners.has(session, self.principal)
         )
         is_of_another = _is_path(session) and not self.owners.has(session, self.principal)
@@ -321,6 +336,13 @@ def session_in_params(params: Payload | None) -> str | None:
     except AmbiguousSessionId as exc:
         text = f"Invalid params: ambiguous session id: {exc}"
         raise RequestError(INVALID_PARAMS, text) from None
+
+
+def _nested_sessions(method: str, params: Payload | None, session: str | None) -> set[str]:
+    try:
+        return nested_session_ids(params, session, opens=method in SESSION_SETUP_METHODS)
+    except AmbiguousSessionId as exc:
+        raise RequestError(INVALID_PARAMS, f"Invalid params: session id in _meta: {exc}") from None
 
 
 def _cannot_tell(session: str) -> RequestError:

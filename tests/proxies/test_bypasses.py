@@ -55,8 +55,9 @@ def filled(value, places):
     return value
 
 
-def action(group, members, places):
-    """What is decided about the call: the rule's action, or None if it is not about it."""
+def action(group, members, places, *later):
+    """What is decided about the call: the rule's action, or None if it is not about it. `later` are
+    further rules, behind that of the group."""
     agent = group.get("agent", "claude-agent-acp")
     call = Call.of(
         filled({**group["call"], **members}, places),
@@ -66,13 +67,21 @@ def action(group, members, places):
         table=tool_table(agent),
         declared=["docs"],
     )
-    decision = decide([Rule(**group["rule"])], "ask", call)
+    decision = decide([Rule(**group["rule"]), *later], "ask", call)
     return decision.action if decision.rule else None
 
 
 @pytest.mark.parametrize(("group", "members"), [*cases("about")])
 def test_a_rule_decides_the_calls_that_it_covers(group, members, places):
     assert action(group, members, places) == group["rule"]["action"]
+
+
+@pytest.mark.parametrize(("group", "members"), [*cases("asks")])
+def test_a_rule_that_denies_asks_about_a_command_that_hides_what_it_is_about(
+    group, members, places
+):
+    assert action(group, members, places) == "ask"
+    assert action(group, members, places, Rule("allow_once", kind=["execute"])) == "ask"
 
 
 @pytest.mark.parametrize(("group", "members"), [*cases("not_about")])

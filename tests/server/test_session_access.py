@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -129,6 +130,92 @@ async def test_a_session_id_that_is_a_path_to_a_session_of_another_principal(
 
     assert [answer["error"]["code"] for answer in answers] == [-32002] * 5
     assert own["result"]["sessions"] == [{"sessionId": session, "cwd": "/"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "meta"),
+    [
+        ("session/new", {"claudeCode": {"options": {"resume": "%s"}}}),
+        ("session/new", {"claudeCode": {"options": {"extraArgs": {"resume": "%s"}}}}),
+        ("session/load", {"session_id": "%s"}),
+        ("session/prompt", {"session_id": "%s"}),
+        ("session/prompt", {"sessionId": "./%s"}),
+        ("session/cancel_all", {"session_id": "%s"}),
+        ("_vendor/ask", {"of": [{"parentSessionId": "%s"}]}),
+    ],
+)
+async def test_a_session_of_another_principal_in_meta_is_not_found(connect, method, meta):
+    async with connect(ANN) as ann:
+        session = (await ask(ann, new_session(1)))["result"]["sessionId"]
+    async with connect(BOB) as bob:
+        own = (await ask(bob, new_session(1)))["result"]["sessionId"]
+        message = request(2, method, sessionId=own, cwd="/", mcpServers=[])
+        text = json.dumps(meta)
+        if method == "session/new":
+            del message["params"]["sessionId"]
+        message["params"]["_meta"] = json.loads(text.replace("%s", session))
+        refused = await ask(bob, message)
+        message["params"]["_meta"] = json.loads(text.replace("./", "").replace("%s", own))
+        allowed = await ask(bob, message)
+
+    assert refused["error"]["code"] == -32002
+    assert allowed.get("error", {}).get("code") != -32002
+
+
+async def test_the_latest_session_is_not_continued(connect):
+    """It may be another principal's."""
+    async with connect(BOB) as bob:
+        message = new_session(1)
+        message["params"]["_meta"] = {"claudeCode": {"options": {"continue": True}}}
+        answer = await ask(bob, message)
+
+    assert answer["error"]["code"] == -32602
+
+
+SDK_AGENT = """
+import asyncio
+
+import acp
+
+class Agent:
+    def on_connect(self, conn): ...
+
+    async def initialize(self, protocol_version, **_):
+        return acp.InitializeResponse(protocol_version=protocol_version)
+
+    async def new_session(self, cwd, mcp_servers=None, **_):
+        return acp.NewSessionResponse(session_id=cwd)
+
+    async def prompt(self, prompt, session_id, **_):
+        return acp.PromptResponse(stop_reason="end_turn", field_meta={"prompted": session_id})
+
+asyncio.run(acp.run_agent(Agent()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("member", ["_meta", "field_meta"])
+async def test_meta_gives_an_agent_on_the_python_sdk_no_session_of_another_principal(
+    tmp_path, member
+):
+    """The SDK lets members of `_meta` replace the arguments of the agent's methods."""
+    (tmp_path / "agent.py").write_text(SDK_AGENT)
+    chain = f"version: 1\nagent: {{run: [{sys.executable}, {tmp_path / 'agent.py'}]}}\n"
+    async with serving(tmp_path, chain=chain, access=ACCESS) as server:
+        prompted = []
+        for token, cwd in [(ANN, "/ann"), (BOB, "/bob")]:
+            async with websocket(server, ("authorization", f"Bearer {token}")) as socket:
+                await ask(socket, initialize())
+                await ask(socket, request(1, "session/new", cwd=cwd, mcpServers=[]))
+                for named in ("/ann", "/bob"):
+                    meta = {member: {"session_id": named}}
+                    prompt = request(2, "session/prompt", sessionId=cwd, prompt=[], **meta)
+                    answer = await ask(socket, prompt)
+                    prompted.append(answer.get("result", {}).get("_meta", {}).get("prompted"))
+
+    assert "/ann" not in prompted[2:]
+    assert prompted[0] == "/ann"
+    assert prompted[3] == "/bob"
 
 
 def test_a_session_id_in_other_capitals_or_another_composition_is_the_same():

@@ -160,7 +160,7 @@ def nested_session_ids(payload: Payload | None, session: str | None, *, opens: b
         return set()
     text = bytes(payload)
     if not text.isascii():
-        text = text.replace(b"\xc5\xbf", b"s")  # U+017F, whose capital is S
+        text = text.replace(b"\xc5\xbf", b"s")  # U+017F: its capital is S
     if b"\\" in text and b"\\u" in text:
         text = _escaped_letter.sub(_letter, text)
     lower = text.lower()

@@ -63,8 +63,8 @@ _LOOKED_UP: Final = frozenset(
 )
 """Methods for sessions that may be unknown to this node: their handlers query the directory."""
 _SESSION_METHODS: Final = ("session/", "nes/")
-"""Methods whose extensions may name a session only if it is known at this node. Other messages, as
-those of MCP servers, have ids of their own."""
+"""In these methods, extensions may only name sessions that are known at this node. Other messages,
+as those of MCP servers, have ids of their own."""
 _OPEN: Final = ("ours", "free")
 _PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
 """A component of a path that leads elsewhere, or a character that ends a name in some languages."""

@@ -21,7 +21,7 @@ import attrs
 
 from conductor.transport.process_tree import MARK, conductors_of_mark
 
-__all__ = ["Leftover", "end_leftovers", "find_leftovers"]
+__all__ = ["Leftover", "end_leftovers", "find_leftovers", "leftovers_of"]
 
 _TERM_TIMEOUT: Final = 3.0
 _KILL_TIMEOUT: Final = 5.0
@@ -49,8 +49,13 @@ class Leftover:
 
 def find_leftovers() -> list[Leftover]:
     """The leftovers, by process group."""
-    table = {each.pid: each for each in _processes()}
-    spared = set(_ancestors(os.getpid(), table))
+    return leftovers_of(_processes(), os.getpid())
+
+
+def leftovers_of(processes: Iterable[Leftover], own: int) -> list[Leftover]:
+    """The leftovers among all processes; `own` is the process id of this one."""
+    table = {each.pid: each for each in processes}
+    spared = set(_ancestors(own, table))
     roots = [each for each in table.values() if each.is_own and _is_left(each, table)]
     found = {each.pid: each for each in (*roots, *_led_by(roots, table))}
     waiting = list(found)

@@ -8,13 +8,16 @@ import trio
 from support.mcp_providers import Provider, declaration, toolbox
 
 from conductor.client.acp_client import Client
+from conductor.tracing.reader import Trace
+from conductor.tracing.records import ResponseRecord
 from conductor.transport.child_process import start_child
 
 
-async def test_an_agent_behind_the_command_calls_a_tool_of_the_client():
+async def test_an_agent_behind_the_command_calls_a_tool_of_the_client(tmp_path):
     agent = f"{sys.executable} -m conductor.testing.agent"
+    command = ["agent", "--trace", str(tmp_path / "t.jsonl"), agent]
     child = start_child(
-        [sys.executable, "-m", "conductor", "agent", agent], env={"PATH": "/usr/bin"}, cwd=None
+        [sys.executable, "-m", "conductor", *command], env={"PATH": "/usr/bin"}, cwd=None
     )
     said = []
     client = Client(child.transport, {"session/update": said.append})
@@ -41,3 +44,21 @@ async def test_an_agent_behind_the_command_calls_a_tool_of_the_client():
     assert "42" in "".join(texts)
     assert status == "exited with status 0"
     assert "tools/call" in provider.methods()
+    check_trace(Trace.load(tmp_path / "t.jsonl"))
+
+
+def check_trace(trace):
+    """The call is an MCP request to the client, linked to its answer and to the prompt's hop."""
+    mcp = [each for each in trace.messages if getattr(each, "protocol", "") == "mcp"]
+    (call,) = (each for each in mcp if each.method == "tools/call")
+    (answer,) = (
+        each
+        for each in trace.messages
+        if isinstance(each, ResponseRecord) and each.request == call.n
+    )
+    assert (call.sender, call.receiver, call.hop) == ("mcp-bridge", "client", 0)
+    assert call.mcp_server is not None
+    assert call.params["arguments"] == {"a": 20, "b": 22}
+    assert (answer.sender, answer.method, answer.is_error) == ("client", "tools/call", False)
+    assert answer.payload["content"][0]["text"] == "42"
+    assert {each.receiver for each in mcp} <= {"client", "mcp-bridge"}

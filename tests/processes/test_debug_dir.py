@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import time
 
 import pytest
 from support.editor import CONDUCTOR, Editor, agent, python
 
 from conductor.control import raw_streams
+from conductor.transport.fd_transport import FdTransport
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +90,9 @@ def test_bytes_of_all_streams_are_written_in_order_with_times(start, tmp_path):
     asked = [json.loads(line)["method"] for line in stream(client, "stdin").splitlines()]
     assert asked == sent
     assert b'"end_turn"' in stream(client, "stdout")
+    # The end of each stream that was read is a block without bytes.
+    assert [kind for _, kind, data in blocks(client) if not data] == ["stdin"]
+    assert {kind for _, kind, data in blocks(component) if not data} == {"stdout", "stderr"}
     for path in (client, component):
         times = [time for time, _, _ in blocks(path)]
         assert times == sorted(times)
@@ -168,6 +174,98 @@ def test_bytes_that_do_not_fit_into_the_queue_are_counted(tmp_path, monkeypatch)
         ("note", b"# 200 bytes dropped: they came faster than they were written"),
         ("stdout", b"y"),
     ]
+
+
+def test_each_client_of_a_server_and_each_of_its_components_has_a_file(tmp_path):
+    chain = {"version": 1, "name": "served", "agent": {"name": "echo", "run": agent()}}
+    (tmp_path / "served.yaml").write_text(json.dumps(chain))
+    options = ["--listen", "127.0.0.1:0", "--debug-dir", "raw"]
+    server = subprocess.Popen(
+        [*CONDUCTOR, "serve", "served.yaml", *options],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with server:
+        announced = next(line for line in server.stderr if "listening on " in line)
+        url = announced.partition("listening on ")[2].strip().replace("http:", "ws:")
+        (tmp_path / "remote.yaml").write_text(f"version: 1\nagent:\n  connect: {url}\n")
+        for text in ("echo first", "echo second"):
+            prompt = [*CONDUCTOR, "prompt", "remote.yaml", text]
+            subprocess.run(prompt, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+        server.terminate()
+        server.stderr.read()
+
+    files = sorted((tmp_path / "raw").iterdir())
+    clients = [path for path in files if ".client." in path.name]
+    assert [path.name for path in clients] == [
+        f"served.client.{server.pid}.{number}.raw" for number in (0, 1)
+    ]
+    components = [path for path in files if path not in clients]
+    assert all(re.fullmatch(r"served\.echo\.\d+\.0\.raw", path.name) for path in components)
+    assert len(components) == 2
+    for some in (clients, components):
+        sent = [stream(path, "stdin") for path in some]
+        assert sorted((b"first" in data, b"second" in data) for data in sent) == [
+            (False, True),
+            (True, False),
+        ]
+    assert (tmp_path / "raw").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def streams(tmp_path):
+    streams = raw_streams.RawStreams(tmp_path / "raw")
+    streams.open()
+    yield streams
+    streams.close()
+
+
+@pytest.mark.fast
+def test_the_queue_takes_more_once_it_is_written(streams, tmp_path, monkeypatch):
+    monkeypatch.setattr(raw_streams, "_MAX_QUEUED", 200)
+    record = streams._open_file("c", 7, 0)
+    path = tmp_path / "raw" / "chain.c.7.0.raw"
+    for number in range(20):
+        record("stdout", b"%03d" % number * 20)
+        end = time.monotonic() + 30
+        while b"%03d" % number not in path.read_bytes():
+            assert time.monotonic() < end, number
+            os.sched_yield()
+
+    assert [(kind, data[:3]) for _, kind, data in blocks(path)] == [
+        ("stdout", b"%03d" % number) for number in range(20)
+    ]
+
+
+@pytest.mark.fast
+def test_a_file_of_the_same_name_is_kept(streams, tmp_path):
+    for word in (b"old", b"new"):
+        streams._open_file("c", 7, 0)("stderr", word)
+    streams.close()
+
+    names = ["chain.c.7.0-1.raw", "chain.c.7.0.raw"]
+    assert sorted(os.listdir(tmp_path / "raw")) == names
+    assert [stream(tmp_path / "raw" / name, "stderr") for name in names] == [b"new", b"old"]
+
+
+@pytest.mark.fast
+async def test_only_what_the_pipe_took_is_recorded(streams, tmp_path):
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    recorded = raw_streams._RecordedTransport(
+        FdTransport(reading, writing), streams._open_file("c", 7, 0), read="stdin", written="stdout"
+    )
+    data = bytes(range(256)) * 16 * 1024
+    taken = recorded.write_now([data, data])
+    refused = recorded.write_now([b"more"])
+    streams.close()
+    recorded.close()
+
+    path = tmp_path / "raw" / "chain.c.7.0.raw"
+    assert 0 < taken < len(data)
+    assert refused == 0
+    assert blocks(path) == [(blocks(path)[0][0], "stdout", data[:taken])]
 
 
 def test_without_the_option_nothing_is_imported():

@@ -18,9 +18,13 @@ from conductor.plugins.loading import load_plugin
 from conductor.plugins.plugin_component import AgentChainOpener, PluginComponent
 from conductor.proxy.base import Agent
 from conductor.remote.transport import RemoteTransport
-from conductor.tracing.recorder import current_recorder
+from conductor.tracing.recorder import Recorder, current_recorder
 
 __all__ = ["plugin_endpoint"]
+
+
+def _reporting(outer: Recorder) -> ReportingRecorder:
+    return ReportingRecorder(outer.chain, outer=outer, reports_all=outer.keeps_payloads)
 
 
 def plugin_endpoint(
@@ -64,7 +68,7 @@ def plugin_endpoint(
         first = components[0]
         first.start_soon(first.client.notify, *plugin_info(plugin for _, plugin in plugins))
         outer = current_recorder.get()
-        recorder = None if outer is None else ReportingRecorder(outer.chain, outer=outer)
+        recorder = None if outer is None else _reporting(outer)
         if recorder is not None:
             first.start_soon(recorder.send_reports, first.client.notify)
         chain = Chain(

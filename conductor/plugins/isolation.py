@@ -24,6 +24,7 @@ from conductor.jsonrpc.messages import Payload
 from conductor.proxy.base import Plugin
 from conductor.routing.control import PLUGIN_INFO
 from conductor.supervision.handler_reports import HandledReport, LoggedReport
+from conductor.tracing.recorder import keeps_all
 
 __all__ = [
     "PluginInfo",
@@ -63,10 +64,12 @@ class _Bootstrap(msgspec.Struct):
     written: list[tuple[list[str | int], InterpolatedString]]
     withheld: bool
     """Whether error details are withheld, because they go to a remote client."""
+    reports_all: bool
+    """Whether handlers of notifications are reported, too."""
 
 
 _BY_PATH = ("locations", "key_locations", "written")
-_OF_START = ("role", "withheld")
+_OF_START = ("role", "withheld", "reports_all")
 _VALUES = [key for key in _Bootstrap.__struct_fields__ if key not in (*_BY_PATH, *_OF_START)]
 """The keys of a component that are sent unchanged."""
 
@@ -91,12 +94,14 @@ def bootstrap_line(spec: ComponentSpec, role: Role) -> bytes:
     assert spec.use is not None
     values: dict[str, Any] = {key: getattr(spec, key) for key in _VALUES}
     by_path: dict[str, Any] = {key: _pairs(getattr(spec, key)) for key in _BY_PATH}
-    line = _Bootstrap(role=role, withheld=details_are_withheld(), **values, **by_path)
+    is_withheld = details_are_withheld()
+    line = _Bootstrap(role=role, withheld=is_withheld, reports_all=keeps_all(), **values, **by_path)
     return _encoder.encode(line) + b"\n"
 
 
-def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool]:
-    """Parse a bootstrap line: the component, its role, and whether error details are withheld."""
+def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool, bool]:
+    """Parse a bootstrap line: the component, its role, whether error details are withheld, and
+    whether handlers of notifications are reported."""
     decoded = _decoder.decode(line)
     values: dict[str, Any] = {key: getattr(decoded, key) for key in _VALUES}
     by_path: dict[str, Any] = {
@@ -104,7 +109,7 @@ def parse_bootstrap_line(line: bytes) -> tuple[ComponentSpec, Role, bool]:
     }
     # A failure ends the process; the restart policy is applied by the conductor outside.
     spec = ComponentSpec(on_failure="end_chain", **values, **by_path)
-    return spec, decoded.role, decoded.withheld
+    return spec, decoded.role, decoded.withheld, decoded.reports_all
 
 
 def plugin_info(plugins: Iterable[Plugin]) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,7 @@ __all__ = [
     "Recorder",
     "StderrLine",
     "current_recorder",
+    "keeps_all",
     "on_failure",
 ]
 
@@ -131,6 +132,8 @@ class Recorder(Tracer):
     _has_plugins: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
+        global _keeps_all
+        _keeps_all |= self.sink is not None
         self.add = self.flight.append if self.sink is None else self.sink
         self.keeps_payloads = self.sink is not None
 
@@ -227,6 +230,11 @@ def _logged(level: str, event: str, fields: dict[str, Any]) -> None:
         recorder.logged(level, event, fields)
 
 
+def keeps_all() -> bool:
+    """Whether chains of this process are recorded whole, and not only by the flight recorder."""
+    return _keeps_all
+
+
 def on_failure(listener: Callable[[], None]) -> None:
     """Call `listener` when a component of any chain has failed."""
     global _failure_listener
@@ -241,5 +249,6 @@ def _context() -> dict[str, object]:
 listen(_logged)
 bind_context(_context)
 _failure_listener: Callable[[], None] | None = None
+_keeps_all = False
 current_recorder: ContextVar[Recorder | None] = ContextVar("current_recorder", default=None)
 """The recorder of the chain that this task belongs to."""

@@ -61,16 +61,18 @@ def traced(tmp_path):
     """A function that runs `session` with a client of the chain; it returns the records."""
     (tmp_path / "shout.py").write_text(PLUGIN)
 
-    async def run(keys, session, agent="test-agent"):
+    async def run(keys, session, *, whole=True):
         file = tmp_path / "chain.yaml"
         plugin = f"{{use: ./shout.py:Shout, {keys}}}"
-        chain = f"version: 1\nmcp_bridge: off\nproxies: [{plugin}]\nagent: {{use: {agent}}}\n"
+        chain = f"version: 1\nmcp_bridge: off\nproxies: [{plugin}]\nagent: {{use: test-agent}}\n"
         file.write_text(chain)
-        recorder = Recorder("traced")
+        entries = []
+        recorder = Recorder("traced", sink=entries.append) if whole else Recorder("traced")
 
         def records():
             encoder = Encoder()
-            return list(read_records(b for each in recorder.flight for b in encoder.encode(each)))
+            lines = b"".join(b for each in entries or recorder.flight for b in encoder.encode(each))
+            return list(read_records(lines.splitlines(keepends=True)))
 
         async with attach_file(Client, load(str(file)), recorder=recorder) as attached:
             await attached.client.initialize()
@@ -175,6 +177,14 @@ async def test_links_through_the_plugin_are_inferred(traced):
     causes = find_causes(records)
     assert causes[forwarded.n].n == asked.n
     assert is_same_message(asked, forwarded)
+
+
+async def test_the_flight_recorder_has_the_handlers_of_requests_only(traced):
+    records = await traced("on_failure: restart", say, whole=False)
+
+    asked = [each.n for each in received(records, "client", RequestRecord)]
+    assert handled(records, "Shout", "session/prompt") == asked[-1:]
+    assert handled(records, "Shout/Counts", "session/update") == []
 
 
 @pytest.mark.slow

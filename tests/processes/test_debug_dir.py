@@ -161,18 +161,20 @@ def test_a_file_ends_with_a_note_at_its_limit(tmp_path, monkeypatch):
 
 
 def test_bytes_that_do_not_fit_into_the_queue_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(raw_streams, "_MAX_QUEUED", 100)
+    monkeypatch.setattr(raw_streams, "_MAX_QUEUED", 199)
     streams = raw_streams.RawStreams(tmp_path / "raw")
     streams.open()
     record = streams._open_file("c", 7, 0)
     record("stdout", b"x" * 200)
     record("stdout", b"y")
+    record("stdout", b"z")
     streams.close()
 
     (path,) = (tmp_path / "raw").iterdir()
     assert [(kind, data) for _, kind, data in blocks(path)] == [
         ("note", b"# 200 bytes dropped: they came faster than they were written"),
         ("stdout", b"y"),
+        ("stdout", b"z"),
     ]
 
 

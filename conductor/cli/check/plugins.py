@@ -98,7 +98,7 @@ def _diagnose(spec: ComponentSpec, role: Role) -> list[Diagnostic]:
 
 
 def _answer(question: bytes) -> bytes:
-    spec, role, _ = parse_bootstrap_line(question)
+    spec, role, *_ = parse_bootstrap_line(question)
     return msgspec.json.encode(_diagnose(spec, role))
 
 

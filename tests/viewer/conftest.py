@@ -9,9 +9,10 @@ from support.chromium import Page, driven_chromium, open_page
 from support.trace_records import TraceScript
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[str]:
-    """One browser for all tests: its start and its end take longer than most tests."""
+    """One browser for the tests of a file: its start and its end take longer than most tests. Other
+    files check that no process is left."""
     with driven_chromium(tmp_path_factory.mktemp("chromium")) as url:
         yield url
 

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conductor.errors import RegistryError
+from conductor.registry.download import display_url
 
 __all__ = ["program_in", "unpack"]
 
@@ -30,7 +31,7 @@ def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
     """Unpack by the suffix of the URL's path; a file without a known one is the program `cmd`."""
     name = urlsplit(url).path.lower()
     if name.endswith(_INSTALLERS):
-        raise RegistryError(f"installers are not supported: {url}")
+        raise RegistryError(f"installers are not supported: {display_url(url)}")
     try:
         if name.endswith(_TAR):
             _unpack_tar(archive, directory)
@@ -41,7 +42,7 @@ def unpack(archive: Path, url: str, directory: Path, cmd: str) -> None:
             program.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(archive, program)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError) as exc:
-        raise RegistryError(f"the archive {url} cannot be unpacked: {exc}") from None
+        raise RegistryError(f"the archive {display_url(url)} cannot be unpacked: {exc}") from None
 
 
 def program_in(directory: Path, cmd: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from conductor.errors import RegistryError
 from conductor.registry.archive import program_in, unpack
-from conductor.registry.download import check_url, fetch_file
+from conductor.registry.download import check_url, display_url, fetch_file
 from conductor.registry.entries import BinaryTarget, Entry
 from conductor.registry.pins import BinaryPin, LockedTarget, digest_of
 from conductor.registry.store import Installed, store_directory
@@ -48,7 +48,7 @@ def install_binary(name: str, pin: BinaryPin, platform: str, directory: Path) ->
     try:
         if download.sha256 != target.sha256.lower():
             raise RegistryError(
-                f"{target.archive} has the SHA-256 {download.sha256}, not the pinned"
+                f"{display_url(target.archive)} has the SHA-256 {download.sha256}, not the pinned"
                 f" {target.sha256}: refused",
                 "the archive is not the one that was pinned: do not use it before you know why."
                 " `acp-conductor update` pins what the registry has now",

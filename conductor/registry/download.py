@@ -19,7 +19,7 @@ from conductor.errors import RegistryError
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["check_url", "fetch_bytes", "fetch_file"]
+__all__ = ["check_url", "display_url", "fetch_bytes", "fetch_file"]
 
 MAX_ARCHIVE_BYTES: Final = 512 << 20
 _MAX_REDIRECTS: Final = 5
@@ -49,6 +49,11 @@ def fetch_file(url: str, path: Path, limit: int = MAX_ARCHIVE_BYTES) -> str:
     return digest.hexdigest()
 
 
+def display_url(url: str) -> str:
+    """The URL for messages: without its query, which may have a token."""
+    return url.partition("?")[0]
+
+
 def check_url(url: str, *, redirected: bool = False) -> None:
     """Raise `RegistryError` unless the URL is https, or http to a loopback address."""
     what = "a redirect leads to" if redirected else "this is"
@@ -57,34 +62,35 @@ def check_url(url: str, *, redirected: bool = False) -> None:
         host = parts.hostname or ""
         _ = parts.port
     except ValueError:
-        raise RegistryError(f"{what} no URL: {url!r}") from None
+        raise RegistryError(f"{what} no URL: {display_url(url)!r}") from None
     if parts.username is not None or parts.password is not None:
         raise RegistryError(f"a URL with a user or a password is refused (host {host})")
     if parts.scheme == "https" and host:
         return
     if parts.scheme == "http" and _is_loopback(host):
         return
-    raise RegistryError(f"only https is allowed, {what} {url}")
+    raise RegistryError(f"only https is allowed, {what} {display_url(url)}")
 
 
 def _fetch(url: str, limit: int, sink: Callable[[bytes], object]) -> None:
     import httpx2
 
     check_url(url)
+    shown = display_url(url)
     try:
         with _response(url) as response:
             if response.status_code != 200:
                 status = f"{response.status_code} {response.reason_phrase}".strip()
-                raise RegistryError(f"{response.url} answers {status}")
+                raise RegistryError(f"{display_url(str(response.url))} answers {status}")
             size = 0
             for chunk in response.iter_bytes():
                 size += len(chunk)
                 if size > limit:
-                    raise RegistryError(f"{url} is larger than {limit >> 20} MiB: refused")
+                    raise RegistryError(f"{shown} is larger than {limit >> 20} MiB: refused")
                 sink(chunk)
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         reason = str(exc) or type(exc).__name__
-        raise RegistryError(f"{url} cannot be fetched: {reason}", _OFFLINE_HELP) from None
+        raise RegistryError(f"{shown} cannot be fetched: {reason}", _OFFLINE_HELP) from None
 
 
 @contextmanager
@@ -103,9 +109,9 @@ def _response(url: str) -> Iterator[httpx2.Response]:
             target = urljoin(url, response.headers["location"])
         check_url(target, redirected=True)
         if url.startswith("https:") and not target.startswith("https:"):
-            raise RegistryError(f"a redirect leads from https to {target}")
+            raise RegistryError(f"a redirect leads from https to {display_url(target)}")
         url = target
-    raise RegistryError(f"{url}: more than {_MAX_REDIRECTS} redirects")
+    raise RegistryError(f"{display_url(url)}: more than {_MAX_REDIRECTS} redirects")
 
 
 def _is_loopback(host: str) -> bool:

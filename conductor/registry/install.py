@@ -22,7 +22,7 @@ from conductor.registry.source import NotFetched, load_registry, refresh_registr
 from conductor.registry.store import Installed, find_installed, installing, replace_file
 from conductor.registry.tools import Tool, find_tool
 
-__all__ = ["ensure_installed", "fetched_registry", "make_pin", "remembered_pin"]
+__all__ = ["ensure_installed", "fetched_registry", "install_unlocked", "make_pin"]
 
 _TOOLS: Final[Mapping[Kind, Tool]] = {"npx": "npm", "uvx": "uv"}
 _PLACES: Final[Mapping[Kind, str]] = {"npx": "npm", "uvx": "PyPI", "binary": "its release"}
@@ -49,11 +49,13 @@ def make_pin(entry: Entry, *, scripts: bool) -> Pin:
             return pin_binary(entry, current_platform())
 
 
-def remembered_pin(entry: Entry, *, scripts: bool) -> Pin:
-    """Pin an entry for chain files without a lock file: later starts find the pin in the store."""
+def install_unlocked(entry: Entry, *, scripts: bool) -> tuple[Pin, Path, Installed]:
+    """Pin and install an entry for chain files without a lock file: later starts find the pin in
+    the store. A pin that cannot be installed is not kept."""
     pin = make_pin(entry, scripts=scripts)
+    directory, record = ensure_installed(entry.id, pin)
     replace_file(pin_path(entry, pin.kind, scripts), msgspec.json.encode(pin))
-    return pin
+    return pin, directory, record
 
 
 def ensure_installed(name: str, pin: Pin) -> tuple[Path, Installed]:

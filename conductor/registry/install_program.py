@@ -15,14 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from conductor.chainfile.model import RegistryName
 from conductor.errors import RegistryError
 from conductor.registry.environment import REGISTRY_VARIABLE
-from conductor.registry.install import ensure_installed, fetched_registry, remembered_pin
+from conductor.registry.install import ensure_installed, fetched_registry, install_unlocked
 from conductor.registry.pins import Pin
 from conductor.registry.resolve import command_parts, find_pin
+from conductor.registry.store import Installed
 
 __all__ = ["main"]
 
@@ -32,8 +34,11 @@ def main() -> NoReturn:
     source = os.environ.pop(REGISTRY_VARIABLE, None)
     name = RegistryName(words.name, words.lock, source, words.scripts)
     try:
-        pin = find_pin(name) or _pin(name)
-        directory, record = ensure_installed(name.name, pin)
+        pin = find_pin(name)
+        if pin is None:
+            pin, directory, record = _install_unlocked(name)
+        else:
+            directory, record = ensure_installed(name.name, pin)
         argv, env = command_parts(name.name, pin, directory, record)
         own = {key: value for key, value in env.items() if key not in words.keep}
         _execute(argv, {**os.environ, **own})
@@ -42,7 +47,7 @@ def main() -> NoReturn:
         sys.exit(1)
 
 
-def _pin(name: RegistryName) -> Pin:
+def _install_unlocked(name: RegistryName) -> tuple[Pin, Path, Installed]:
     entry = fetched_registry(name.source).find(name.name)
     chain = os.path.splitext(name.lock)[0]
     print(
@@ -51,7 +56,7 @@ def _pin(name: RegistryName) -> Pin:
         file=sys.stderr,
         flush=True,
     )
-    return remembered_pin(entry, scripts=name.install_scripts)
+    return install_unlocked(entry, scripts=name.install_scripts)
 
 
 def _execute(argv: tuple[str, ...], env: dict[str, str]) -> NoReturn:

@@ -53,7 +53,8 @@ def pin_npm(distribution: PackageDistribution, *, scripts: bool) -> NpxPin:
         arguments += ["--omit-lockfile-registry-resolved"]
         run_tool("npm", arguments, directory, f"{distribution.package} cannot be resolved")
         lock = msgspec.json.decode((directory / "package-lock.json").read_bytes())
-    packages = {path: _needed(each) for path, each in lock["packages"].items() if path}
+    known = lock["packages"]
+    packages = {path: _needed(path, each, known) for path, each in known.items() if path}
     _check_integrity(packages)
     own = packages[f"node_modules/{name}"]
     pin = NpxPin(
@@ -128,8 +129,27 @@ def _check_integrity(packages: Mapping[str, Any]) -> None:
         raise RegistryError(f"npm has no checksum for {names}: they cannot be pinned")
 
 
-def _needed(package: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in package.items() if name not in _DROPPED}
+def _needed(path: str, package: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of npm's lock file as it is pinned.
+
+    npm leaves out optional packages that it cannot find, such as those for other platforms, but not
+    their names; `npm ci` then takes the file for incomplete.
+    """
+    needed = {name: value for name, value in package.items() if name not in _DROPPED}
+    if optional := package.get("optionalDependencies"):
+        needed["optionalDependencies"] = {
+            name: version for name, version in optional.items() if _is_known(path, name, known)
+        }
+    return needed
+
+
+def _is_known(path: str, name: str, known: Mapping[str, Any]) -> bool:
+    """Whether a package finds another, in its own `node_modules` or in one around it."""
+    while path:
+        if f"{path}/node_modules/{name}" in known:
+            return True
+        path = path.rpartition("/node_modules/")[0]
+    return f"node_modules/{name}" in known
 
 
 def _write_manifest(directory: Path, name: str, version: str) -> None:

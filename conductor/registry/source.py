@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from conductor.errors import RegistryError
+from conductor.registry.download import display_url
 from conductor.registry.entries import Registry, parse_registry
 from conductor.registry.environment import REGISTRY_VARIABLE
 from conductor.registry.pins import digest_of
@@ -61,10 +62,10 @@ def load_registry(source: str | None) -> Registry:
         return _from_file(source)
     copy = _copy_of(source)
     if copy is None:
-        message = f"the registry {source} has not been fetched yet"
-        help = f"`acp-conductor registry refresh --registry {source}` fetches it"
+        message = f"the registry {display_url(source)} has not been fetched yet"
+        help = f"`acp-conductor registry refresh --registry {display_url(source)}` fetches it"
         raise NotFetched(message, help)
-    return parse_registry(bytes(copy.registry), source, copy.date)
+    return parse_registry(bytes(copy.registry), display_url(source), copy.date)
 
 
 def refresh_registry(source: str | None) -> Registry:
@@ -76,7 +77,7 @@ def refresh_registry(source: str | None) -> Registry:
 
     data = fetch_bytes(source, MAX_REGISTRY_BYTES)
     date = datetime.now(UTC).date().isoformat()
-    registry = parse_registry(data, source, date)
+    registry = parse_registry(data, display_url(source), date)
     copy = _Copy(url=source, date=date, registry=msgspec.Raw(data))
     replace_file(_copy_path(source), msgspec.json.encode(copy))
     return registry

@@ -41,12 +41,15 @@ _HELP: Final = {
 }
 _RUNNERS: Final = {"npm": "npx", "uv": "uvx"}
 _TIMEOUT: Final = 900.0
-_MAX_LINES: Final = 12
+_MAX_LINES: Final = 8
+"""Of the beginning and of the end of the output, in errors."""
 _FAILURE_HELP: Final = (
     "this needs the network once; check the connection, the proxy variables and the configuration"
     " of `{tool}`"
 )
-_NOISE: Final = re.compile(r"npm (warn|notice)\b|npm error A complete log|npm error\s+/|\s*$")
+_NOISE: Final = re.compile(
+    r"npm (warn|notice)\b|npm error A complete log|npm error\s+/|npm error\s*$|\s*$"
+)
 
 
 def find_tool(tool: Tool) -> str:
@@ -85,7 +88,8 @@ def run_tool(
         raise RegistryError(f"{what}: `{tool}` cannot be run: {exc.strerror}") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if not _NOISE.match(line)]
-        shown = "\n".join(lines[-_MAX_LINES:]) or f"it exited with status {done.returncode}"
+        lines = lines[:_MAX_LINES] + lines[_MAX_LINES:][-_MAX_LINES:]
+        shown = "\n".join(lines) or f"it exited with status {done.returncode}"
         raise RegistryError(f"{what}: {shown}", _help(tool, done.stderr))
     return done.stdout
 

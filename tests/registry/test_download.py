@@ -81,3 +81,14 @@ def test_an_unreachable_server_says_what_to_try():
         fetch_bytes("http://127.0.0.1:9/a", 100)
 
     assert "needs the network once" in str(caught.value.help)
+
+
+def test_the_query_of_a_url_is_in_no_message(server):
+    for url in (
+        f"{server.url}/missing?token=hunter2",
+        "http://127.0.0.1:9/?token=hunter2",
+        "http://example.org/?token=hunter2",
+    ):
+        with pytest.raises(RegistryError) as caught:
+            fetch_bytes(url, 100)
+        assert "hunter2" not in str(caught.value)

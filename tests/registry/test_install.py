@@ -13,8 +13,8 @@ from conductor.registry.environment import current_platform
 from conductor.registry.install import (
     ensure_installed,
     fetched_registry,
+    install_unlocked,
     make_pin,
-    remembered_pin,
 )
 from conductor.registry.pins import UvxPin, sealed
 from conductor.registry.resolve import pin_path
@@ -38,10 +38,15 @@ def test_a_package_is_installed_once_and_reported(server, capfd, monkeypatch):
     assert capfd.readouterr().err == ""
 
 
-def test_a_pin_is_remembered_for_the_entry_as_it_is(server):
-    url = server.put("/echo.tgz", tar_of({"echo": AGENT}))
+def test_the_pin_of_what_was_installed_is_kept_for_the_entry_as_it_is(server):
+    url = server.put("/echo.tgz", b"damaged")
     known = entry_of(binary_entry(url))
-    remembered_pin(known, scripts=False)
+    with pytest.raises(RegistryError, match="cannot be unpacked"):
+        install_unlocked(known, scripts=False)
+    assert not pin_path(known, "binary", False).exists()
+
+    server.put("/echo.tgz", tar_of({"echo": AGENT}))
+    install_unlocked(known, scripts=False)
 
     assert pin_path(known, "binary", False).exists()
     newer = entry_of(binary_entry(f"{server.url}/echo-2.tgz"))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from conductor.errors import RegistryError
-from conductor.registry.npm import _check_integrity, _program, script_packages, split_package
+from conductor.registry.npm import (
+    _check_integrity,
+    _needed,
+    _program,
+    script_packages,
+    split_package,
+)
 from conductor.registry.pins import NpxPin
 
 
@@ -69,3 +75,17 @@ def test_a_package_without_checksum_is_refused():
 def test_packages_with_installation_scripts_are_named():
     assert script_packages(pin(hasInstallScript=True)) == ["@scope/name"]
     assert script_packages(pin()) == []
+
+
+def test_optional_packages_that_npm_did_not_find_are_not_pinned():
+    known = {
+        path: {} for path in ("node_modules/a", "node_modules/a/node_modules/b", "node_modules/c")
+    }
+    optional = {"b": "1", "c": "1", "for-another-platform": "1"}
+    entry = {"version": "1", "license": "MIT", "optionalDependencies": optional}
+
+    assert _needed("node_modules/a", entry, known) == {
+        "version": "1",
+        "optionalDependencies": {"b": "1", "c": "1"},
+    }
+    assert _needed("node_modules/c", entry, known)["optionalDependencies"] == {"c": "1"}

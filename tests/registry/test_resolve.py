@@ -10,7 +10,7 @@ import pytest
 
 from conductor.chainfile.model import Sandbox
 from conductor.errors import RegistryError
-from conductor.registry.install import ensure_installed, remembered_pin
+from conductor.registry.install import install_unlocked
 from conductor.registry.lock_file import write_lock
 from conductor.registry.pins import NpxPin, UvxPin, sealed
 from conductor.registry.resolve import INSTALL_SECONDS, resolved
@@ -69,8 +69,7 @@ def test_without_a_lock_file_the_pin_of_the_first_start_is_kept(chain, registry_
     url = server.put("/echo.tgz", tar_of({"echo": AGENT}))
     path = registry_file(binary_entry(url, args=["acp"]))
     spec = agent_spec(chain())
-    pin = remembered_pin(load_registry(str(path)).find("echo"), scripts=False)
-    directory, _ = ensure_installed("echo", pin)
+    _, directory, _ = install_unlocked(load_registry(str(path)).find("echo"), scripts=False)
     server.bodies.clear()
 
     assert resolved(spec).run == (str(directory / "echo"), "acp")

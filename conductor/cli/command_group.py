@@ -29,6 +29,8 @@ _COMMANDS: Final = {
     "update": "Pin the newest versions of these agents.",
     "registry": "List, show and refresh the registry of agents.",
     "prompt": "Send one prompt through a chain and print the answer.",
+    "install": "Put a chain into the configuration of an editor.",
+    "uninstall": "Take it out again.",
     "new": "Write a package for a new proxy.",
     "try": "Run a proxy before the test agent and show what it does with each message.",
     "ps": "List the running conductors of this user: chains, sessions, turns, memory.",
@@ -39,9 +41,11 @@ _COMMANDS: Final = {
 """The commands with their lines in `--help`, which does not import them."""
 _MODULES: Final = {
     "check": "check.command",
+    "install": "install.command",
     "prompt": "prompt.command",
     "trace": "trace.command",
     "try": "try_proxy.command",
+    "uninstall": "install.uninstall",
 }
 """Modules with another name than their command."""
 

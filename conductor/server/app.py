@@ -41,6 +41,9 @@ from conductor.server.websocket.reconnect import AdmittedWebSocket, admit_websoc
 __all__ = ["CONNECTION_COOKIE", "AsgiApp", "Headers"]
 
 
+_BRIDGE_PATH: Final = "/message"
+"""WebSocket path of `stdio-to-ws`, to which marimo connects; the same protocol."""
+
 log: Final = get_logger(component="server")
 
 
@@ -91,7 +94,7 @@ class AsgiApp:
         self, path: str, headers: Mapping[str, str], peer: TcpPeer
     ) -> tuple[AdmittedWebSocket, Headers] | Refusal:
         """Admit a WebSocket; return its client and the headers of the handshake response."""
-        if path.partition("?")[0] != ENDPOINT_PATH:
+        if path.partition("?")[0] not in (ENDPOINT_PATH, _BRIDGE_PATH):
             return Refusal(404, f"there is only {ENDPOINT_PATH}")
         principal = self.access.principal(headers, peer)
         if isinstance(principal, Refusal):

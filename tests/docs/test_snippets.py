@@ -156,25 +156,30 @@ assert json.loads(result.stdout.splitlines()[0])["result"]["protocolVersion"] ==
 
 
 def json_command(text: str) -> list[str]:
-    (server,) = json.loads(text)["agent_servers"].values()
-    return [server["command"], *server["args"]]
+    (servers,) = json.loads(text).values()
+    (server,) = servers.values()
+    return [*shlex.split(server["command"]), *server.get("args", [])]
 
 
 def lua_command(text: str) -> list[str]:
-    """The command that CodeCompanion would run, found by running the setting."""
+    """The command that CodeCompanion or avante would run, found by running the setting."""
     lua = lupa.LuaRuntime()
     found = lua.execute(
         """
-        local extended
+        local found
         local modules = {
           codecompanion = { setup = function(options)
             for _, adapter in pairs(options.adapters.acp) do adapter() end end },
-          ["codecompanion.adapters"] = { extend = function(_, with) extended = with end },
+          ["codecompanion.adapters"] = { extend = function(_, with)
+            found = with.commands.default end },
+          avante = { setup = function(options)
+            local agent = options.acp_providers[options.provider]
+            found = { agent.command, (unpack or table.unpack)(agent.args) } end },
         }
         require = function(name) return modules[name] end
         """
         + text
-        + "return extended.commands.default"
+        + "return found"
     )
     return list(found.values())
 
@@ -213,6 +218,8 @@ def test_commands(snippet: Snippet, directory: Path, run, monkeypatch) -> None:
                 parse(served_by(ROOT / file))
             case ["podman", "run", *_]:
                 pass
+            case ["toad", "acp", line, "."]:
+                parse(shlex.split(line)[1:])
             case ["pip", "install", *packages]:
                 developers = (ROOT / "pyproject.toml").read_text()
                 assert all(f'"{package}>=' in developers for package in packages)

@@ -1,7 +1,8 @@
-"""The README's command line of acpx, and a recorded agent, run by the real acpx from npm."""
+"""The real acpx from npm: the README's command line, agents of `install acpx`, a recorded agent."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -43,3 +44,28 @@ def test_a_recorded_agent_answers(node_peers: Path, tmp_path: Path) -> None:
     agent = f"{sys.executable} -m conductor trace replay opencode --as agent"
 
     assert "Hello." in acpx(node_peers, tmp_path, "--agent", agent, "exec", "Say hello.")
+
+
+def install(directory: Path, *words: str) -> None:
+    """`acp-conductor install acpx --write` with this home directory."""
+    subprocess.run(
+        [sys.executable, "-m", "conductor", "install", "acpx", *words],
+        env={**os.environ, "HOME": str(directory)},
+        check=True,
+        timeout=60,
+    )
+
+
+def test_installed_and_wrapped_agents_answer_by_their_names(
+    node_peers: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / ".acpx" / "config.json"
+    config.parent.mkdir()
+    agent = {"command": f"{sys.executable} -m conductor.testing.agent"}
+    config.write_text(json.dumps({"agents": {"mine": agent}}))
+
+    install(tmp_path, "--chain", str(ROOT / "chains" / "hello.yaml"), "--write")
+    install(tmp_path, "--use", "context:{text: Hello.}", "--wrap", "mine", "--write")
+
+    assert "hello" in acpx(node_peers, tmp_path, "hello", "exec", "say hello")
+    assert "Hello." in "".join(acpx(node_peers, tmp_path, "mine", "exec", "echo"))

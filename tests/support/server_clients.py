@@ -57,10 +57,10 @@ async def http(
 
 @asynccontextmanager
 async def websocket(
-    server: RunningServer, *headers: tuple[str, str], **options: Any
+    server: RunningServer, *headers: tuple[str, str], path: str = "/acp", **options: Any
 ) -> AsyncIterator[trio_websocket.WebSocketConnection]:
     """A WebSocket of the server."""
-    url = server.addresses[0].replace("http", "ws", 1)
+    url = server.addresses[0].replace("http", "ws", 1).removesuffix("/acp") + path
     extra = [(name.encode(), value.encode()) for name, value in headers]
     async with trio_websocket.open_websocket_url(url, extra_headers=extra, **options) as socket:
         try:

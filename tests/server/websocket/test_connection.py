@@ -54,6 +54,13 @@ async def test_a_turn_arrives_in_order(tmp_path):
     assert got[100] == {"jsonrpc": "2.0", "id": 2, "result": {"stopReason": "end_turn"}}
 
 
+async def test_clients_of_stdio_to_ws_connect_to_another_path(tmp_path):
+    async with serving(tmp_path) as server, websocket(server, path="/message") as socket:
+        answer = await ask(socket, initialize())
+
+    assert answer["result"]["agentInfo"]["name"] == "test-agent"
+
+
 async def test_a_text_is_a_line_even_if_it_has_several(tmp_path):
     async with serving(tmp_path) as server, websocket(server) as socket:
         await socket.send_message(json.dumps(initialize(), indent=2))

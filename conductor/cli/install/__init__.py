@@ -1,0 +1,9 @@
+"""`acp-conductor install EDITOR` and `uninstall`: chains in the configuration of editors.
+
+    editors (data) ──▶ command ─Launch─▶ installation ─text─▶ json_settings, lua_file, elisp_block
+                                          │   └──▶ config_file (read, replace atomically)
+                                          └──▶ records (what was written, backups)
+
+The formats take text and return text. `jsonc` and `jsonc_edit` change JSON with comments by
+position.
+"""

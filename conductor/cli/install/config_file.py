@@ -1,0 +1,132 @@
+"""Read and write a configuration file of another program.
+
+A file is replaced atomically and keeps its permission bits; a symbolic link to it stays. If a file
+cannot be changed, a `ConfigFileError` says why, and what to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+__all__ = ["ConfigFile", "ConfigFileError", "delete_config", "read_config", "write_config"]
+
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_PRINTED: Final = "or run the command without --write and insert what it prints"
+
+
+class ConfigFileError(Exception):
+    """A configuration file cannot be used; the text is for the user."""
+
+
+@attrs.frozen
+class ConfigFile:
+    """A file as it was read; `target` is where symbolic links lead, `data` is `None` if missing."""
+
+    path: Path
+    target: Path
+    data: bytes | None
+    mode: int | None
+
+    @property
+    def digest(self) -> str | None:
+        return None if self.data is None else hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """The content, "" if the file is missing. Raises `ConfigFileError` if it is not UTF-8."""
+        try:
+            return (self.data or b"").decode()
+        except UnicodeDecodeError as exc:
+            line = (self.data or b"").count(b"\n", 0, exc.start) + 1
+            byte = f"byte 0x{exc.object[exc.start]:02x}"
+            raise ConfigFileError(
+                f"{self.path}:{line}: {byte} is not UTF-8; save the file as UTF-8"
+            ) from None
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Raises `ConfigFileError`."""
+    target = Path(os.path.realpath(path))
+    try:
+        found = os.stat(target)
+        if stat.S_ISDIR(found.st_mode):
+            raise ConfigFileError(f"{path} is a directory; --file names another file")
+        if not stat.S_ISREG(found.st_mode):  # opening a pipe would block
+            raise ConfigFileError(f"{path} is not a regular file; --file names another")
+        with open(target, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ConfigFile(path, target, None, None)
+    except OSError as exc:
+        raise ConfigFileError(f"{path} cannot be read: {exc.strerror}") from None
+    if len(data) > _MAX_BYTES:
+        raise ConfigFileError(f"{path} is larger than {_MAX_BYTES >> 20} MiB")
+    return ConfigFile(path, target, data, stat.S_IMODE(found.st_mode))
+
+
+def write_config(file: ConfigFile, data: bytes) -> None:
+    """Replace the content of a file that has not changed since it was read, or create it.
+
+    Raises `ConfigFileError`.
+    """
+    _check_unchanged(file)
+    parent = file.target.parent
+    temporary = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        number, temporary = tempfile.mkstemp(prefix=f".{file.target.name}.", dir=parent)
+        with os.fdopen(number, "wb") as new:
+            new.write(data)
+            new.flush()
+            os.fchmod(number, _new_mode() if file.mode is None else file.mode)
+            _keep_owner(number, file)
+            os.fsync(number)
+        os.replace(temporary, file.target)
+    except OSError as exc:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        raise ConfigFileError(
+            f"{file.path} cannot be written: {exc.strerror}; change that, {_PRINTED}"
+        ) from None
+
+
+def delete_config(file: ConfigFile) -> None:
+    """Delete a file that has not changed since it was read. Raises `ConfigFileError`."""
+    _check_unchanged(file)
+    try:
+        file.target.unlink()
+    except OSError as exc:
+        raise ConfigFileError(f"{file.path} cannot be deleted: {exc.strerror}") from None
+
+
+def _check_unchanged(file: ConfigFile) -> None:
+    if file.mode is not None and not file.mode & stat.S_IWUSR:
+        linked = f" (a link to {file.target})" if file.target != file.path.absolute() else ""
+        raise ConfigFileError(
+            f"{file.path}{linked} is read-only: change what generates it, or make it writable "
+            f"(chmod u+w), {_PRINTED}"
+        )
+    if read_config(file.path).data != file.data:
+        raise ConfigFileError(f"{file.path} has changed meanwhile; try again")
+
+
+def _new_mode() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _keep_owner(number: int, file: ConfigFile) -> None:
+    if file.mode is not None:
+        old = os.stat(file.target)
+        with suppress(OSError):  # only root can give files away
+            os.fchown(number, old.st_uid, old.st_gid)

@@ -1,0 +1,237 @@
+"""The editors of `install`: where their configuration is, its form, and what to do afterwards.
+
+Facts about an editor stand here as data. Places begin with `~` (the home directory), `CONFIG`
+(`$XDG_CONFIG_HOME`, else `~/.config`), `APPDATA` or `LOCALAPPDATA` (Windows). `NVIM_APPNAME` is
+replaced by that variable, else `nvim`; `NAME` by the name of the agent.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from conductor.cli.install.elisp_block import ElispBlock
+from conductor.cli.install.formats import ConfigFormat
+from conductor.cli.install.json_settings import JsonSettings
+from conductor.cli.install.lua_file import LuaFile
+
+__all__ = ["EDITORS", "Editor", "Platform", "current_platform", "find_place"]
+
+Platform: TypeAlias = Literal["linux", "macos", "windows"]
+
+
+@attrs.frozen
+class Editor:
+    """`places` are the files by platform: the first that exists is used, else the last.
+
+    Without `format` the editor has no file for agents: `shown` is the command to use, where
+    `{command}` is that of the chain, `{program}` acp-conductor, and `{file}` the chain file.
+    """
+
+    name: str
+    title: str
+    then: str
+    """What a person does after the installation; `{name}` is the agent's name there."""
+    format: ConfigFormat | None = None
+    places: Mapping[Platform, tuple[str, ...]] = {}
+    has_poor_path: bool = False
+    """Whether it is started from a desktop, where PATH lacks what shells add."""
+    selects_agent: bool = False
+    """Whether the chain goes before all its agents, so that no agent is named."""
+    shown: str | None = None
+
+
+def _everywhere(*places: str) -> Mapping[Platform, tuple[str, ...]]:
+    return {"linux": places, "macos": places, "windows": places}
+
+
+_NEOVIM: Final[Mapping[Platform, str]] = {
+    "linux": "CONFIG/NVIM_APPNAME/after/plugin/",
+    "macos": "CONFIG/NVIM_APPNAME/after/plugin/",
+    "windows": "LOCALAPPDATA/NVIM_APPNAME/after/plugin/",
+}
+
+
+def _neovim(file: str) -> Mapping[Platform, tuple[str, ...]]:
+    return {platform: (directory + file,) for platform, directory in _NEOVIM.items()}
+
+
+_CODECOMPANION_ADD: Final = """
+local function add(config)
+  config.adapters.acp[name] = function()
+    return require("codecompanion.adapters").extend("goose", {
+      name = name,
+      formatted_name = name,
+      commands = { default = argv },
+      defaults = { mcpServers = "inherit_from_config", timeout = 30000 },
+    })
+  end
+end
+"""
+_CODECOMPANION_WRAP: Final = """
+local wrapped
+local function add(config)
+  local agent = config.adapters.acp[name]
+  if agent == nil or agent == wrapped then
+    return
+  end
+  wrapped = function()
+    local adapter = require("codecompanion.adapters.acp").extend(agent, {})
+    for key, command in pairs(adapter.commands or {}) do
+      adapter.commands[key] = vim.list_extend(vim.deepcopy(argv), command)
+    end
+    return adapter
+  end
+  config.adapters.acp[name] = wrapped
+end
+"""
+_AVANTE_ADD: Final = """
+local function add(config)
+  if config.acp_providers == nil then
+    return -- without set-up
+  end
+  local agent = { command = argv[1], args = vim.list_slice(argv, 2), env = env }
+  config.override({ acp_providers = { [name] = agent } })
+end
+"""
+_AVANTE_WRAP: Final = """
+local function add(config)
+  local agent = (config.acp_providers or {})[name]
+  if agent == nil or agent.command == argv[1] then
+    return
+  end
+  local args = vim.list_slice(argv, 2)
+  table.insert(args, agent.command)
+  vim.list_extend(args, agent.args or {})
+  config.override({ acp_providers = { [name] = { command = argv[1], args = args } } })
+end
+"""
+
+_ALL: Final = (
+    Editor(
+        name="zed",
+        title="Zed",
+        format=JsonSettings(("agent_servers",), {"type": "custom"}),
+        places={
+            "linux": ("CONFIG/zed/settings.json",),
+            "macos": ("~/.config/zed/settings.json",),
+            "windows": ("APPDATA/Zed/settings.json",),
+        },
+        has_poor_path=True,
+        then="choose {name!r} in the + menu of the agent panel",
+    ),
+    Editor(
+        name="jetbrains",
+        title="JetBrains IDEs",
+        format=JsonSettings(("agent_servers",)),
+        places=_everywhere("~/.jetbrains/acp.json"),
+        has_poor_path=True,
+        then="choose {name!r} in the list of agents of the AI Chat",
+    ),
+    Editor(
+        name="vscode",
+        title="VS Code with the extension ACP Client",
+        format=JsonSettings(("acp.agents",)),
+        places={
+            "linux": ("CONFIG/Code/User/settings.json",),
+            "macos": ("~/Library/Application Support/Code/User/settings.json",),
+            "windows": ("APPDATA/Code/User/settings.json",),
+        },
+        has_poor_path=True,
+        then="connect to {name!r} in the view of ACP Client",
+    ),
+    Editor(
+        name="acpx",
+        title="acpx",
+        format=JsonSettings(("agents",), is_line=True),
+        places=_everywhere("~/.acpx/config.json"),
+        then='run: acpx {name} "…"',
+    ),
+    Editor(
+        name="codecompanion",
+        title="CodeCompanion.nvim",
+        format=LuaFile(
+            editor="codecompanion",
+            module="codecompanion.config",
+            add=_CODECOMPANION_ADD,
+            wrap=_CODECOMPANION_WRAP,
+        ),
+        places=_neovim("acp-conductor-codecompanion-NAME.lua"),
+        then="restart Neovim, then: :CodeCompanionChat adapter={name}",
+    ),
+    Editor(
+        name="avante",
+        title="avante.nvim",
+        format=LuaFile(
+            editor="avante",
+            module="avante.config",
+            add=_AVANTE_ADD,
+            wrap=_AVANTE_WRAP,
+        ),
+        places=_neovim("acp-conductor-avante-NAME.lua"),
+        then="restart Neovim, then: :AvanteSwitchProvider {name}",
+    ),
+    Editor(
+        name="agent-shell",
+        title="Emacs agent-shell",
+        format=ElispBlock(),
+        places={
+            **_everywhere(
+                "~/.emacs.el",
+                "~/.emacs",
+                "~/.emacs.d/init.el",
+                "CONFIG/emacs/init.el",
+                "~/.emacs.d/init.el",
+            ),
+            "windows": ("APPDATA/.emacs.el", "APPDATA/.emacs", "APPDATA/.emacs.d/init.el"),
+        },
+        selects_agent=True,
+        then="restart Emacs, then: M-x agent-shell",
+    ),
+    Editor(
+        name="toad",
+        title="Toad",
+        shown="toad acp {command} .",
+        then="Toad has no file for agents: start it with this command",
+    ),
+    Editor(
+        name="marimo",
+        title="marimo",
+        shown="{program} serve {file} --listen 127.0.0.1:3017 --allow-origin http://localhost:2718",
+        then="marimo connects to port 3017 for Claude (Gemini 3019, Codex 3021, OpenCode 3023): "
+        "keep this command running, then start that agent in the agents panel",
+    ),
+)
+EDITORS: Final = {editor.name: editor for editor in _ALL}
+
+
+def current_platform(name: str) -> Platform:
+    """The platform for a value of `sys.platform`."""
+    if name == "darwin":
+        return "macos"
+    return "windows" if name.startswith("win") else "linux"
+
+
+def find_place(
+    editor: Editor, platform: Platform, environ: Mapping[str, str], home: Path, name: str
+) -> Path:
+    """The file to edit for an agent of this name: the first that exists, else the last."""
+    file_name = re.sub(r"[^\w-]+", "-", name)
+    roots = {
+        "~": home,
+        "CONFIG": Path(environ.get("XDG_CONFIG_HOME") or home / ".config"),
+        "APPDATA": Path(environ.get("APPDATA") or home / "AppData/Roaming"),
+        "LOCALAPPDATA": Path(environ.get("LOCALAPPDATA") or home / "AppData/Local"),
+    }
+    found = []
+    for place in editor.places[platform]:
+        root, _, rest = place.partition("/")
+        rest = rest.replace("NVIM_APPNAME", environ.get("NVIM_APPNAME") or "nvim")
+        rest = rest.replace("NAME", file_name)
+        found.append(roots[root] / rest)
+    return next((path for path in found if os.path.lexists(path)), found[-1])

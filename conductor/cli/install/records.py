@@ -1,0 +1,116 @@
+"""What `install` has written where, and backups of the files before; `uninstall` reads it.
+
+`editors.json` in the user's state directory, and the backups beside it, are readable by the user
+only: settings of editors may contain secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import cattrs
+
+from conductor.cli.install.config_file import ConfigFileError
+from conductor.cli.install.formats import Edit
+
+__all__ = ["InstalledEntry", "InstalledFile", "Records"]
+
+
+@attrs.frozen
+class InstalledEntry:
+    name: str
+    edits: tuple[Edit, ...] = ()
+
+
+@attrs.define
+class InstalledFile:
+    """A file with entries of `install`.
+
+    `backup` names the copy of the file as it was before the first of these entries, `None` if the
+    file did not exist. `digest` is the SHA-256 of the file as last written.
+    """
+
+    editor: str
+    path: str
+    target: str
+    backup: str | None
+    digest: str
+    intact: bool = True
+    """Whether only `install` has changed the file since the backup."""
+    entries: dict[str, InstalledEntry] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Records:
+    directory: Path
+    files: dict[str, InstalledFile] = attrs.field(factory=dict)
+    """By the path of the file, symbolic links resolved."""
+
+    @classmethod
+    def load(cls) -> Records:
+        """Raises `ConfigFileError`."""
+        from platformdirs import user_state_path
+
+        directory = user_state_path("acp-conductor", appauthor=False) / "editors"
+        records = cls(directory)
+        try:
+            data = json.loads(records._file.read_text(encoding="utf-8"))
+            records.files = _converter().structure(data["files"], dict[str, InstalledFile])
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, cattrs.BaseValidationError) as exc:
+            raise ConfigFileError(f"{records._file} cannot be read: {exc}; delete it") from None
+        return records
+
+    @property
+    def _file(self) -> Path:
+        return self.directory / "editors.json"
+
+    def save(self) -> None:
+        """Raises `ConfigFileError`."""
+        data = {"version": 1, "files": _converter().unstructure(self.files)}
+        self._write(self._file, json.dumps(data, indent=1).encode())
+
+    def keep_backup(self, target: Path, data: bytes) -> str:
+        """Store a copy; returns its name. Equal copies of a file are stored once."""
+        place = hashlib.sha256(os.fsencode(target)).hexdigest()[:8]
+        name = f"{target.name}.{place}.{hashlib.sha256(data).hexdigest()[:12]}"
+        self._write(self.directory / name, data)
+        return name
+
+    def read_backup(self, name: str) -> bytes | None:
+        try:
+            return (self.directory / name).read_bytes()
+        except OSError:
+            return None
+
+    def drop_backup(self, name: str) -> None:
+        (self.directory / name).unlink(missing_ok=True)
+
+    def of(self, editor: str, target: Path | None) -> Iterator[InstalledFile]:
+        for file in list(self.files.values()):
+            if file.editor == editor and target in (None, Path(file.target)):
+                yield file
+
+    def _write(self, path: Path, data: bytes) -> None:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            number, temporary = tempfile.mkstemp(dir=self.directory)  # mode 0600
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError as exc:
+            raise ConfigFileError(f"{path} cannot be written: {exc.strerror}") from None
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    converter.register_structure_hook_func(lambda kind: kind is Any, lambda value, _: value)
+    return converter

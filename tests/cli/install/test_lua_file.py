@@ -1,0 +1,78 @@
+"""The Lua file adds the agent after the set-up of the plugin, also of one that is loaded later."""
+
+from __future__ import annotations
+
+import lupa
+import pytest
+
+from conductor.cli.install.formats import FormatError, Launch
+from conductor.cli.install.lua_file import LuaFile, lua_string
+
+FORMAT = LuaFile(
+    editor="codecompanion",
+    module="plugin.config",
+    add="local function add(config)\n  config.agents[name] = argv\nend",
+    wrap="local function add(config)\n  config.agents[name] = { argv[1], config.agents.g }\nend",
+)
+PLUGIN = """
+package.preload["plugin.config"] = function()
+  local config = { agents = {} }
+  config.setup = function(agents)
+    config.agents = agents
+    return "done"
+  end
+  return config
+end
+"""
+RUN = Launch("r", ("/bin/acp-conductor",), ("run", 'a "b".yaml'))
+OTHER = Launch("other", ("/bin/acp-conductor",), ("run", "c.yaml"))
+WRAP = Launch("g", ("/bin/acp-conductor",), ("wrap", "--"), wrapped="g")
+SETUP = 'result = require("plugin.config").setup({ g = "gemini" })\n'
+
+
+def agents(*chunks: str) -> dict[str, object]:
+    """The agents of the plugin after these chunks of Lua."""
+    lua = lupa.LuaRuntime(unpack_returned_tuples=True)
+    for chunk in (PLUGIN, *chunks):
+        lua.execute(chunk)
+    assert lua.eval("result") == "done"
+    found = lua.eval('require("plugin.config").agents')
+    return {
+        name: list(value.values()) if lupa.lua_type(value) == "table" else value
+        for name, value in found.items()
+    }
+
+
+ADDED = ["/bin/acp-conductor", "run", 'a "b".yaml']
+
+
+def test_the_agent_is_added_to_a_plugin_that_is_set_up():
+    assert agents(SETUP, FORMAT.snippet("", RUN)) == {"g": "gemini", "r": ADDED}
+
+
+def test_the_agent_is_added_when_the_plugin_is_loaded_later():
+    assert agents(FORMAT.snippet("", RUN), SETUP) == {"g": "gemini", "r": ADDED}
+
+
+def test_the_agent_is_added_again_after_another_set_up():
+    assert agents(SETUP, FORMAT.snippet("", RUN), SETUP) == {"g": "gemini", "r": ADDED}
+
+
+def test_two_files_add_two_agents():
+    found = agents(FORMAT.snippet("", RUN), FORMAT.snippet("", OTHER), SETUP)
+
+    assert found == {"g": "gemini", "r": ADDED, "other": ["/bin/acp-conductor", "run", "c.yaml"]}
+
+
+def test_an_agent_of_the_plugin_is_wrapped():
+    assert agents(FORMAT.snippet("", WRAP), SETUP) == {"g": ["/bin/acp-conductor", "gemini"]}
+
+
+@pytest.mark.parametrize("text", ["", 'a "b" \\ c', "é\n\r\0", "'"])
+def test_strings_are_read_back_by_lua(text):
+    assert lupa.LuaRuntime().eval(lua_string(text)) == text
+
+
+def test_a_file_of_a_person_is_not_replaced():
+    with pytest.raises(FormatError, match="this file is not from acp-conductor"):
+        FORMAT.install("-- mine\n", RUN)

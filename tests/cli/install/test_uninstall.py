@@ -1,0 +1,28 @@
+"""`uninstall` of what was not installed."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["zed"], "`install --write` has written nothing for Zed"),
+        (["zed", "--name", "x"], "`install --write` has written no agent 'x' for Zed"),
+        (["zed", "--file", "x.json"], "has written nothing for Zed to x.json"),
+        (["toad"], "`install --write` has written nothing for Toad"),
+    ],
+)
+def test_there_is_nothing_to_uninstall(call, words, message):
+    assert message in call("uninstall", *words, code=1).stderr
+
+
+def test_only_the_file_that_is_named_is_changed(call, home):
+    for name in ("a.json", "b.json"):
+        call("install", "zed", "--chain", "review.yaml", "--file", name, "--write")
+
+    call("uninstall", "zed", "--file", "a.json")
+
+    assert not (home / "a.json").exists()
+    assert '"review"' in (home / "b.json").read_text()

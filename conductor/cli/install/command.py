@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from conductor.chainfile.naming import command_name
+from conductor.cli.component_argument import absolute_program
 from conductor.cli.install.config_file import ConfigFileError
 from conductor.cli.install.editors import EDITORS, Editor, current_platform, find_place
 from conductor.cli.install.formats import Launch
@@ -120,7 +121,8 @@ def _words(
     if wrapped is not None or editor.selects_agent:
         return words, wrapped or name
     if agent:
-        return [*words, *agent], name if chain is not None else command_name(agent)
+        default_name = name if chain is not None else command_name(agent)
+        return [*words, *absolute_program(agent)], default_name
     if chain is not None and has_agent:
         return ["run", words[2]], name
     raise click.UsageError(
@@ -133,15 +135,15 @@ def _chain_facts(
     chain: str | None, uses: tuple[str, ...], agent: tuple[str, ...]
 ) -> tuple[bool, str]:
     """Whether the chain has an agent, and its name. Reports mistakes and exits with 2."""
-    if chain is not None:
-        from conductor.cli.load import read_chain
-
-        read = read_chain(chain)
-        return read.agent is not None, read.name
+    from conductor.cli.load import check_options, read_chain
     from conductor.cli.wrapped_chain import chain_of_uses
 
+    if chain is not None:
+        read = read_chain(chain)
+        check_options(read)
+        return read.agent is not None, read.name
     try:
-        chain_of_uses(uses, agent or ("agent",))
+        check_options(chain_of_uses(uses, agent or ("agent",)))
     except ValueError as exc:
         raise click.UsageError(str(exc)) from None
     return False, "acp-conductor"

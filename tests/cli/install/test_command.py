@@ -92,6 +92,25 @@ def test_an_agent_by_its_command_with_proxies_or_a_chain(call, home, portable):
     assert "note: gemini is not in PATH" in by_use.stderr
 
 
+def test_a_relative_agent_is_made_absolute(home, call):
+    result = call("install", "acpx", "--", "./my-agent", "./x")
+
+    assert f"wrap -- {home}/my-agent ./x" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [("nope", "no installed package has"), ("context:{fles: [a]}", "unknown option `fles`")],
+)
+def test_a_proxy_that_would_not_start_is_not_installed(run, home, use, message):
+    done = run("install", "zed", "--use", use, "--write", "--", "gemini")
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (home / PLACES["zed"]).exists()
+
+
 def test_path_is_captured_or_not_as_asked(call):
     assert '"PATH": "/usr/bin:/bin"' in call("install", "zed", "--chain", "review.yaml").stdout
     assert "PATH" not in call("install", "zed", "--chain", "review.yaml", "--no-path").stdout

@@ -38,11 +38,11 @@ from conductor.server.websocket.connection import AsgiServerWebSocket, serve_web
 from conductor.server.websocket.partial_message import PartialMessage
 from conductor.server.websocket.reconnect import AdmittedWebSocket, admit_websocket
 
-__all__ = ["CONNECTION_COOKIE", "AsgiApp", "Headers"]
+__all__ = ["BRIDGE_PATH", "CONNECTION_COOKIE", "AsgiApp", "Headers"]
 
 
-_BRIDGE_PATH: Final = "/message"
-"""WebSocket path of `stdio-to-ws`, to which marimo connects; the same protocol."""
+BRIDGE_PATH: Final = "/message"
+"""WebSocket path of `stdio-to-ws`, to which marimo connects: its messages may be binary."""
 
 log: Final = get_logger(component="server")
 
@@ -94,7 +94,7 @@ class AsgiApp:
         self, path: str, headers: Mapping[str, str], peer: TcpPeer
     ) -> tuple[AdmittedWebSocket, Headers] | Refusal:
         """Admit a WebSocket; return its client and the headers of the handshake response."""
-        if path.partition("?")[0] not in (ENDPOINT_PATH, _BRIDGE_PATH):
+        if path.partition("?")[0] not in (ENDPOINT_PATH, BRIDGE_PATH):
             return Refusal(404, f"there is only {ENDPOINT_PATH}")
         principal = self.access.principal(headers, peer)
         if isinstance(principal, Refusal):

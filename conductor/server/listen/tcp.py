@@ -27,7 +27,7 @@ from conductor.network.hypercorn_connection import is_peer_gone, serve_http
 from conductor.network.keepalive import keep_alive_options
 from conductor.network.resumable_stream import FRAME_OVERHEAD
 from conductor.server.access import Refusal, TcpPeer, join_headers
-from conductor.server.app import AsgiApp
+from conductor.server.app import BRIDGE_PATH, AsgiApp
 from conductor.server.client_certificate import NoCertificateName, certificate_name
 from conductor.server.exception_location import exception_location
 from conductor.server.fair_share import CURRENT_ACCOUNT, AccountRef
@@ -228,7 +228,8 @@ class TcpAcceptor:
             connection = await request.accept(extra_headers=encode_headers(identity))
         if not timeout.cancelled_caught:
             close_handshake.connection = connection
-            socket = TrioServerWebSocket(connection, peekable, cut)
+            takes_binary = request.path.partition("?")[0] == BRIDGE_PATH
+            socket = TrioServerWebSocket(connection, peekable, cut, takes_binary)
             await serve_websocket(socket, admitted, self.timeouts)
 
 

@@ -56,6 +56,8 @@ class TrioServerWebSocket(ServerWebSocket):
     stream: PeekableStream
     cut: Callable[[], Awaitable[None]]
     """Closes the TCP connection immediately."""
+    takes_binary: bool = False
+    """Whether binary messages are read as text; else they are ignored."""
 
     @property
     def close_code(self) -> int:  # type: ignore[override]
@@ -70,6 +72,8 @@ class TrioServerWebSocket(ServerWebSocket):
                 return None
             if isinstance(message, str):
                 return message
+            if self.takes_binary:
+                return message.decode(errors="replace")
 
     async def send(self, text: str) -> None:
         try:

@@ -56,9 +56,12 @@ async def test_a_turn_arrives_in_order(tmp_path):
 
 async def test_clients_of_stdio_to_ws_connect_to_another_path(tmp_path):
     async with serving(tmp_path) as server, websocket(server, path="/message") as socket:
-        answer = await ask(socket, initialize())
+        await socket.send_message(json.dumps(initialize()).encode() + b"\n")
+        answer = json.loads(await socket.get_message())
+        other = await ask(socket, request(1, "session/list"))
 
     assert answer["result"]["agentInfo"]["name"] == "test-agent"
+    assert other["id"] == 1
 
 
 async def test_a_text_is_a_line_even_if_it_has_several(tmp_path):

@@ -59,9 +59,9 @@ def command(
     takes_path: bool | None,
     write: bool,
 ) -> None:
-    """Put a chain into the configuration of EDITOR: zed, jetbrains, vscode, codecompanion, avante,
-    agent-shell, acpx, toad or marimo.
+    """Put a chain into the configuration of an editor.
 
+    EDITOR is zed, jetbrains, vscode, codecompanion, avante, agent-shell, acpx, toad or marimo.
     Prints what to insert; with --write, edits the file, keeps a backup, and `uninstall` restores
     it.
 

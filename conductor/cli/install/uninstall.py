@@ -30,10 +30,11 @@ _DONE = {
     help="Only this file.  [default: all that `install` has written]",
 )
 def command(editor: str, name: str | None, path: Path | None) -> None:
-    """Take the entries that `install --write` has written out of the configuration of EDITOR.
+    """Take the chains out of the configuration of an editor.
 
-    If the file has not been changed since, it is restored to the byte; else only the entries are
-    removed. An agent that was wrapped gets its command back.
+    Removes what `install --write` has written for EDITOR. If the file has not been changed since,
+    it is restored to the byte; else only the entries are removed. An agent that was wrapped gets
+    its command back.
 
     \b
     Examples:

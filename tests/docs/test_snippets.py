@@ -122,7 +122,8 @@ def test_chain_file(snippet: Snippet, directory: Path, run) -> None:
 
 
 def is_registry(snippet: Snippet) -> bool:
-    return snippet.language == "json" and "agents" in json.loads(snippet.text)
+    """Whether a block has a list of `agents`; acpx has an object."""
+    return snippet.language == "json" and isinstance(json.loads(snippet.text).get("agents"), list)
 
 
 @pytest.mark.parametrize("snippet", of_language("json", "lua"))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from conductor.log import get_logger
+
 __all__ = [
     "PrivateDirectoryError",
     "connect",
+    "is_same_user",
     "private_directory",
+    "private_runtime_directory",
     "runtime_directory",
     "socket_path",
     "sockets",
     "usable_path",
 ]
 
+log: Final = get_logger(component="control")
 _MAX_PATH: Final = 100
 """Bytes of a path that fit into the address of a Unix socket."""
 _TIMEOUT: Final = 5.0
@@ -30,7 +37,8 @@ class PrivateDirectoryError(OSError):
 
 
 def runtime_directory() -> Path:
-    """The directory for sockets; it need not exist."""
+    """The directory for sockets; it need not exist. Raises `OSError` if another user has made the
+    one in `/tmp`, which is used without `XDG_RUNTIME_DIR` and `/run/user`."""
     import warnings
 
     from platformdirs import user_runtime_path
@@ -49,6 +57,19 @@ def private_directory(path: Path) -> Path:
     return path
 
 
+def private_runtime_directory() -> Path:
+    """Create the directory for sockets. Raises `OSError` also if another user may replace it: its
+    parent can be a directory in `/tmp` that another user has made."""
+    path = runtime_directory()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.parent.stat()
+    is_shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    if found.st_uid not in (0, os.geteuid()) or is_shared:
+        text = "other users may replace directories in it"
+        raise PrivateDirectoryError(errno.EPERM, text, str(path.parent))
+    return private_directory(path)
+
+
 def _check_private(path: Path) -> None:
     """Raise `OSError` if the directory is missing, or others have access to it."""
     found = path.lstat()
@@ -62,11 +83,14 @@ def socket_path(pid: int) -> Path:
 
 def sockets() -> Iterator[tuple[int, Path]]:
     """The sockets in the directory, with the process ids of their conductors."""
-    directory = runtime_directory()
     try:
+        directory = runtime_directory()
         _check_private(directory)
         names = sorted(os.listdir(directory))
-    except OSError:
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        log.warning("sockets of conductors not read", error=str(exc))
         return
     for name in names:
         number, dot, suffix = name.partition(".")
@@ -91,14 +115,28 @@ def usable_path(path: Path) -> Iterator[str]:
 def connect(path: Path, timeout: float = _TIMEOUT) -> socket.socket:
     """Connect to a conductor. `timeout` is in seconds, for each operation.
 
-    Raises `OSError`; `ConnectionRefusedError` if it has ended.
+    Raises `OSError`; `ConnectionRefusedError` if it has ended, `PermissionError` if another user
+    listens there.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(timeout)
     try:
         with usable_path(path) as address:
             connection.connect(address)
+        if not is_same_user(connection):
+            raise PermissionError(errno.EPERM, "another user listens there", str(path))
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether the other end belongs to this user; where it cannot be asked, the directory's mode
+    has decided."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
+    return bool(user == os.geteuid())

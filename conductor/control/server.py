@@ -11,7 +11,6 @@ import json
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +20,12 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from conductor.control.directory import private_directory, socket_path, usable_path
+from conductor.control.directory import (
+    is_same_user,
+    private_runtime_directory,
+    socket_path,
+    usable_path,
+)
 from conductor.control.registry import flights
 from conductor.control.status import process_status
 
@@ -105,7 +109,7 @@ class ControlServer:
         self._is_open = True
 
     def _bind(self, path: Path) -> None:
-        private_directory(path.parent)
+        private_runtime_directory()
         with suppress(FileNotFoundError):
             path.unlink()
         with usable_path(path) as address:
@@ -144,7 +148,7 @@ class ControlServer:
         except OSError:  # no free descriptor, for example
             time.sleep(_POLL)
             return
-        if not _is_same_user(connection):
+        if not is_same_user(connection):
             connection.close()
             return
         if len(self._waiting) >= _MAX_WAITING:
@@ -218,14 +222,3 @@ def _line(answer: dict[str, Any]) -> bytes:
 
 def _unknown() -> Answer:
     return [{"error": "unknown command"}]
-
-
-def _is_same_user(connection: socket.socket) -> bool:
-    """Whether the other end belongs to this user; where it cannot be asked, the directory's mode
-    has decided."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, size))
-    return bool(user == os.geteuid())

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.editor import CONDUCTOR, agent, proxy
 
+from conductor.control import directory
 from conductor.control.client import ask, conductors
 from conductor.control.directory import connect
 from conductor.tracing.reader import Trace
@@ -129,6 +130,55 @@ def test_a_directory_that_others_can_read_is_not_used(run_chain, sockets):
     assert "not a private directory" in editor.wait_log("no control socket")
     assert list(sockets.iterdir()) == []
     editor.leave()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a directory of another user")
+def test_a_directory_that_another_user_has_made_stops_no_command(directories, monkeypatch):
+    """Its name, in the shared `/tmp`, can be foreseen."""
+    other = directories / f"runtime-{os.geteuid()}"
+    other.mkdir()
+    os.chown(other, 65534, 65534)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("TMPDIR", str(directories))
+    if Path(f"/run/user/{os.geteuid()}").exists():
+        pytest.skip("the directory in /tmp is not used here")
+
+    for words in (["ps"], ["ps", "--json"], ["reap", "--dry-run"]):
+        done = command(*words)
+        assert "Traceback" not in done.stderr
+        assert "sockets of conductors not read" in done.stderr
+        assert done.returncode == 0
+    assert list(other.iterdir()) == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("mode", [0o777, 0o755])
+def test_no_socket_is_put_where_others_can_replace_it(tmp_path, monkeypatch, mode):
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    parent.chmod(mode)
+    if mode == 0o755:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+        if parent.stat().st_uid == 0:
+            os.chown(parent, 4712, 4712)
+    monkeypatch.setattr(directory, "runtime_directory", lambda: parent / "acp-conductor")
+
+    with pytest.raises(directory.PrivateDirectoryError, match="other users may replace"):
+        directory.private_runtime_directory()
+    assert list(parent.iterdir()) == []
+
+
+@pytest.mark.fast
+def test_a_socket_on_which_another_user_listens_is_not_asked(sockets, monkeypatch):
+    """In place of a conductor: its records would be shown."""
+    sockets.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(sockets / "1.sock"))
+        listener.listen()
+        connect(sockets / "1.sock").close()
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+        with pytest.raises(PermissionError):
+            connect(sockets / "1.sock")
 
 
 def test_questions_that_are_none_harm_nothing(run_chain, sockets):

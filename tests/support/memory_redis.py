@@ -88,6 +88,9 @@ class Commands:
     async def get(self, key: str) -> Any:
         return self._redis.call("get", key)
 
+    async def info(self, section: str) -> dict[str, Any]:
+        return {}
+
     async def set(self, key: str, value: str, px: int) -> None:
         self._redis.call("set", key, value)
 

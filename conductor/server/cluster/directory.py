@@ -25,9 +25,9 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -87,6 +87,7 @@ class SessionDirectory:
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
     _writing: _PendingChanges = attrs.field(factory=lambda: _PendingChanges(), init=False)
+    _eviction_checked: bool = attrs.field(default=False, init=False)
     _redis: Redis[str] | None = attrs.field(default=None, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -180,8 +181,22 @@ class SessionDirectory:
             if self.unreachable:
                 self.unreachable = False
                 log.info("Redis reachable again")
+        await self._check_eviction()
         await self._write_claims()
         await self._write_changes(self._own_keys)
+
+    async def _check_eviction(self) -> None:
+        """Warn, once, of a Redis that may evict keys: without its claim a session is free."""
+        if self._eviction_checked or self.unreachable:
+            return
+        with suppress(RedisUnreachable):
+            policy = await self.ask(_eviction_policy)
+            self._eviction_checked = True
+            if policy is not None:
+                log.warning(
+                    "Redis may evict the owners of sessions: set maxmemory-policy noeviction",
+                    policy=policy,
+                )
 
     async def _write_claims(self) -> None:
         """Write the claims that Redis has lost or that expire soon."""
@@ -266,6 +281,18 @@ def _redis_client(url: str, lookup_timeout: float) -> Redis[str]:
         stream_timeout=lookup_timeout,
         retry_policy=NoRetryPolicy(),
     )
+
+
+async def _eviction_policy(redis: Redis[str]) -> str | None:
+    """The policy by which Redis evicts keys; `None` if it evicts none, or may not be asked."""
+    from coredis.exceptions import ResponseError
+
+    try:
+        found: dict[str, Any] = dict(await redis.info("memory"))
+    except ResponseError:  # an access control list
+        return None
+    policy = str(found.get("maxmemory_policy", "noeviction"))
+    return policy if found.get("maxmemory") and policy != "noeviction" else None
 
 
 def _node_key(node: str) -> str:

@@ -70,6 +70,7 @@ class TcpAcceptor:
     _counts: Counter[str] = attrs.field(factory=Counter, init=False)
     _refused: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     """Rate limit for log events about refused certificates."""
+    _failed: TokenBucket = attrs.field(factory=TokenBucket, init=False)
     _config: BoundedConfig = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -107,7 +108,7 @@ class TcpAcceptor:
         except Exception as exc:
             # h2 and hypercorn raise undocumented errors for a lost peer.
             if not is_peer_gone(exc, _WEBSOCKET_GONE):
-                log.warning("connection failed", address=address, **exception_location(exc))
+                self._report_failed(address, exc)
         finally:
             await trio.aclose_forcefully(stream)
             del self._open[stream]
@@ -163,6 +164,10 @@ class TcpAcceptor:
         except NoCertificateName as exc:
             self._report_refused(address, str(exc))
             return None
+
+    def _report_failed(self, address: str, exc: Exception) -> None:
+        if (more := self._failed.report(trio.current_time())) is not None:
+            log.warning("connection failed", address=address, **exception_location(exc), **more)
 
     def _report_refused(self, address: str, reason: str) -> None:
         if (more := self._refused.report(trio.current_time())) is not None:

@@ -211,6 +211,23 @@ async def test_a_redis_that_hangs_costs_one_lookup_timeout(node, redis, capfd):
     assert capfd.readouterr().err.count("Redis unreachable") == 1
 
 
+@pytest.mark.parametrize(("policy", "warned"), [("allkeys-lru", 1), ("noeviction", 0)])
+async def test_a_redis_that_may_evict_owners_of_sessions_is_warned_of(
+    node, redis, capfd, policy, warned
+):
+    """Sessions without an owner are free for all principals."""
+    from conductor import log
+
+    log.configure("info")
+    ask(redis, "config", "set", "maxmemory", "50mb")
+    ask(redis, "config", "set", "maxmemory-policy", policy)
+    directory = node(A)
+    async with running(directory):
+        await directory._send_heartbeat()  # the second one
+
+    assert capfd.readouterr().err.count("Redis may evict") == warned
+
+
 async def test_redis_with_tls_and_a_password(tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()

@@ -22,6 +22,7 @@ import trustme
 from support.cluster import keeping_chain, lose, open_session, redis_url, rest_of_turn, say
 from support.external_programs import Program, free_port, program
 from support.server_clients import Remote, ask, initialize, new_session, prompt, request, texts
+from support.smuggling import HTTP1, http1
 
 pytestmark = pytest.mark.external
 
@@ -212,6 +213,26 @@ async def test_a_client_at_the_wrong_node_is_forwarded(cluster):
                 for name in "ab":
                     client.cookies.set("acp_node", name, domain="localhost.local")
                     assert await turn(remote, answers) == f"{owner}: hello"
+
+
+async def test_no_request_is_hidden_in_the_body_of_another(cluster):
+    """HAProxy and the node behind it agree where a request ends, or one of them refuses it: a node
+    answers no request that HAProxy has not seen."""
+    hidden = []
+    for odd in HTTP1:
+        stream = await trio.open_ssl_over_tcp_stream(
+            "localhost", cluster.haproxy.port, ssl_context=cluster.tls, https_compatible=True
+        )
+        answer = b""
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(http1(odd))
+            while chunk := await stream.receive_some():
+                answer += chunk
+        await trio.aclose_forcefully(stream)
+        if b" 200 " in answer:  # HAProxy itself answers 404 for /health
+            hidden.append((odd, answer))
+
+    assert hidden == []
 
 
 async def test_a_client_of_a_lost_node_loads_its_session_on_the_other(cluster):

@@ -85,7 +85,7 @@ class NotificationLines:
 
     def _cut_lines(self, port: TracedPort, lines: bytes) -> list[_Column] | None:
         """Members, sizes and payloads of lines that are as an agent usually writes them."""
-        if b"\r" in lines or self.payloads == "none":
+        if ord("\r") in lines or self.payloads == "none":
             return None
         each = BytesIO(lines).readlines()
         if list(map(_line_end, each)).count(_LINE_END) < len(each):

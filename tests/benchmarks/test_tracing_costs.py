@@ -1,0 +1,61 @@
+"""Bars for what recording costs: CPU per message against a conductor that records nothing.
+
+The bars are 1.1 for the flight recorder and 2 for `--trace` (docs/performance.md). Other load on
+the machine changes a ratio by a tenth and more, and makes it worse more often than better: all
+rounds so far are compared by their minima, up to `TRIES` of them, with some tolerance.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from . import tracing_costs
+from .client import Usage
+from .compare import Results, compare, pin_to_one_cpu
+from .measures import MEASURES
+from .tracing_costs import FLIGHT, FULL, OFF, costs, count_what_follows, subjects
+
+BARS = {FLIGHT: 1.1, FULL: 2.0}
+TOLERANCE = 1.2
+TRIES = 5
+SCALE = 0.3
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a CPU clock in nanoseconds")
+
+
+@pytest.fixture(autouse=True)
+def on_one_cpu(monkeypatch):
+    before = os.sched_getaffinity(0)
+    pin_to_one_cpu()
+    for name in ("__init__", "end"):  # replaced by count_what_follows
+        monkeypatch.setattr(Usage, name, getattr(Usage, name))
+    monkeypatch.setattr(tracing_costs, "_IDLE", 0.2)
+    count_what_follows()
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "proxies"), [("small", 0), ("medium", 0), ("sessions", 0), ("sessions", 1)]
+)
+def test_recording_costs_no_more_than_the_bars(name, proxies, tmp_path):
+    measures = [measure for measure in MEASURES if measure.name == name]
+    compared = [each for each in subjects(tmp_path) if each.name in (OFF, *BARS)]
+    all_rounds = Results()
+    for _ in range(TRIES):
+        results = compare(
+            compared, measures, chains=(proxies,), rounds=1, scale=SCALE, progress=None
+        )
+        assert not results.problems
+        for key, numbers in results.rounds.items():
+            all_rounds.rounds.setdefault(key, []).extend(numbers)
+        found = costs(all_rounds, name, proxies)
+        ratios = {recorder: found[recorder] / found[OFF] for recorder in BARS}
+        if all(ratios[recorder] <= bar * TOLERANCE for recorder, bar in BARS.items()):
+            return
+
+    shown = ", ".join(f"{recorder} {ratio:.2f}" for recorder, ratio in ratios.items())
+    pytest.fail(f"{name}, {proxies} proxies: × the CPU of no recorder: {shown}", pytrace=False)

@@ -2,9 +2,10 @@
 
 `trace_ports` puts a pair of ports between two neighbours, which see each message of that hop;
 `recorder` numbers the messages and keeps the last ones in memory (the flight recorder);
-`trace_writer` encodes them in a thread, with secrets masked (`masking`), for `trace_file` and other
-listeners; `records` is the format of the file, `reader` reads it, and `conversation` takes from it
-what is replayed. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
+`trace_writer` encodes them in a thread, for `trace_file` and other listeners: `encoder` makes lines
+of entries (`message_lines`, `notification_lines`), and a `line_block` has their secrets masked
+(`masking`); `records` is the format of the file, `reader` reads it, and `conversation` takes from
+it what is replayed. The `trace` commands (`conductor.cli`) show, compare and replay trace files.
 
 May import: errors, limits, log, redaction, secret_detection, acp, jsonrpc, routing.
 """

@@ -33,6 +33,7 @@ _BEGINNING: Final = 54
 _END: Final = b"}\n"
 _LINE_END: Final = b"}" + _END
 _SESSION_AT: Final = len(PARAMS_START + SESSION_FIRST)
+_SHORT: Final = 1024
 _beginning: Final = itemgetter(slice(_BEGINNING))
 _cut: Final = itemgetter(slice(len(PARAMS_START), None))
 _line_end: Final = itemgetter(slice(-len(_LINE_END), None))
@@ -86,12 +87,17 @@ class NotificationLines:
         if ord("\r") in lines or self.payloads == "none":
             return None
         each = BytesIO(lines).readlines()
-        if list(map(_line_end, each)).count(_LINE_END) < len(each):
-            return None
-        length = max(len(PARAMS_START) + _BEGINNING, lines.find(b'"', _SESSION_AT) + 1)
-        beginnings = list(map(itemgetter(slice(length)), each))
+        session_end = lines.find(b'"', _SESSION_AT) + 1
         try:
-            members = self.members.of_all(port, SESSION_UPDATE, beginnings, PARAMS_START)
+            if _all_begin(lines, len(each), lines[:session_end]):
+                first = [lines[:session_end]]
+                members = self.members.of_all(port, SESSION_UPDATE, first, PARAMS_START) * len(each)
+            elif list(map(_line_end, each)).count(_LINE_END) < len(each):
+                return None
+            else:
+                length = max(len(PARAMS_START) + _BEGINNING, session_end)
+                beginnings = list(map(itemgetter(slice(length)), each))
+                members = self.members.of_all(port, SESSION_UPDATE, beginnings, PARAMS_START)
         except KeyError:
             return None
         payloads = list(map(_cut, each))
@@ -108,6 +114,16 @@ class NotificationLines:
             members = [self.members.of(port, method, "acp", each) for each in sessions]
         payloads = [payload_text(each, self.payloads) for each in params]
         return [members, _sizes(params, _SIZES), payloads, [_END] * len(params)]
+
+
+def _all_begin(lines: bytes, count: int, beginning: bytes) -> bool:
+    """Whether all lines begin so, and end as usual. Only of short lines: one search takes half of
+    the time of slices, and four times as long for lines of 4 KiB."""
+    return (
+        len(lines) < _SHORT * count
+        and lines.endswith(_LINE_END)
+        and lines.count(_LINE_END + beginning) == count - 1
+    )
 
 
 def times(port: TracedPort, time: float) -> bytes:

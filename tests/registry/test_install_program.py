@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,17 @@ def test_a_failure_is_explained_in_the_chat(chain, registry_file):
     texts = [each["params"]["update"]["content"]["text"] for each in chunks if "method" in each]
     assert "`echo` cannot be installed: http://127.0.0.1:9/echo.tgz cannot be fetched" in texts[0]
     assert "check the connection and the proxy variables" in texts[0]
+
+
+def test_a_proxy_of_the_registry_is_installed_and_passes_messages(
+    server, chain, registry_file, tmp_path
+):
+    program = Path(__file__).parents[1] / "support" / "components" / "pass_proxy.py"
+    script = f"#!/bin/sh\nexec {sys.executable} {program}\n"
+    registry_file(binary_entry(server.put("/echo.tgz", tar_of({"echo": script}))))
+    path = chain("{use: test-agent}", "registry: ./registry.json\nproxies: [{registry: echo}]\n")
+    words = [sys.executable, "-m", "conductor", "prompt", str(path), "say hello"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, "hello" in done.stdout) == (0, True), done.stderr
+    assert server.asked == ["/echo.tgz"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -12,10 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conductor.registry.entries import Entry
+from conductor.registry.install import ensure_installed, make_pin
 from conductor.registry.lock_file import read_lock, write_lock
 from conductor.registry.pins import sealed
 
-from .conftest import DEAD_PROXY, entry, wheel
+from .conftest import DEAD_PROXY, entry, tar_of, wheel
 
 pytestmark = pytest.mark.external
 
@@ -101,3 +105,33 @@ def test_an_agent_of_pypi_is_locked_and_starts_offline(tmp_path):
     started = conductor("check", "--start", path, home=tmp_path, **DEAD_PROXY)
     assert started.returncode == 0, started.stdout + started.stderr
     assert "echo-acp 1.0.0" in started.stdout
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_scripts_of_npm_packages_run_only_if_allowed_and_without_secrets(
+    npm, server, tmp_path, monkeypatch, allowed
+):
+    package = {
+        "name": "echo",
+        "version": "1.0.0",
+        "bin": {"echo": "echo.js"},
+        "scripts": {"postinstall": "node post.js"},
+    }
+    post = "require('fs').writeFileSync('ran.json', JSON.stringify(process.env))"
+    files = {"package.json": json.dumps(package), "post.js": post, "echo.js": "#!/usr/bin/env node"}
+    archive = tar_of({f"package/{name}": text for name, text in files.items()})
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    dist = {"tarball": server.put("/echo/-/echo-1.0.0.tgz", archive), "integrity": integrity}
+    version = {**package, "hasInstallScript": True, "dist": dist}
+    document = {"name": "echo", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
+    server.put("/echo", json.dumps(document).encode())
+    monkeypatch.setenv("npm_config_registry", f"{server.url}/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    monkeypatch.setenv("API_KEY", "hunter2")
+    pin = make_pin(msgspec.convert(entry(npx={"package": "echo"}), Entry), scripts=allowed)
+    directory, record = ensure_installed("echo", pin)
+    ran = directory / "node_modules" / "echo" / "ran.json"
+
+    assert record.command(directory)[0] == "node"
+    assert ran.exists() == allowed
+    assert not allowed or "hunter2" not in ran.read_text()

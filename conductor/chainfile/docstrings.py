@@ -69,6 +69,8 @@ def _options(doc: str) -> dict[str, str]:
         if option and (not name or len(option[1]) == first):
             first, name = len(option[1]), option[2]
             found[name] = option[3]
+        elif option:  # a list within the text of an option
+            found[name] += f"; `{option[2]}`: {option[3]}"
         elif name:
             found[name] += " " + line.strip()
     return found

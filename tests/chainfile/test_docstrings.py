@@ -19,7 +19,8 @@ class Derived(Base):
     Options:
         first     one line
         second    the beginning
-                  second  and its end
+                  and its end
+                  inner   of a list
     not_an_option  any more
     """
 
@@ -46,7 +47,7 @@ def test_a_class_without_source_has_none() -> None:
 def test_options_of_a_docstring_end_where_the_indentation_ends() -> None:
     assert option_docstrings(Derived) == {
         "first": "one line",
-        "second": "the beginning second  and its end",
+        "second": "the beginning and its end; `inner`: of a list",
     }
 
 

@@ -106,7 +106,7 @@ def _restore(file: ConfigFile, known: InstalledFile, records: Records) -> Change
     if data is None:
         raise ConfigFileError(f"the backup {records.directory / known.backup} is missing")
     write_config(file, data)
-    records.drop_backup(known.backup)
+    records.drop_backups(file.target)
     return "restored"
 
 

@@ -80,8 +80,7 @@ class Records:
 
     def keep_backup(self, target: Path, data: bytes) -> str:
         """Store a copy; returns its name. Equal copies of a file are stored once."""
-        place = hashlib.sha256(os.fsencode(target)).hexdigest()[:8]
-        name = f"{target.name}.{place}.{hashlib.sha256(data).hexdigest()[:12]}"
+        name = f"{_backup_prefix(target)}{hashlib.sha256(data).hexdigest()[:12]}"
         self._write(self.directory / name, data)
         return name
 
@@ -91,8 +90,12 @@ class Records:
         except OSError:
             return None
 
-    def drop_backup(self, name: str) -> None:
-        (self.directory / name).unlink(missing_ok=True)
+    def drop_backups(self, target: Path) -> None:
+        """Delete all copies of a file."""
+        prefix = _backup_prefix(target)
+        for path in self.directory.iterdir():
+            if path.name.startswith(prefix):
+                path.unlink(missing_ok=True)
 
     def of(self, editor: str, target: Path | None) -> Iterator[InstalledFile]:
         for file in list(self.files.values()):
@@ -108,6 +111,10 @@ class Records:
             os.replace(temporary, path)
         except OSError as exc:
             raise ConfigFileError(f"{path} cannot be written: {exc.strerror}") from None
+
+
+def _backup_prefix(target: Path) -> str:
+    return f"{target.name}.{hashlib.sha256(os.fsencode(target)).hexdigest()[:8]}."
 
 
 def _converter() -> cattrs.Converter:

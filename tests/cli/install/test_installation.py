@@ -59,6 +59,8 @@ def test_uninstall_restores_the_file_to_the_byte(settings, call, home):
     assert settings.read_bytes() == BEFORE
     assert settings.stat().st_mode & 0o777 == 0o600
     assert f"{settings}: restored as it was before" in result.stdout
+    backups = (home / ".local" / "state" / "acp-conductor" / "editors").glob("settings.json.*")
+    assert list(backups) == []
 
 
 def test_uninstall_of_one_agent_leaves_the_other(settings, call):

@@ -9,6 +9,9 @@ from registry.conftest import binary_entry
 
 from conductor.chainfile import load
 from conductor.cli.check.registry import check_registry, registry_lines
+from conductor.registry.lock_file import write_lock
+from conductor.registry.pins import UvxPin, sealed
+from conductor.registry.store import Installed, installing
 
 
 @pytest.fixture
@@ -60,3 +63,19 @@ def test_show_has_the_version_without_installing(run, chain_file, checked, tmp_p
     assert "    registry: echo 1.0.0 (not locked, not installed)" in lines
     assert f"    from: {tmp_path}/registry.json" in lines
     assert "    install_scripts: yes" in lines
+
+
+def test_an_interpreter_that_is_not_installed_is_a_warning(checked, tmp_path):
+    pin = sealed(UvxPin("echo", "1.0.0", "3.11", ()))
+    write_lock(str(tmp_path / "chain.lock"), {"echo": pin})
+    checked("echo")  # sets the directory of the store
+    with installing("echo", pin) as staging:
+        (staging.directory / "echo").write_text("")
+        staging.record = Installed("echo", interpreter=("missing-interpreter",))
+    (problem,), lines = checked("echo")
+
+    assert (problem.severity, problem.message) == (
+        "warning",
+        "echo: command not found: missing-interpreter",
+    )
+    assert lines == ["echo: echo 1.0.0 (uvx, 0 packages, locked, installed)"]

@@ -23,13 +23,14 @@ import trio
 from bridges.acp_provider import AcpProvider, DeclaredServer, StatelessExchange
 from bridges.bindings import CarrierParams, decode_carrier
 from bridges.declaration_rewriter import Declaration, DeclarationRewriter, RewrittenSetup
-from bridges.declarations import agent_mcp_support, rewrite, session_id_in
+from bridges.declarations import agent_mcp_support, rewrite, session_id_in, without_servers
 from bridges.handshake import McpHandshake
 from bridges.http_server import McpHttpServer
 from bridges.http_session import McpHttpSession
 from bridges.mcp_connection import McpConnection
 from bridges.native_agent import NativeAgent
 from bridges.remote_provider import RemoteProvider
+from bridges.server_starts import ServerStarts, required_error
 from bridges.shared_servers import AgentSession, SessionFilter, SharedServers
 from bridges.shim_consumer import ShimConsumer
 from bridges.shim_listener import SocketTransport
@@ -38,6 +39,7 @@ from conductor.bridging import (
     REQUEST_CANCELLED,
     Flusher,
     Limits,
+    Notices,
     encode_error,
     with_mcp_over_acp,
     with_server_names,
@@ -59,12 +61,16 @@ class McpBridge(Proxy):
 
     `mode`: how agents without native support get the servers; "off" refuses sessions that declare
     any. `sandboxed`: whether the agent runs in a sandbox, where it sees no socket of the bridge in
-    the file system; `offline`: whether that sandbox has no network either.
+    the file system; `offline`: whether that sandbox has no network either. `start_timeout`: seconds
+    in which a server must answer; `requires_servers`: whether one that does not fails the session
+    set-up, and is not left out.
     """
 
     mode: Literal["auto", "stdio", "http", "off"] = "auto"
     sandboxed: bool = False
     offline: bool = False
+    start_timeout: float = 30.0
+    requires_servers: bool = False
     limits: Limits = attrs.field(factory=Limits, init=False)
     """Limits of the chain."""
     connections: dict[str, McpConnection] = attrs.field(factory=dict, init=False)
@@ -77,6 +83,8 @@ class McpBridge(Proxy):
     _agent_sessions: dict[str, AgentSession] = attrs.field(factory=dict, init=False)
     """Sessions with servers or with a request in flight, by id."""
     _shared: SharedServers = attrs.field(init=False)
+    _starts: ServerStarts = attrs.field(init=False)
+    _notices: Notices = attrs.field(factory=Notices, init=False)
     _tracks_turns: bool = attrs.field(default=False, init=False)
     """Whether the bridge tracks which sessions are active (see `shared_servers`)."""
     _shims: set[ShimConsumer] = attrs.field(factory=set, init=False)
@@ -93,6 +101,7 @@ class McpBridge(Proxy):
             offline=self.offline,
         )
         self._shared = SharedServers(self._tap_updates, self.later, self._on_unexpected_sharing)
+        self._starts = ServerStarts(self.later, self._tell_left_out, self.start_timeout)
         self._native = NativeAgent(self, lambda mcp_connection: McpHandshake(mcp_connection, self))
 
     @asynccontextmanager
@@ -112,12 +121,14 @@ class McpBridge(Proxy):
     @on("initialize")
     async def initialize(self, params: bytes, forward: Any) -> bytes:
         result: bytes = await forward() or b"null"
-        self.set_initialize_result(result)
+        self.set_initialization(params, result)
         return result if self._rewriter.delivery() == "none" else with_mcp_over_acp(result)
 
-    def set_initialize_result(self, result: bytes) -> None:
-        """Take the agent's `initialize` result; also called for a bridge that is added later."""
+    def set_initialization(self, params: bytes | None, result: bytes) -> None:
+        """Take the client's `initialize` params and the agent's result; also called for a bridge
+        that is added later."""
         self._rewriter.agent = agent = agent_mcp_support(result)
+        self._notices = Notices.of(params, agent.acp_version)
         self._rewriter.names.apart = agent.server_scope in ("one_per_name", "shared")
         # In version 2 the response to a prompt does not end its turn: active sessions are unknown.
         self._shared.enforced = agent.server_scope == "shared" and agent.acp_version == 1
@@ -157,7 +168,7 @@ class McpBridge(Proxy):
             self._rewriter.release(declared)
             raise
         if changed is params:
-            return await forward()  # type: ignore[no-any-return]
+            return await forward(params)  # type: ignore[no-any-return]
         if not self._serving and self._rewriter.shim_listener.address is not None:
             self._serving = True
             self.start_soon(self._flusher.run)
@@ -171,11 +182,24 @@ class McpBridge(Proxy):
             declaration.server.session = session.id
         try:
             result: bytes = await forward(changed)
+            if self.requires_servers:
+                await self._wait_required(declared, result)
         except RequestError as exc:
+            failed = [declaration for declaration in declared if declaration.problem is not None]
             self._rewriter.release(declared)
-            if not self._names_clash(exc, declared):
+            if self._names_clash(exc, declared):
+                return await self._set_up_bridged(params, forward, session)
+            if not failed:
                 raise
-            return await self._set_up_bridged(params, forward, session)
+            if self.requires_servers:
+                raise required_error(failed[0]) from exc
+            left = without_servers(params, [each.server.declaration for each in failed])
+            result = await self._set_up_bridged(left, forward, session)
+            session_id = session.id or session_id_in(result) or ""
+            for declaration in failed:
+                declaration.server.session = session_id
+            self.after_answer(self._report_starts, failed)
+            return result
         except BaseException:
             self._rewriter.release(declared)
             raise
@@ -194,8 +218,29 @@ class McpBridge(Proxy):
         self._rewriter.release(unused)
         kept = [declaration for declaration in earlier if declaration.mcp_connections]
         self._sessions[session.id] = kept + declared
+        self.after_answer(self._report_starts, declared)
         renamed = {d.name: d.server.name for d in declared if d.name != d.server.name}
         return with_server_names(result, renamed)
+
+    async def _wait_required(self, declared: list[Declaration], result: bytes) -> None:
+        """Wait for the servers of a session that requires them; if one fails, close the session."""
+        try:
+            await self._starts.wait_all(declared)
+        except RequestError:
+            session = session_id_in(result)
+            if self._rewriter.agent.closes_sessions and session is not None:
+                self.agent.ask("session/close", {"sessionId": session}, lambda *_: None)
+            raise
+
+    async def _report_starts(self, declared: list[Declaration]) -> None:
+        self._starts.set_up(declared)
+
+    def _tell_left_out(self, declaration: Declaration) -> None:
+        server = declaration.server
+        if server.session:
+            title = f"MCP server {server.name} did not start: the session goes on without it"
+            params = self._notices.params(server.session, title, declaration.problem)
+            self.client.send("session/update", params)
 
     def _names_clash(self, refusal: RequestError, declared: list[Declaration]) -> bool:
         """Whether the agent refused a server name that another session uses.
@@ -356,6 +401,7 @@ class McpBridge(Proxy):
 
     def _open_connection(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
         declaration.mcp_connections.add(mcp_connection)
+        self._starts.watch(declaration, mcp_connection)
         if self._tracks_turns:
             mcp_connection.session_filter = SessionFilter(
                 self._shared, declaration.session, declaration.name, mcp_connection

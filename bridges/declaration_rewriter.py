@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
+import trio
 
 from bridges.acp_provider import DeclaredServer
 from bridges.declarations import AgentMcpSupport, http_entry, stdio_entry
@@ -46,6 +47,12 @@ class Declaration:
     path: str | None = None
     """Path on the loopback HTTP server; `None` for stdio."""
     mcp_connections: set[McpConnection] = attrs.field(factory=set)
+    start: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the server has answered the agent's MCP client, or is known not to."""
+    problem: str | None = None
+    """Why the server did not start."""
+    is_set_up: bool = False
+    """Whether the session is set up, so that the user can get a notice."""
 
 
 @attrs.define(eq=False)

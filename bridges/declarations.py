@@ -26,6 +26,7 @@ __all__ = [
     "session_id_in",
     "stdio_entry",
     "taken_names",
+    "without_servers",
 ]
 
 RewriteFunction: TypeAlias = Callable[[dict[str, Any], set[str]], "dict[str, Any] | None"]
@@ -41,6 +42,8 @@ class AgentMcpSupport:
     http: bool = False
     sse: bool = False
     acp: bool = False
+    closes_sessions: bool = False
+    """Whether it takes `session/close`."""
     server_scope: ServerScope | None = None
     """How the agent keeps MCP servers, see `ServerScope`; `None` if unknown."""
 
@@ -59,14 +62,17 @@ def agent_mcp_support(result: bytes) -> AgentMcpSupport:
     if version == 2:
         mcp = _get(_get(_get(answer, "capabilities"), "session"), "mcp")
         has = {kind: mcp.get(kind) not in (None, False) for kind in ("stdio", "http", "acp")}
-        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], scope)
-    mcp = _get(_get(answer, "agentCapabilities"), "mcpCapabilities")
+        closes = "close" in _get(_get(answer, "capabilities"), "session")
+        return AgentMcpSupport(2, has["stdio"], has["http"], False, has["acp"], closes, scope)
+    capabilities = _get(answer, "agentCapabilities")
+    mcp = _get(capabilities, "mcpCapabilities")
     return AgentMcpSupport(
         1,
         True,  # every version 1 agent must take stdio servers
         mcp.get("http") is True,
         mcp.get("sse") is True,
         mcp.get("acp") is True,
+        _get(capabilities, "sessionCapabilities").get("close") not in (None, False),
         scope,
     )
 
@@ -91,6 +97,14 @@ def rewrite(params: bytes, change: RewriteFunction) -> bytes:
     if not changed:
         return params
     members["mcpServers"] = Raw(b"[" + b",".join(bytes(entry) for entry in entries) + b"]")
+    return _object(members)
+
+
+def without_servers(params: bytes, left_out: Sequence[dict[str, Any]]) -> bytes:
+    """Return the params without these declarations."""
+    members = members_of(params)
+    kept = [bytes(raw) for raw in _entries(members) if _loads(raw) not in left_out]
+    members["mcpServers"] = Raw(b"[" + b",".join(kept) + b"]")
     return _object(members)
 
 

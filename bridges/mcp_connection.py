@@ -92,6 +92,8 @@ class McpConnection:
         """Called when queued messages have been sent."""
         self.withdraw_connect: Cancel = _nothing
         """Cancels the request by which the provider is being reached."""
+        self.on_start: Callable[[bytes | None], object] | None = None
+        """Called once: when the server has answered, or with the raw error that it did not."""
         self._begin = begin
         self._on_refused = refused
         self._provider: Provider | None = None
@@ -120,7 +122,7 @@ class McpConnection:
     def open(self, provider: Provider) -> None:
         """Take the provider and send the queued messages."""
         self._provider = provider
-        if self.closed:
+        if self.closed or self._refused is not None:
             provider.close()
             return
         self._mode = self._begin(self)
@@ -129,9 +131,24 @@ class McpConnection:
     def refuse(self, error: bytes) -> None:
         """Answer all requests with `error`: the provider cannot be reached."""
         self._refused = error
+        self._report_start(error)
         if self._on_refused is not None:
             self._on_refused(error)
         self.resume()
+
+    def give_up(self, error: bytes) -> None:
+        """Answer open requests and all later ones with `error`: the server does not start."""
+        self._refused = error
+        self._report_start(error)
+        asked, self._asked = self._asked, {}
+        for call, cancel in asked.items():
+            self.consumer.respond(call, None, error)
+            cancel()
+        self.resume()
+        if self._provider is not None:
+            self._provider.close()
+        else:
+            self.withdraw_connect()
 
     def pause(self) -> None:
         """Queue the consumer's messages until `resume`."""
@@ -282,9 +299,16 @@ class McpConnection:
 
     def reply(self, call: InFlightRequest, result: Payload | None, error: Payload | None) -> None:
         self._asked.pop(call, None)
+        if self.on_start is not None and (result is not None or call.method == "initialize"):
+            self._report_start(None if result is not None else bytes(error or b"null"))
         if self.session_filter is not None and result is not None and call.method == "tools/list":
             result = self.session_filter.answered(bytes(result))
         self.consumer.respond(call, result, error)
+
+    def _report_start(self, error: bytes | None) -> None:
+        on_start, self.on_start = self.on_start, None
+        if on_start is not None:
+            on_start(error)
 
 
 def _nothing() -> None:

@@ -6,8 +6,8 @@ them may move.
 
 Messages: one line to a `Message` or `Malformed` and back; payloads stay raw JSON:
     `Message`, `ErrorObject`, `Malformed`, `Id`, `Payload`, `decode`, `encode_error`, `encode_id`,
-    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, the error codes, and
-    the exceptions of a decoder (`DECODE_ERRORS`).
+    `request_pieces`, `notification_pieces`, `result_pieces`, `error_pieces`, `error_to_exception`,
+    the error codes, and the exceptions of a decoder (`DECODE_ERRORS`).
 A request in flight, answered exactly once, and the callback for the response to a request:
     `InFlightRequest`, `ResponseCallback`.
 A peer on any transport, the task that writes to it, and its high-water mark:
@@ -19,6 +19,8 @@ Names of MCP servers that the bridge renamed for the agent, for proxies that rea
     `declared_server_names(result)` reads the decoded result of a session set-up request and maps
     the agent's names to the declared ones: `{"tools-2": "tools"}`. The bridge adds them with
     `with_server_names`; see `conductor.routing.server_names`.
+What the conductor tells the user in a session, in the form that the client supports:
+    `Notices`.
 A lock on a private directory, which ends with the process:
     `lock_directory`.
 An HTTP server: accept connections, and serve each with hypercorn (imported with `serve_http`):
@@ -46,6 +48,7 @@ from conductor.jsonrpc.messages import (
     encode_error,
     encode_id,
     error_pieces,
+    error_to_exception,
     notification_pieces,
     request_pieces,
     result_pieces,
@@ -55,6 +58,7 @@ from conductor.limits import Limits
 from conductor.network.accept import accept
 from conductor.proxy.peers import ResponseCallback
 from conductor.routing.capabilities import with_mcp_over_acp
+from conductor.routing.notices import Notices
 from conductor.routing.server_names import declared_server_names, with_server_names
 from conductor.transport.directory_lock import lock_directory
 from conductor.transport.io_loop import HIGH_WATERMARK, Flusher, write_loop
@@ -79,6 +83,7 @@ __all__ = [
     "Limits",
     "Malformed",
     "Message",
+    "Notices",
     "NotificationBatch",
     "Payload",
     "ResponseCallback",
@@ -89,6 +94,7 @@ __all__ = [
     "encode_error",
     "encode_id",
     "error_pieces",
+    "error_to_exception",
     "is_peer_gone",
     "lock_directory",
     "notification_pieces",

@@ -9,22 +9,33 @@ Options:
         command   an argv; or `url`, with `type` http (default) or sse
         env       variables of a command, by name; `headers` of a url, by name
         remove    true: remove servers of this name instead
+        required  true: if the agent refuses a session for this server, the session fails
         cwd       globs for the session's directory; `~` is expanded; without it, all
         agent     globs for the agent's name; without it, all
 
-A server of a type that the agent lacks (http, sse) is left out with a warning.
+A server of a type that the agent lacks (http, sse) is left out with a warning. If the agent refuses
+a session and names an added server in the error, the session is set up without it, with a notice.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import shutil
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
 
-from conductor.proxy import Forward, Proxy, SessionSetup, get_logger, on_session_setup
+from conductor.proxy import (
+    Forward,
+    Proxy,
+    RequestError,
+    SessionSetup,
+    get_logger,
+    on_session_setup,
+)
 from proxies._path_globs import matches
 
 __all__ = ["McpServers", "Server"]
@@ -43,6 +54,7 @@ class Server:
     env: dict[str, str] = attrs.field(factory=dict, repr=False)
     headers: dict[str, str] = attrs.field(factory=dict, repr=False)
     remove: bool = False
+    required: bool = False
     cwd: list[str] = attrs.field(factory=list)
     agent: list[str] = attrs.field(factory=list)
 
@@ -83,7 +95,35 @@ class McpServers(Proxy):
         for entry in self.servers:
             if entry.applies_to(setup.cwd, str(self.agent_info.get("name", ""))):
                 setup.mcp_servers = self._apply(setup.mcp_servers, entry)
-        return await forward()
+        try:
+            return await forward()
+        except RequestError as exc:
+            refused = self._refused_names(setup, exc)
+            if not refused:
+                raise
+            reason = exc.message
+        log.warning("MCP servers left out: the agent refused the session", names=refused)
+        setup.mcp_servers = [each for each in setup.mcp_servers if each["name"] not in refused]
+        result = await forward()
+        self.after_answer(self._tell, result.get("sessionId") or setup.session_id, refused, reason)
+        return result
+
+    def _refused_names(self, setup: SessionSetup, refusal: RequestError) -> list[str]:
+        """The names of added servers that may be left out, and that the agent's refusal names."""
+        text = f"{refusal.message} {refusal.data}"
+        declared = {each["name"]: each for each in setup.mcp_servers}
+        return [
+            entry.name
+            for entry in self.servers
+            if not entry.remove
+            and not entry.required
+            and declared.get(entry.name) == entry.declaration(self.protocol_version)
+            and re.search(rf"(?<!\w){re.escape(entry.name)}(?!\w)", text)
+        ]
+
+    async def _tell(self, session: str, names: Sequence[str], reason: str) -> None:
+        title = f"The agent refused MCP server {', '.join(names)}: the session goes on without"
+        await self.session_by_id(session).notice(title, reason, severity="warning")
 
     def _apply(self, servers: list[dict[str, Any]], entry: Server) -> list[dict[str, Any]]:
         if entry.remove:

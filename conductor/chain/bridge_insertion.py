@@ -38,8 +38,9 @@ class InsertableBridge(Protocol):
 
     limits: Limits
 
-    def set_initialize_result(self, result: bytes) -> None:
-        """The agent's raw `initialize` result, which the inserted bridge has not seen."""
+    def set_initialization(self, params: bytes | None, result: bytes) -> None:
+        """The raw params of `initialize` and the agent's raw result, which the inserted bridge has
+        not seen."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -78,7 +79,7 @@ class BridgeInsertion:
         component, bridge = self.make()
         initialize = self.agent.link.session_log.initialize
         if initialize is not None:
-            bridge.set_initialize_result(initialize.result or b"{}")
+            bridge.set_initialization(initialize.params, initialize.result or b"{}")
         self.agent.host.insert(component, before=self.agent)
         return component
 

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
 from conductor.chain.bridge_insertion import BridgeInsertion, InsertableBridge
 from conductor.chain.component_secrets import component_secrets
 from conductor.chain.launchers import launcher_for
-from conductor.chainfile.model import ComponentSpec, McpBridge, Sandbox
+from conductor.chainfile.model import ComponentSpec, McpBridge, McpStart, Sandbox
 from conductor.errors import RegistryError, StartError
 from conductor.jsonrpc.messages import Payload
 from conductor.limits import Limits
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bridge_component", "build_components", "open_agent_chain"]
 
+_START: Final = McpStart()
+
 
 def build_components(
     specs: Sequence[ComponentSpec],
@@ -38,14 +40,15 @@ def build_components(
     mode: Literal["agent", "proxy"],
     patch_result: Callable[[bytes], bytes] | None = None,
     mcp_bridge: McpBridge | None = None,
+    mcp: McpStart | None = None,
     limits: Limits | None = None,
 ) -> list[Component]:
     """The components for the given specs, not started. In "agent" mode the last one is the agent.
 
     `mcp_bridge` is the mode of the bridge for MCP servers over ACP, which is placed before the
-    agent or inserted later, with the chain's `limits`; `None` means no bridge. `patch_result` may
-    change the agent's raw `initialize` result. Raises one `StartError` that lists all components
-    that cannot be built.
+    agent or inserted later, with the chain's `limits`; `None` means no bridge. `mcp`: what follows
+    if a server does not start. `patch_result` may change the agent's raw `initialize` result.
+    Raises one `StartError` that lists all components that cannot be built.
     """
     register_environment(os.environ)
     for spec in specs:
@@ -59,7 +62,8 @@ def build_components(
             if is_agent and spec.sandbox is not None:
                 components += _before_sandbox(spec)
             if is_agent and mcp_bridge is not None and not _agent_is_remote(spec, mcp_bridge):
-                components += _bridged_agent(spec, mcp_bridge, limits or Limits())
+                settings = (mcp_bridge, limits or Limits(), mcp or _START)
+                components += _bridged_agent(spec, *settings)
             else:
                 components += _components(spec, "agent" if is_agent else "proxy", patch_result)
         except StartError as exc:
@@ -79,20 +83,27 @@ def open_agent_chain(
 
     def build(file: ChainFile) -> list[Component]:
         specs = file.flat()
-        return build_components(specs, mode="agent", mcp_bridge=file.mcp_bridge, limits=file.limits)
+        return build_components(
+            specs, mode="agent", mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
+        )
 
     return run_agent_chain(build, source, name=name, env=env)
 
 
 def bridge_component(
-    mode: McpBridge, limits: Limits, sandbox: Sandbox | None = None
+    mode: McpBridge,
+    limits: Limits,
+    sandbox: Sandbox | None = None,
+    start: McpStart = _START,
 ) -> tuple[PluginComponent, InsertableBridge]:
     """The MCP bridge, to be placed before the agent, and its plugin.
 
-    `sandbox`: that of the agent, which shows no socket in the file system.
+    `sandbox`: that of the agent, which shows no socket in the file system; `start`: what follows
+    if a server does not start.
     """
     offline = sandbox is not None and not sandbox.network
-    options = {"mode": mode, "sandboxed": sandbox is not None, "offline": offline}
+    options: dict[str, Any] = {"mode": mode, "sandboxed": sandbox is not None, "offline": offline}
+    options |= {"requires_servers": start.required, "start_timeout": start.start_timeout}
     spec = ComponentSpec(name="mcp-bridge", use="mcp-bridge", options=options)
     (component,) = _plugin_components(spec, "proxy")
     bridge = cast("InsertableBridge", component.plugin)
@@ -121,15 +132,18 @@ def _merged_error(errors: Sequence[StartError]) -> StartError:
     return StartError(first.component, reason, location=first.location)
 
 
-def _bridged_agent(spec: ComponentSpec, mode: McpBridge, limits: Limits) -> list[Component]:
+def _bridged_agent(
+    spec: ComponentSpec, mode: McpBridge, limits: Limits, start: McpStart
+) -> list[Component]:
     """The agent, with the bridge before it or inserted when it is needed (`BridgeInsertion`)."""
+    make_bridge = partial(bridge_component, mode, limits, spec.sandbox, start)
     if mode == "http":
-        return [bridge_component(mode, limits, spec.sandbox)[0], *_components(spec, "agent", None)]
+        return [make_bridge()[0], *_components(spec, "agent", None)]
     patch_result = None if mode == "off" else with_bridgeable_mcp_over_acp
     (agent,) = _components(spec, "agent", patch_result)
     if not isinstance(agent, SupervisedComponent):
-        return [bridge_component(mode, limits, spec.sandbox)[0], agent]
-    insertion = BridgeInsertion(agent, partial(bridge_component, mode, limits, spec.sandbox))
+        return [make_bridge()[0], agent]
+    insertion = BridgeInsertion(agent, make_bridge)
     agent.link.interceptor = insertion.intercept
     return [agent]
 

@@ -26,6 +26,7 @@ from conductor.chainfile.model import (
     ChainFile,
     ComponentSpec,
     Limits,
+    McpStart,
     RegistryName,
     Sandbox,
     Tls,
@@ -86,6 +87,7 @@ def build_chain(
         proxies=tuple(components[:-1] if has_agent else components),
         agent=components[-1] if has_agent else None,
         mcp_bridge=file.mcp_bridge,
+        mcp=McpStart(file.mcp.required, file.mcp.start_timeout),
         limits=Limits(**attrs.asdict(file.limits)),
         on_start_failure=file.on_start_failure,
     )

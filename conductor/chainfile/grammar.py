@@ -319,6 +319,17 @@ class LimitsItem:
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
+class McpItem:
+    """`mcp:` as it is written."""
+
+    required: bool = False
+    """Whether a session fails if an MCP server does not start; else it is left out with a
+    notice."""
+    start_timeout: Seconds = attrs.field(default=START_TIMEOUT, validator=_positive)
+    """The time in which an MCP server must answer the agent."""
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class FileItem:
     """A chain file as it is written."""
 
@@ -335,6 +346,8 @@ class FileItem:
     """A file or URL with the registry that names are looked up in; without it, the ACP registry."""
     mcp_bridge: McpBridge = "auto"
     """How an agent is connected to MCP servers that proxies offer: `auto` asks its capabilities."""
+    mcp: McpItem = attrs.field(factory=McpItem)
+    """MCP servers over ACP, and those that the conductor connects to, that do not start."""
     limits: LimitsItem = attrs.field(factory=LimitsItem)
     """Limits of memory and work of one chain."""
     on_start_failure: OnStartFailure | None = None

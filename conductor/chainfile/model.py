@@ -26,6 +26,7 @@ __all__ = [
     "InterpolatedString",
     "Limits",
     "McpBridge",
+    "McpStart",
     "OnCancelTimeout",
     "OnFailure",
     "OnStall",
@@ -103,6 +104,15 @@ class Tls(msgspec.Struct, frozen=True):
     """Name required in the server's certificate; None: the host of the URL."""
     verify: bool = True
     """Whether the server's certificate is verified."""
+
+
+class McpStart(msgspec.Struct, frozen=True):
+    """What happens if an MCP server that the bridge connects does not start."""
+
+    required: bool = False
+    """Whether the session set-up fails; else the server is left out, and the user told."""
+    start_timeout: float = START_TIMEOUT
+    """Seconds in which it must answer the agent's MCP client."""
 
 
 class Sandbox(msgspec.Struct, frozen=True):
@@ -222,6 +232,7 @@ class ChainFile(msgspec.Struct, frozen=True):
     proxies: tuple[ComponentSpec, ...] = ()
     agent: ComponentSpec | None = None
     mcp_bridge: McpBridge = "auto"
+    mcp: McpStart = McpStart()
     limits: Limits = Limits()
     on_start_failure: OnStartFailure | None = None
     """How `run` reports a chain that does not start; None: the default of the command."""

@@ -206,7 +206,7 @@ def _build(chain: ChainFile) -> list[Component]:
     mode: Mode = "proxy" if chain.agent is None else "agent"
     try:
         return build_components(
-            chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge, limits=chain.limits
+            chain.flat(), mode=mode, mcp_bridge=chain.mcp_bridge, mcp=chain.mcp, limits=chain.limits
         )
     finally:
         _collect_garbage()

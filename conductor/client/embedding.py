@@ -96,7 +96,7 @@ async def attach_file(
 
     def make() -> list[Component]:
         components = build_components(
-            specs, mode="agent", mcp_bridge=file.mcp_bridge, limits=file.limits
+            specs, mode="agent", mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
         )
         made(components)
         return components

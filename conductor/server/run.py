@@ -99,7 +99,7 @@ def chain_factory(
     def make_components() -> list[Component]:
         nonlocal imported
         components = build_components(
-            specs, mode=mode, mcp_bridge=file.mcp_bridge, limits=file.limits
+            specs, mode=mode, mcp_bridge=file.mcp_bridge, mcp=file.mcp, limits=file.limits
         )
         if not imported:
             # All modules are imported now: without their 100,000 objects, a full garbage

@@ -31,7 +31,7 @@ def chain(tmp_path):
     notes.write_text("milk\nmore milk\nbread\n")
     file = tmp_path / "chain.yaml"
     use = f"proxies: [{{use: ./notes.py:Notes, with: {{file: {notes}}}}}]\n"
-    file.write_text(block("yaml") + use)
+    file.write_text(block("yaml", "version: 1\nmcp_bridge") + use)
     return file, notes
 
 
@@ -63,7 +63,7 @@ async def test_the_example_gives_the_agent_its_tools(chain, prompt, said, left, 
 @pytest.mark.parametrize("mode", re.findall(r"^\| `(\w+)`", MODES, re.MULTILINE))
 def test_every_mode_of_the_page_is_one(tmp_path, mode):
     file = tmp_path / "chain.yaml"
-    file.write_text(block("yaml").replace("auto", mode))
+    file.write_text(block("yaml", "version: 1\nmcp_bridge").replace("auto", mode))
     assert load(str(file)).mcp_bridge == mode
 
 

@@ -186,6 +186,15 @@ def test_everything_that_a_file_can_say_is_read(
     assert _known(read.agent) == {"name": "claude-agent-acp", "run": ("claude-agent-acp",)}
 
 
+def test_what_follows_if_an_mcp_server_does_not_start(tmp_path):
+    path = tmp_path / "chain.yaml"
+    path.write_text("version: 1\nagent: {run: agent}\nmcp: {required: true, start_timeout: 5s}\n")
+
+    read = load(str(path)).mcp
+
+    assert (read.required, read.start_timeout) == (True, 5.0)
+
+
 def test_components_elsewhere_are_read_with_the_paths_of_their_own_machine(
     chain: Callable[..., ChainFile], tmp_path: Path
 ) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 
 import pytest
+import trio
 
+from conductor.errors import RequestError
 from conductor.testing import FakeAgent
 from proxies.mcp_servers import McpServers, Server
 
@@ -112,6 +114,45 @@ async def test_every_request_that_opens_a_session_is_amended(chain, method):
         await client.request(method, {"sessionId": "s", "cwd": "/work", "mcpServers": []})
 
     assert agent.transcript.of(method, "request")[0].params["mcpServers"] == [stdio("x")]
+
+
+def strict_agent(refused):
+    """An agent that refuses sessions with this server, and names it."""
+
+    def new_session(params):
+        if any(each["name"] == refused for each in params["mcpServers"]):
+            raise RequestError(-32603, "Internal error", f"Failed to start server '{refused}'")
+        return {"sessionId": "s1"}
+
+    return FakeAgent(handlers={"session/new": new_session})
+
+
+async def test_a_session_that_is_refused_for_an_added_server_is_set_up_without_it(chain):
+    agent = strict_agent("docs")
+    entries = [Server("docs", ["/bin/x"]), Server("doc", ["/bin/y"])]
+    async with chain(McpServers(entries), agent, bridged=False) as client:
+        await client.initialize()
+        await client.new_session("/work", [THEIRS])
+
+        with trio.fail_after(5):
+            while not client.transcript.text():
+                await trio.lowlevel.checkpoint()
+
+    set_ups = agent.transcript.of("session/new", "request")
+    assert [each["name"] for each in set_ups[-1].params["mcpServers"]] == ["files", "doc"]
+    assert "The agent refused MCP server docs" in client.transcript.text()
+
+
+@pytest.mark.parametrize(
+    ("refused", "entry"),
+    [("docs", Server("docs", ["/bin/x"], required=True)), ("files", Server("docs", ["/bin/x"]))],
+    ids=["required", "another one"],
+)
+async def test_a_refusal_is_passed_on(chain, refused, entry):
+    async with chain(McpServers([entry]), strict_agent(refused), bridged=False) as client:
+        await client.initialize()
+        with pytest.raises(RequestError):
+            await client.new_session("/work", [THEIRS])
 
 
 @pytest.mark.parametrize(

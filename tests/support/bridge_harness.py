@@ -53,8 +53,10 @@ async def situation(
     capabilities: Mapping[str, Any] | None = None,
     mode: Any = "auto",
     handlers: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Situation]:
-    bridge = McpBridge(mode)
+    """`options`: more of the bridge."""
+    bridge = McpBridge(mode, **options)
     agent = FakeAgent(capabilities=capabilities or {}, handlers=dict(handlers or {}))
     async with open_chain(bridge, agent, bridged=False) as client:
         provider = Provider(client, binding, make, era=era).mount()

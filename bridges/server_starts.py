@@ -1,0 +1,99 @@
+"""Whether the servers of a session start, as the connections of the agent's MCP client show.
+
+Agents start the MCP servers of a session when it is set up, and some answer only afterwards: a
+server that hangs would hang the session, and one that fails would fail it. So the bridge refuses
+the connection to a server that has not answered within `start_timeout`, sets a refused session up
+again without the servers that have failed, and tells the user which are left out. With
+`mcp: {required: true}` the set-up fails instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from bridges.declaration_rewriter import Declaration
+from bridges.mcp_connection import McpConnection
+from conductor.bridging import INTERNAL_ERROR, encode_error, error_to_exception
+from conductor.log import get_logger
+from conductor.proxy import RequestError
+
+__all__ = ["ServerStarts", "required_error"]
+
+log = get_logger(component="mcp-bridge")
+
+
+@attrs.define(eq=False)
+class ServerStarts:
+    """The starts of the servers of one agent.
+
+    `later` calls a function after so many seconds. `leave_out` is called once for each server that
+    did not start, but not before the session is set up.
+    """
+
+    later: Callable[[float, Callable[[], None]], None]
+    leave_out: Callable[[Declaration], None]
+    timeout: float = 30.0
+
+    def watch(self, declaration: Declaration, mcp_connection: McpConnection) -> None:
+        """Find out whether the server answers on this connection of the agent."""
+        if declaration.start.is_set():
+            return
+        mcp_connection.on_start = lambda error: self._settled(declaration, error)
+
+        def give_up() -> None:
+            if mcp_connection.on_start is not None and not mcp_connection.closed:
+                reason = f"The MCP server did not answer within {self.timeout:g} s"
+                mcp_connection.give_up(encode_error(INTERNAL_ERROR, reason))
+
+        self.later(self.timeout, give_up)
+
+    def set_up(self, declarations: list[Declaration]) -> None:
+        """The session is set up: report the servers that did not start, and later those that do
+        not."""
+        for declaration in declarations:
+            declaration.is_set_up = True
+            if declaration.problem is not None:
+                self.leave_out(declaration)
+
+    async def wait_all(self, declarations: list[Declaration]) -> None:
+        """Wait until the servers have started. Raises a `RequestError` about one that has not."""
+        with trio.move_on_after(self.timeout):
+            for declaration in declarations:
+                await declaration.start.wait()
+        for declaration in declarations:
+            if not declaration.start.is_set():
+                declaration.problem = f"the agent did not start it within {self.timeout:g} s"
+            if declaration.problem is not None:
+                raise required_error(declaration)
+
+    def _settled(self, declaration: Declaration, error: bytes | None) -> None:
+        if declaration.start.is_set():
+            return
+        declaration.start.set()
+        if error is None:
+            return
+        declaration.problem = _words(error)
+        log.warning(
+            "MCP server did not start", server=declaration.server.name, reason=declaration.problem
+        )
+        if declaration.is_set_up:
+            self.leave_out(declaration)
+
+
+def required_error(declaration: Declaration) -> RequestError:
+    """The answer to the set-up of a session that requires the server."""
+    name, problem = declaration.server.name, declaration.problem
+    return RequestError(
+        INTERNAL_ERROR, f"MCP server {name!r} did not start: {problem}", {"mcpServer": name}
+    )
+
+
+def _words(error: bytes) -> str:
+    found = error_to_exception(error)
+    text = found.message
+    if isinstance(found.data, str) and found.data:
+        text += f": {found.data}"
+    return text

@@ -1,0 +1,113 @@
+"""MCP servers that fail or hang while a session is set up."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support.bridge_harness import initialize, shim, situation
+
+from conductor.errors import RequestError
+
+GONE = {"type": "http", "name": "web", "url": "http://127.0.0.1:9/", "headers": []}
+TOOLS = {"type": "acp", "name": "tools", "serverId": "server-1"}
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+def starting_agent(*, strict):
+    """The set-up handler of an agent that starts its servers before it answers; a strict one
+    refuses the session if one fails."""
+    set_ups = []
+
+    async def new_session(params):
+        set_ups.append([server["name"] for server in params["mcpServers"]])
+        for entry in params["mcpServers"]:
+            async with shim(entry) as process:
+                answer = await initialize(process)
+            if strict and "error" in answer:
+                raise RequestError(-32603, "Internal error", "could not start a server")
+        return {"sessionId": "s1"}
+
+    return {"session/new": new_session}, set_ups
+
+
+async def hang(params):
+    await trio.sleep_forever()
+
+
+async def until_told(on):
+    """The words of the first notice to the user."""
+    found = []
+
+    def told():
+        found[:] = [each for each in on.client.transcript if each.method == "session/update"]
+        return bool(found)
+
+    await on.until(told)
+    [message] = found
+    return message.params["update"]
+
+
+async def test_a_session_goes_on_without_a_server_that_its_agent_refuses():
+    handlers, set_ups = starting_agent(strict=True)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers) as on:
+            session = await on.client.new_session("/work", [GONE, TOOLS])
+            update = await until_told(on)
+
+    assert session == "s1"
+    assert set_ups == [["web", "tools"], ["tools"]]
+    assert "MCP server web did not start" in update["content"]["text"]
+    assert "cannot be reached" in update["content"]["text"]
+
+
+async def test_a_server_that_fails_is_told_where_the_agent_ignores_it():
+    handlers, set_ups = starting_agent(strict=False)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers) as on:
+            await on.client.new_session("/work", [GONE])
+            update = await until_told(on)
+
+    assert set_ups == [["web"]]
+    assert "MCP server web did not start" in update["content"]["text"]
+
+
+async def test_a_server_that_hangs_is_refused_after_the_timeout():
+    handlers, set_ups = starting_agent(strict=True)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers, start_timeout=0.2) as on:
+            on.client.handlers["mcp/connect"] = hang
+            await on.client.new_session("/work", [TOOLS])
+            update = await until_told(on)
+
+    assert set_ups == [["tools"], []]
+    assert "did not answer within 0.2 s" in update["content"]["text"]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_a_required_server_fails_the_session(strict):
+    handlers, set_ups = starting_agent(strict=strict)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers, requires_servers=True) as on:
+            with pytest.raises(RequestError) as failed:
+                await on.client.new_session("/work", [GONE])
+
+    assert failed.value.message.startswith("MCP server 'web' did not start: ")
+    assert len(set_ups) == 1
+
+
+async def test_a_required_server_that_the_agent_never_starts_fails_the_session():
+    with trio.fail_after(20):
+        async with situation(requires_servers=True, start_timeout=0.2) as on:
+            with pytest.raises(RequestError, match="the agent did not start it"):
+                await on.client.new_session("/work", [TOOLS])
+
+
+async def test_servers_that_start_are_not_mentioned():
+    handlers, set_ups = starting_agent(strict=True)
+    with trio.fail_after(20):
+        async with situation(handlers=handlers, requires_servers=True) as on:
+            await on.client.new_session("/work", [TOOLS])
+
+    assert set_ups == [["tools"]]
+    assert not [each for each in on.client.transcript if each.method == "session/update"]

@@ -36,6 +36,7 @@ import attrs
 import trio
 
 from conductor.acp import (
+    MCP_METHODS,
     SESSION_SETUP_METHODS,
     AmbiguousSessionId,
     nested_session_ids,
@@ -62,9 +63,6 @@ _LOOKED_UP: Final = frozenset(
     }
 )
 """Methods for sessions that may be unknown to this node: their handlers query the directory."""
-_SESSION_METHODS: Final = ("session/", "nes/")
-"""In these methods, extensions may only name sessions that are known at this node. Other messages,
-as those of MCP servers, have ids of their own."""
 _OPEN: Final = ("ours", "free")
 _PATH: Final = re.compile(r"(?:^|[/\\])[. ]*(?:$|[/\\])|[\x00-\x1f]")
 """A component of a path that leads elsewhere, or a character that ends a name in some languages."""
@@ -167,8 +165,9 @@ class _SessionGuard(Proxy):
         session = session_in_params(params)
         if session is not None:
             self._check_session(session, is_looked_up=method in _LOOKED_UP)
+        # MCP servers have session ids of their own, which no node knows.
         for nested in _nested_sessions(method, params, session):
-            self._check_session(nested, is_looked_up=not method.startswith(_SESSION_METHODS))
+            self._check_session(nested, is_looked_up=method in MCP_METHODS)
 
     def _check_session(self, session: str, *, is_looked_up: bool) -> None:
         is_allowed = (

@@ -15,6 +15,7 @@ from server.cluster.test_forward import (  # noqa: F401
     test_an_http_connection_works_from_every_server,
 )
 from support.memory_redis import MemoryRedis
+from support.server_clients import ask, request
 
 from conductor.server.cluster.registration import SESSION_ELSEWHERE
 
@@ -33,3 +34,23 @@ async def test_a_session_belongs_to_its_principal_at_every_node(nodes):
             codes = [code(await name(each, "session/load", session)) for each in (bob, same)]
 
     assert codes == [NOT_FOUND, SESSION_ELSEWHERE]
+
+
+@pytest.mark.parametrize("method", ["session/prompt", "session/load", "_vendor/ask"])
+async def test_a_session_of_another_node_is_not_found_in_meta(nodes, method):
+    async with nodes.two(access=ACCESS) as (a, b), client(a, ANN) as ann, client(b, BOB) as bob:
+        session, own = await new(ann), await new(bob)
+        params = {"sessionId": own, "cwd": "/", "mcpServers": [], "prompt": []}
+        refused = await ask(bob, request(2, method, **params, _meta={"session_id": session}))
+        allowed = await ask(bob, request(2, method, **params, _meta={"session_id": own}))
+
+    assert code(refused) == NOT_FOUND
+    assert code(allowed) != NOT_FOUND
+
+
+async def test_an_mcp_server_has_session_ids_of_its_own(nodes):
+    async with nodes.two(access=ACCESS) as (a, _), client(a, ANN) as ann:
+        params = {"connectionId": "c", "params": {"session_id": "unknown"}}
+        answer = await ask(ann, request(2, "mcp/message", **params))
+
+    assert code(answer) != NOT_FOUND

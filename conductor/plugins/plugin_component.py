@@ -38,6 +38,7 @@ from conductor.routing.port import Port
 from conductor.routing.traced_port import Tracer
 from conductor.supervision.cancel_arbiter import cancelled_answer
 from conductor.supervision.restart_policy import Bypass, EndChain
+from conductor.supervision.slow_setups import SLOW
 from conductor.transport.io_loop import HIGH_WATERMARK
 
 __all__ = ["AgentChainOpener", "PluginComponent"]
@@ -220,7 +221,12 @@ class PluginComponent(Component):
             self._scheduler.close()
 
     async def _watch_start(self) -> None:
-        await trio.sleep(self.start_timeout)
+        slow = min(SLOW, self.start_timeout)
+        await trio.sleep(slow)
+        if not self._ready and slow < self.start_timeout:
+            log = get_logger(component=self.name)
+            log.warning("component slow to start", waits_for="its lifespan()")
+        await trio.sleep(self.start_timeout - slow)
         if not self._ready:
             reason = f"lifespan() did not yield within {self.start_timeout:g} s"
             raise StartError(self.name, reason, location=self.location)

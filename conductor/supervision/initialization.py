@@ -34,6 +34,7 @@ from conductor.routing.handshake import (
 )
 from conductor.routing.link import Link
 from conductor.routing.port import Port
+from conductor.supervision.slow_setups import SLOW
 
 __all__ = ["Initialization"]
 
@@ -55,6 +56,8 @@ class Initialization:
     patch_result: Callable[[bytes], bytes] | None = None
     """Changes the raw JSON of the result before the predecessor gets it."""
     on_initialized: Callable[[], None] = lambda: None
+    on_slow: Callable[[], None] = lambda: None
+    """Called once when the component has not answered for `SLOW` seconds."""
     done: bool = attrs.field(default=False, init=False)
     deadline: float = attrs.field(default=float("inf"), init=False)
     changed: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -228,10 +231,15 @@ class Initialization:
 
     async def enforce_timeout(self) -> None:
         """Fail the start when the component exceeds `start_timeout`; returns when initialized."""
+        is_slow = self.timeout <= SLOW
         while not self.done:
-            with trio.move_on_at(self.deadline) as scope:
+            wakes_at = self.deadline if is_slow else self.deadline - self.timeout + SLOW
+            with trio.move_on_at(wakes_at) as scope:
                 await self.changed.wait()
-            if scope.cancelled_caught and self._attempt is not None:
+            if scope.cancelled_caught and not is_slow:
+                is_slow = True
+                self.on_slow()
+            elif scope.cancelled_caught and self._attempt is not None:
                 self._attempt = None
                 self.on_failed(self._timeout_reason())
                 return

@@ -41,6 +41,7 @@ from conductor.supervision.replay import (
     session_resume_methods,
 )
 from conductor.supervision.restart_policy import Bypass, Decision, EndChain, Restart, RestartPolicy
+from conductor.supervision.slow_setups import SlowSetup, SlowSetupMonitor
 from conductor.supervision.states import Event, Lifecycle, State
 from conductor.supervision.turn_enforcement import TurnEnforcement
 from conductor.token_bucket import TokenBucket
@@ -64,6 +65,7 @@ class SupervisedComponent(LinkComponent):
     initialization: Initialization = attrs.field(init=False)
     restart_policy: RestartPolicy = attrs.field(init=False)
     _turns: TurnEnforcement = attrs.field(init=False)
+    _slow_setups: SlowSetupMonitor = attrs.field(init=False)
     _log: Logger = attrs.field(init=False)
     host: ComponentHost = attrs.field(init=False)
     restarts: int = attrs.field(default=0, init=False)
@@ -84,6 +86,9 @@ class SupervisedComponent(LinkComponent):
         self._turns = TurnEnforcement(
             self, self.spec, self.link, self._log, self._speaks_version_2, self._kill
         )
+
+        self._slow_setups = SlowSetupMonitor(self._on_slow_setup)
+        self._slow_setups.observe(self.link)
 
     @property
     def name(self) -> str:
@@ -188,7 +193,7 @@ class SupervisedComponent(LinkComponent):
         super().break_cycles()
         self.initialization.break_cycles()
         self._turns.break_cycles()
-        del self.initialization, self._turns
+        del self.initialization, self._turns, self._slow_setups
         self._current_run = None
 
     # -- one process ---------------------------------------------------------------------------
@@ -201,9 +206,31 @@ class SupervisedComponent(LinkComponent):
             on_failed=self._fail_start,
             restart_process=self._end_process_for_other_dialect,
             on_initialized=self._on_initialized,
+            on_slow=self._on_slow_start,
             patch_result=self.patch_result,
         )
         return initialization
+
+    def _on_slow_start(self) -> None:
+        method = self.initialization.handshake.method
+        self._log.warning("component slow to start", waits_for=f"its answer to {method}")
+
+    def _on_slow_setup(self, setup: SlowSetup) -> None:
+        """Name the component that a session set-up waits for, also in a session that is known."""
+        servers = {"mcp_servers": setup.servers} if setup.servers else {}
+        names = {} if setup.session is None else {"session": setup.session}
+        self._log.warning(
+            "component slow to set up a session",
+            waits_for=f"its answer to {setup.method}",
+            **servers,
+            **names,
+        )
+        if setup.session is not None:
+            title = f"waiting for {self.name} to answer {setup.method}"
+            detail = f"it may be starting MCP servers: {', '.join(setup.servers)}"
+            self.host.send_notice(
+                setup.session, title, detail if setup.servers else None, severity="info"
+            )
 
     def _on_initialized(self) -> None:
         self._log.lifecycle(
@@ -247,6 +274,7 @@ class SupervisedComponent(LinkComponent):
         background: list[Callable[[], Awaitable[None]]] = [
             self.initialization.enforce_timeout,
             self._turns.cancel_monitor.run,
+            self._slow_setups.run,
         ]
         if self._turns.stall_monitor is not None:
             background.append(self._turns.stall_monitor.run)

@@ -1,0 +1,131 @@
+"""Name the component that a session set-up waits for, when it takes longer than `SLOW` seconds.
+
+Agents start MCP servers and read histories meanwhile, some for minutes. A proxy that waits for its
+successor's answer is not named: the successor is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+
+from conductor.acp import SESSION_SETUP_METHODS, session_id_of
+from conductor.jsonrpc.codec import DECODE_ERRORS
+from conductor.jsonrpc.in_flight import InFlightRequest
+from conductor.jsonrpc.messages import Payload
+from conductor.routing.link import Link
+from conductor.routing.observers import LinkObserver
+from conductor.supervision.deadline_timer import NEVER, DeadlineTimer
+
+__all__ = ["SLOW", "SlowSetup", "SlowSetupMonitor"]
+
+SLOW: Final = 2.0
+"""Seconds after which a start or a session set-up is slow."""
+
+
+class SlowSetup(msgspec.Struct, frozen=True):
+    """A session set-up that a component has not answered for `SLOW` seconds."""
+
+    method: str
+    session: str | None
+    """The session to load, resume or fork; None for a new one."""
+    servers: list[str]
+    """Names of the MCP servers of the request, which the component may be starting."""
+
+
+@attrs.define(eq=False)
+class _OpenSetups:
+    """The open session set-ups of one component, with their deadlines."""
+
+    requests: dict[InFlightRequest, tuple[float, bytes]] = attrs.field(factory=dict)
+    """Deadline and raw params of those that are not reported."""
+    at_successor: set[InFlightRequest] = attrs.field(factory=set)
+
+    def next_deadline(self) -> float:
+        return min((deadline for deadline, _ in self.requests.values()), default=NEVER)
+
+    def overdue(self, now: float) -> list[SlowSetup]:
+        late = [call for call, (deadline, _) in self.requests.items() if deadline <= now]
+        return [_slow_setup(call.method, self.requests.pop(call)[1]) for call in late]
+
+    def forget(self) -> None:
+        self.requests.clear()
+        self.at_successor.clear()
+
+    def postpone(self, deadline: float) -> None:
+        self.requests = {call: (deadline, raw) for call, (_, raw) in self.requests.items()}
+
+
+@attrs.define(eq=False)
+class SlowSetupMonitor(LinkObserver):
+    """Monitor of one component; `on_slow` is called once with each slow set-up."""
+
+    on_slow: Callable[[SlowSetup], None]
+    _setups: _OpenSetups = attrs.field(factory=_OpenSetups, init=False)
+    _timer: DeadlineTimer[SlowSetup] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = DeadlineTimer(self._setups, self.on_slow)
+
+    def observe(self, link: Link) -> None:
+        """Observe the requests of both directions."""
+        link.observers_to += (self,)
+        if link.enveloped is not None:
+            link.observers_from += (_Forwarded(self._setups, self._timer),)
+
+    async def run(self) -> None:
+        """Wait for deadlines until cancelled."""
+        await self._timer.run()
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method in SESSION_SETUP_METHODS:
+            deadline = trio.current_time() + SLOW
+            self._setups.requests[call] = (deadline, bytes(params or b"{}"))
+            self._timer.reschedule(deadline)
+
+    def on_response(self, call: InFlightRequest) -> None:
+        if self._setups.requests:
+            self._setups.requests.pop(call, None)
+
+
+@attrs.define(eq=False)
+class _Forwarded(LinkObserver):
+    """The session set-ups that a proxy has sent to its successor."""
+
+    setups: _OpenSetups
+    timer: DeadlineTimer[SlowSetup]
+
+    def on_request(self, call: InFlightRequest, method: str, params: Payload | None) -> None:
+        if method in SESSION_SETUP_METHODS:
+            self.setups.at_successor.add(call)
+            self.setups.postpone(NEVER)
+
+    def on_response(self, call: InFlightRequest) -> None:
+        if call in self.setups.at_successor:
+            self.setups.at_successor.discard(call)
+            deadline = trio.current_time() + SLOW
+            self.setups.postpone(deadline)
+            self.timer.reschedule(deadline)
+
+
+class _Server(msgspec.Struct):
+    name: str = ""
+
+
+class _Setup(msgspec.Struct):
+    mcpServers: list[_Server] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Setup).decode
+
+
+def _slow_setup(method: str, params: bytes) -> SlowSetup:
+    try:
+        servers = [server.name for server in _decode(params).mcpServers or ()]
+    except DECODE_ERRORS:
+        servers = []
+    return SlowSetup(method, session_id_of(params), servers)
